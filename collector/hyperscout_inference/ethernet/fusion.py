@@ -127,7 +127,7 @@ def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
 def _names(
     heard: _Heard, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the switch's own name, else the last in sort order of those heard."""
+    """Return switch names by chassis id: the own name, else the last in sort order of the names heard."""
     names = dict(heard.names)
     for row, far in fars:
         if far.kind == SWITCH:
