@@ -1,8 +1,8 @@
 """Write the present wiring as a blueprint, for `--accept`.
 
-A pattern without a missing cable stays as written. All other cables become lines. A blueprint
-without switches continues to cover only its own ports. A blueprint with switches covers the networks that
-these are part of. If nothing that it covers is present, the new blueprint covers everything.
+A pattern without a missing cable stays as written. All other cables become lines. A blueprint without
+switches continues to cover only its own ports. A blueprint with switches covers the networks that these are
+part of. If nothing that it covers is present, the new blueprint covers everything.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Compare the wiring with the blueprint: one `Drift` for each place that an operator has to check.
 
 A cable in a wrong port is reported once, with the declared cables of both its ends. A device without any of
-its cables is reported once, not once per cable. A cable that no reporter can observe is no drift: a cable
-between two switches that only hosts report.
+its cables is reported once, not once per cable. A cable between two switches that only hosts
+report is no drift, because no reporter can observe it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

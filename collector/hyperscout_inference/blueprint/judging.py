@@ -71,7 +71,7 @@ def _behind_unknown(present: Present, found: Match) -> Bools:
 
 
 def _out_of_sight(present: Present, cables: Cables, found: Match, whole: frozenset[str]) -> Bools:
-    """(cables,) those between two switches of which no reporter can observe the cables between switches."""
+    """(cables,) those between two switches that no reporter observes, except hosts on their own cables."""
     table = present.table
     inside = np.array([not _FROM_OUTSIDE.issuperset(s) for s in table.source_sets], np.bool_)
     seen = np.zeros(len(present.devices), np.bool_)

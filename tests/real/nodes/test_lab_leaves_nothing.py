@@ -24,8 +24,8 @@ require_real("lab")
 
 LIMIT_S = 90.0
 # What other test runs on this machine make: namespaces (hs, a process id, x, a number), the folder that
-# `ip netns` mounts for its first one, and images.
-OTHERS = re.compile(r"\bhs[a-z]*\d+x\d+| /run/netns |/hyperscout/images/")
+# `ip netns` mounts for its first one, images, and the folders of lldpd.
+OTHERS = re.compile(r"\bhs[a-z]*\d+x\d+| /run/netns |/hyperscout/images/|/hyperscout-lldp-")
 DATA = ("lab.json", "nodes", "etcd", "run")
 # The kernel writes these itself.
 COUNTED = ("/proc/sys/kernel/ns_last_pid", "/proc/sys/kernel/random/", "/proc/sys/fs/dentry-state")
