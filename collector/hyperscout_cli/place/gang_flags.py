@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS, read_request
+from hyperscout_cli.place.limits import GPUS, MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.node_names import expanded
 from hyperscout_cli.shared.options import Command
@@ -60,6 +60,8 @@ class Gang:
         """The request. Raises UsageError, and BadInputError for a file that is none."""
         self.check()
         if self.request is not None:
+            from hyperscout_cli.place.placement_files import read_request
+
             return read_request(self.request)
         return _message(self)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_cli.place.limits import GPUS, MAX_WORKERS
 from hyperscout_cli.shared.errors import BadInputError, CliError
 from hyperscout_cli.shared.files import read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from hyperscout_placer.cluster.request import Request
     from hyperscout_topology.topology import Topology
 
-MAX_WORKERS = 1_000_000  # the limit of the placer, which a help text must not import
-GPUS = "nvidia.com/gpu"
 Free = Mapping[str, int | Mapping[str, int]]  # by node: workers, or amounts by resource
 Room = Mapping[str, Mapping[str, int]]  # amounts by node and resource
 _MAX_WORDS = 300  # of what a parser says about a file
