@@ -11,7 +11,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
-from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.publisher.base import PublishError, no_wake
 
 STDOUT = "-"
 
@@ -20,7 +20,7 @@ class FilePublisher:
     """`path`: the file, or "-" for standard output. Readers see the old or the new file, never a part."""
 
     name = "file"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(self, path: str) -> None:
         self._path = path

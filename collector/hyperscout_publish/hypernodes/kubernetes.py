@@ -35,7 +35,7 @@ from hyperscout_publish.hypernodes.overlap import overlaps
 from hyperscout_publish.hypernodes.plan import Present, is_ours, present
 from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
 from hyperscout_publish.hypernodes.wanted import Wanted, wanted
-from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.publisher.base import PublishError, no_wake
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class KubernetesPublisher:
     """
 
     name = "kubernetes"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class KubernetesPublisher:
         nodes: Nodes,
         *,
         rng: Random,
-        foreign: Callable[[], None] = nobody,
+        foreign: Callable[[], None] = no_wake,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         say: Callable[[str], None] | None = None,

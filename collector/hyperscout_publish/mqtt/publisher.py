@@ -25,7 +25,7 @@ from hyperscout_topology.events import bounded, events
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.mqtt.payloads import EVENT_EXPIRY_S, Backlog, State, states_of
-from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.publisher.base import PublishError, no_wake
 
 _LIST_TIMEOUT_S = 60.0  # for thousands of states
 _AT_ONCE = 16
@@ -45,7 +45,7 @@ class MqttPublisher:
     """
 
     name = "mqtt"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,

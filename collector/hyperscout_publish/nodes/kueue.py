@@ -17,7 +17,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun
 from hyperscout_publish.nodes.tier_labels import level_keys, some
-from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.publisher.base import PublishError, no_wake
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class KueuePublisher:
     """Publishes the Topology `object_name`. `dry_run`: write nothing; `say` receives the changes."""
 
     name = "kueue"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, kube: Kube, object_name: str, say: Callable[[str], None], *, dry_run: bool = False

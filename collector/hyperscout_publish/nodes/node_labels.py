@@ -21,7 +21,7 @@ from hyperscout_publish.nodes.tier_labels import (
     say_patch,
     tier_labels,
 )
-from hyperscout_publish.publisher.base import nobody
+from hyperscout_publish.publisher.base import no_wake
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class NodeLabelsPublisher:
     """
 
     name = "node-labels"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, kube: Kube, nodes: Nodes, mode: Mode, say: Callable[[str], None], *, dry_run: bool = False

@@ -28,7 +28,7 @@ from hyperscout_publish.nodes.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_publish.publisher.base import nobody
+from hyperscout_publish.publisher.base import no_wake
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class TaintsPublisher:
     """
 
     name = "taints"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,

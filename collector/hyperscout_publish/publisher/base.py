@@ -1,6 +1,6 @@
 """Publisher interface: a publisher makes an external system match a topology.
 
-To add one, copy `file.py`, the smallest publisher that can fail, and register it in the shell.
+To add one, copy `hypernodes/file.py`, the smallest that can fail. `app/publication/publishers.py` builds it.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class PublishError(RuntimeError):
         self.retry = retry
 
 
-def nobody() -> None:
+def no_wake() -> None:
     """Do nothing: the value of `wake` until the runner sets it."""
 
 

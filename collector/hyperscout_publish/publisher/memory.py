@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.publisher.base import nobody
+from hyperscout_publish.publisher.base import no_wake
 
 
 class MemoryPublisher:
     """Passes each generation to `serve` (the API's watchers)."""
 
     name = "memory"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(self, serve: Callable[[Topology], Awaitable[None]]) -> None:
         self._serve = serve

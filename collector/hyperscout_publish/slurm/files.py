@@ -17,7 +17,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.file import replace_file
-from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.publisher.base import PublishError, no_wake
 from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class SlurmFilesPublisher:
     """
 
     name = "slurm-files"
-    wake: Callable[[], None] = staticmethod(nobody)
+    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, files: Mapping[str, Path], hook: str = "", *, hook_timeout_s: float = HOOK_TIMEOUT_S
