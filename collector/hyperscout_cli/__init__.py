@@ -1,0 +1,1 @@
+"""The `hyperscout` command: `main` finds the sub-command, and each sub-command is a module."""
