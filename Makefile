@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check mqtt-schemas openapi openapi-check constraints man manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
+.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints man manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
 # A file's tests stay on one worker; files start in the order of the arguments.
@@ -74,11 +74,12 @@ e2e-volcano: venv  ## Volcano's own scheduler on discovered HyperNodes; VOLCANO_
 	  $(BIN)/python tests/kube/assets.py && HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/real/kubernetes/test_volcano.py -p no:xdist -s; \
 	fi
 
-lint: venv  ## ruff, mypy strict, the layers
+lint: venv  ## ruff, mypy strict, the layers, the wording
 	$(call step,ruff check,$(BIN)/ruff check)
 	$(call step,ruff format,$(BIN)/ruff format --check)
 	$(call step,mypy,$(BIN)/mypy)
 	$(call step,layers,$(BIN)/lint-imports)
+	$(call step,wording,$(BIN)/python tests/lint_words.py)
 
 bench: venv  ## measure against the budgets (minutes; never part of the tests)
 	@$(BIN)/python tests/bench
@@ -94,9 +95,6 @@ proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 
 proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
-
-mqtt-schemas: venv  ## write docs/schemas/mqtt anew (a test fails when it is stale)
-	@$(BIN)/python -m hyperscout_collector.ingest.mqtt_schemas docs/schemas/mqtt
 
 man: venv  ## manual pages of all commands, into build/man (man -l build/man/hyperscout.1)
 	@$(BIN)/python deploy/man.py build/man

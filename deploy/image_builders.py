@@ -1,9 +1,9 @@
-"""The builders of images that may be at hand, behind one small face: buildah, docker, podman.
+"""Builders of images behind one interface: buildah, docker, podman.
 
-buildah needs no engine: it runs in mount and process namespaces of its own, so that it leaves nothing mounted
-and ends with whoever called it, and keeps its storage in our cache. Where no registry can be reached for the
-base, one is made by debootstrap, under the base's name, so that the recipes are used as they are. docker and
-podman fetch bases by themselves.
+buildah needs no engine: it runs in its own mount and process namespaces, so that it leaves nothing mounted
+and ends with its parent process, and keeps its storage in the cache. If no registry is reachable, debootstrap
+makes the base image under the same name, so that the recipes stay unchanged. docker and podman fetch base
+images.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from typing import Protocol
 from image_machine import overlays, secrets, sources
 from image_steps import BuildError, Say, ends_with_us, follow
 
-_PULL_S = 90  # a base is 30 MB; where a firewall swallows packets, a minute and a half is lost once
+_PULL_S = 90  # a base image is 30 MB; a firewall may drop packets
 _QUICK_S = 60
 _CODENAMES = {"12": "bookworm", "13": "trixie"}
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-# As in Debian's own images: nobody waits for the disk, no documentation, no downloaded packages kept.
+# As in Debian's own images: no fsync, no documentation, no downloaded packages.
 _DPKG = """force-unsafe-io
 path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright
@@ -35,14 +35,14 @@ path-exclude /usr/share/info/*
 path-exclude /usr/share/locale/*
 """
 _APT = 'APT::Keep-Downloaded-Packages "false";\nAcquire::Languages "none";\n'
-_POLICY = "#!/bin/sh\nexit 101\n"  # no daemon starts because its package is installed
-# buildah notes what it has pushed there whatever it is told; in its own mount namespace that is elsewhere.
+_POLICY = "#!/bin/sh\nexit 101\n"  # the installation of a package starts no daemon
+# buildah always records pushes in /var/lib/containers. Its own mount namespace redirects that folder.
 _ASIDE = 'mkdir -p /var/lib/containers && mount --bind "$1" /var/lib/containers; shift; exec "$@"'
 _EMPTIED = ("var/lib/apt/lists", "var/cache/apt/archives", "usr/share/man", "usr/share/locale")
 
 
 class NoBuilderError(Exception):
-    """Nothing on this machine builds images: the text says what to install."""
+    """This machine has no builder; the text says what to install."""
 
 
 class Builder(Protocol):
@@ -50,29 +50,25 @@ class Builder(Protocol):
 
     @property
     def name(self) -> str:
-        """The program's."""
+        """Name of the program."""
 
     def prepare(self, base: str, context: Path, recipe: str) -> None:
-        """See that the base is there, and build what all recipes begin with."""
+        """Provide the base image, and build the steps that all recipes share."""
 
     def build(self, context: Path, recipe: str, image: str, arguments: dict[str, str]) -> None:
-        """Build; the image bears that name then."""
+        """Build the image and give it that name."""
 
     def save(self, recipe: str, image: str, archive: Path) -> None:
-        """Write the image as `docker load` and `ctr images import` take it, with its name."""
+        """Write the image with its name, in the format of `docker load` and `ctr images import`."""
 
 
 def tool(name: str) -> str | None:
-    """Path of a program, looked for in system folders too."""
+    """Path of a program, also in system folders."""
     return shutil.which(name, path=_PATH)
 
 
 def find(cache: Path, say: Say) -> Builder:
-    """The builder that is at hand.
-
-    Raises:
-        NoBuilderError: there is none.
-    """
+    """The first builder that works. Raises NoBuilderError."""
     if os.geteuid() == 0 and (buildah := tool("buildah")):
         return Buildah(buildah, cache, say)
     for engine in filter(None, map(tool, ("docker", "podman"))):
@@ -81,7 +77,7 @@ def find(cache: Path, say: Say) -> Builder:
             if done.returncode == 0:
                 return Engine(engine, cache, say)
     raise NoBuilderError(
-        "nothing here builds images: as root, `apt-get install buildah debootstrap`; or start docker"
+        "no builder of images found: as root, `apt-get install buildah debootstrap`; or start docker"
     )
 
 
@@ -121,12 +117,12 @@ class Buildah:
         return done.returncode == 0
 
     def _base(self, base: str) -> None:
-        """Fetch the base, or make one and give it that name."""
+        """Fetch the base image, or make one with that name."""
         began = time.monotonic()
         try:
             self._run(["pull", "--quiet", base], "base", timeout_s=_PULL_S)
         except BuildError:
-            self.say(f"{base}: no registry has it for us, so debootstrap makes one")
+            self.say(f"{base}: cannot be pulled, so debootstrap makes it")
             self._made(base)
         self.say(f"{base}: {time.monotonic() - began:.0f} s")
 
@@ -134,7 +130,7 @@ class Buildah:
         release = re.search(r"debian:(\d+)", base)
         codename = _CODENAMES.get(release[1]) if release else None
         if codename is None:
-            raise BuildError(f"{base} cannot be fetched, and is no release that debootstrap could make")
+            raise BuildError(f"{base} cannot be pulled, and debootstrap knows no such release")
         archive = self.cache / f"base-{codename}.tar"
         if not archive.exists():
             self._bootstrap(codename, archive)
@@ -146,7 +142,7 @@ class Buildah:
     def _bootstrap(self, codename: str, archive: Path) -> None:
         debootstrap = tool("debootstrap")
         if debootstrap is None:
-            raise NoBuilderError("no registry has a base for us: `apt-get install debootstrap` makes one")
+            raise NoBuilderError("the base image cannot be pulled: `apt-get install debootstrap` to make it")
         log, from_where = self.cache / "base.log", sources(codename)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache) as scratch:
             root = Path(scratch, "root")
@@ -174,7 +170,7 @@ class Buildah:
 
     @contextmanager
     def _command(self, arguments: Sequence[str]) -> Iterator[list[str]]:
-        """The whole command line. What it mounts is its own, and so is its record of that."""
+        """The whole command line, in its own mount namespace with its own run folder."""
         driver = "overlay" if overlays(self.cache) else "vfs"
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache, ignore_cleanup_errors=True) as run:
             own = [self.program, "--root", str(self.cache / f"storage-{driver}"), "--runroot", run]
@@ -184,7 +180,7 @@ class Buildah:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """docker or podman, where it answers."""
+    """docker or podman."""
 
     program: str
     cache: Path
@@ -195,7 +191,7 @@ class Engine:
         return Path(self.program).name
 
     def prepare(self, base: str, context: Path, recipe: str) -> None:
-        """Nothing: an engine fetches bases, and remembers what it has built."""
+        """Nothing to do: an engine pulls base images, and caches its steps."""
 
     def build(self, context: Path, recipe: str, image: str, arguments: dict[str, str]) -> None:
         with secrets(self.cache) as shown:

@@ -1,6 +1,6 @@
-"""What this machine has that a build needs: where it takes packages from, its proxies and CA.
+"""What a build needs from this machine: where it takes packages from, its proxies and CA.
 
-None of it gets into an image: a build is shown them as secrets, files that are there during one step.
+None of it gets into an image: a build gets them as secrets, files that exist during one step only.
 """
 
 import ast
@@ -20,14 +20,14 @@ _PIP = (f"{_INDEX}-url", f"extra-{_INDEX}-url", "trusted-host", "proxy", "timeou
 
 
 def overlays(folder: Path) -> bool:
-    """Whether overlays can lie in that folder: not where it is in an overlay itself, as in a container."""
+    """Whether the folder supports overlays: not if it is in an overlay itself, as in a container."""
     done = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
     kinds = Path("/proc/filesystems").read_text().split()
     return "overlay" in kinds and done.stdout.strip() != "overlayfs"
 
 
 def sources(codename: str) -> list[tuple[str, str]]:
-    """(URI, suite) by which this machine has packages of that Debian release, the release itself first."""
+    """(URI, suite) of this machine's package sources for that Debian release, the release itself first."""
     form = "$(ORIGIN)|$(CODENAME)|$(COMPONENT)|$(REPO_URI)|$(RELEASE)"
     said = _output(["apt-get", "indextargets", "--format", form, "Created-By: Packages"])
     found: dict[tuple[str, str], None] = {}
@@ -40,7 +40,7 @@ def sources(codename: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def secrets(folder: Path) -> Iterator[list[str]]:
-    """Flags that show the build this machine's package index, proxy and CA; nothing of them is kept."""
+    """Flags that give a build this machine's package index, proxy and CA as secrets."""
     pip = _pip()
     bundles = (pip.get("cert"), *map(os.environ.get, ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")))
     bundle = next((path for path in map(Path, filter(None, bundles)) if path.is_file()), None)
@@ -58,7 +58,7 @@ def secrets(folder: Path) -> Iterator[list[str]]:
 
 
 def _pip() -> dict[str, str]:
-    """What pip is told here, by files and by the environment."""
+    """pip's settings on this machine, from files and the environment."""
     said = _output([sys.executable, "-m", "pip", "config", "list"])
     found: dict[str, str] = {}
     for line in said.splitlines():
@@ -77,7 +77,7 @@ def _apt() -> str:
 
 
 def _output(command: list[str]) -> str:
-    """What a program says; nothing where it is not there."""
+    """Standard output of a program; "" if it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_QUICK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Runs the programs that build images, says which step takes long, and keeps their output in a log."""
+"""Runs the programs that build images, reports steps that take long, and writes their output to a log."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _STEP = re.compile(r"^(?:\[[\d/]+\] )?STEP \d+/\d+: (.*)|^#\d+ \[[^\]]*\d+/\d+\]
 
 
 class BuildError(Exception):
-    """An image could not be built: the text says which step, and where its log is."""
+    """An image could not be built; the text names the step and its log."""
 
 
 def follow(
@@ -29,11 +29,7 @@ def follow(
     timeout_s: float | None = None,
     environment: dict[str, str] | None = None,
 ) -> None:
-    """Run a program and say what takes long.
-
-    Raises:
-        BuildError: it failed, or took too long.
-    """
+    """Run a program and report steps that take long. Raises BuildError if it fails or takes too long."""
     try:
         with log.open("ab") as lines:
             mark = lines.tell()
@@ -62,7 +58,7 @@ def follow(
 def _watch(
     process: "subprocess.Popen[bytes]", what: str, log: Path, mark: int, say: Say, timeout_s: float | None
 ) -> None:
-    """Wait for the end; say each step that took over a second, and every ten seconds which one goes on."""
+    """Wait for the end. Reports each step that took over a second, and the current step every ten seconds."""
     began = said = since = time.monotonic()
     step = rest = ""
     with log.open("rb") as lines:
@@ -95,7 +91,7 @@ def _short(step: str) -> str:
 
 
 def ends_with_us(command: Sequence[str]) -> list[str]:
-    """In namespaces of its own, and gone when we are."""
+    """The command in its own namespaces, killed when this process ends."""
     alone = ["unshare", "--mount", "--propagation", "private"]
     alone += ["--pid", "--fork", "--kill-child", "--mount-proc"]
     return ["setpriv", "--pdeathsig", "KILL", *alone, *command]

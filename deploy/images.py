@@ -1,10 +1,10 @@
-"""Builds the images of agent and collector from their recipes, once for each state of what goes into them.
+"""Builds the images of agent and collector from their recipes, once for each state of their inputs.
 
-    make images                build what is missing, with progress; print paths, sizes and seconds
+    make images                build missing images; print paths, sizes and seconds
     deploy/images.py --json    the same; prints {"agent": PATH, "collector": PATH, "seconds": .., "built": ..}
 
-An archive is found again by the digest of all inputs, in `$XDG_CACHE_HOME/hyperscout/images`; `docker load`,
-`podman load` and `ctr -n k8s.io images import` take it. With which builder: image_builders.py.
+`$XDG_CACHE_HOME/hyperscout/images` holds the archives by the digest of all inputs. `docker load`, `podman
+load` and `ctr -n k8s.io images import` read them. image_builders.py chooses the builder.
 """
 
 import fcntl
@@ -31,17 +31,17 @@ from image_steps import BuildError
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("agent", "collector")
 REGISTRY = "docker.io/hyperscout"
-_OWN = (".dockerignore",)  # the scripts that build choose nothing of what is in an image
+_OWN = (".dockerignore",)  # not the build scripts, which have no influence on the content of an image
 _KEEP_ARCHIVES = 4
 _KEEP_STORAGE_BYTES = 4 << 30
-_OLD_S = 24 * 3600  # younger ones may be those of builds that wait
+_OLD_S = 24 * 3600  # a younger folder may belong to a build that waits
 _CHUNK = 1 << 20
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Where the archives are. `seconds`: what this call took; `built`: whether it built anything."""
+    """Paths of the archives. `seconds`: duration of this call; `built`: whether it built an image."""
 
     agent: Path
     collector: Path
@@ -50,12 +50,12 @@ class Images:
 
 
 def cache() -> Path:
-    """Where archives, and what builders remember, are kept."""
+    """The folder of the archives and of the builders' storage."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperscout" / "images"
 
 
 def inputs() -> list[Path]:
-    """Every file that an image depends on: what .dockerignore lets in, and the recipes."""
+    """Every file that an image depends on: the files that .dockerignore admits, and the recipes."""
     wanted = [ROOT / name for name in _OWN] + [ROOT / _recipe(name) for name in NAMES]
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         for path in ROOT.glob(line[1:]) if line.startswith("!") else ():
@@ -64,7 +64,7 @@ def inputs() -> list[Path]:
 
 
 def snapshot(folder: Path) -> str:
-    """Copy the inputs, so that nobody's editor changes them under a build. Returns their digest."""
+    """Copy the inputs, so that an edit does not change them during a build. Returns their digest."""
     digest = hashlib.sha256()
     for path in inputs():
         name, body = str(path.relative_to(ROOT)), path.read_bytes()
@@ -72,12 +72,12 @@ def snapshot(folder: Path) -> str:
         copy = folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(body)
-        os.utime(copy, (0, 0))  # by which builders tell whether a file is still the same
+        os.utime(copy, (0, 0))  # builders compare times of files
     return digest.hexdigest()[:16]
 
 
 def version() -> str:
-    """The project's."""
+    """The project's version."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
@@ -85,8 +85,8 @@ def images(say: Say) -> Images:
     """Find the archives, or build them.
 
     Raises:
-        NoBuilderError: they are not there, and nothing builds them here.
-        BuildError: building failed.
+        NoBuilderError: they do not exist, and this machine has no builder.
+        BuildError: a build failed.
     """
     began = time.monotonic()
     cache().mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def images(say: Say) -> Images:
         built = not _complete(wanted)
         if built:
             with _alone(say):
-                if not _complete(wanted):  # whoever was before us may have built it
+                if not _complete(wanted):  # another process may have built it while this one waited
                     _build(context, wanted, say)
     os.utime(wanted)
     return Images(wanted / "agent.tar", wanted / "collector.tar", time.monotonic() - began, built)
@@ -132,7 +132,7 @@ def _one(builder: Builder, context: Path, name: str, folder: Path) -> None:
 
 
 def _tidy(newest: Path) -> None:
-    """Bound the cache: the archives of some states back, and a storage that a new build fills again."""
+    """Bound the cache: keep the newest archives, and delete a builder's storage that is too large."""
     folders = [p for p in cache().iterdir() if re.fullmatch(r"[0-9a-f]{16}", p.name) and p != newest]
     for old in sorted(folders, key=lambda p: p.stat().st_mtime)[: 1 - _KEEP_ARCHIVES]:
         shutil.rmtree(old, ignore_errors=True)
@@ -143,14 +143,14 @@ def _tidy(newest: Path) -> None:
 
 @contextmanager
 def _alone(say: Say) -> Iterator[None]:
-    """One build at a time on this cache; the lock ends with its process."""
+    """Allow one build at a time in this cache. The lock ends with its process."""
     with (cache() / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("another build is under way: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        left = [*cache().glob("new-*"), *cache().glob("run-*")]  # by builds that were killed
+        left = [*cache().glob("new-*"), *cache().glob("run-*")]  # from builds that were killed
         left += [p for p in cache().glob("context-*") if time.time() - p.stat().st_mtime > _OLD_S]
         for folder in left:
             shutil.rmtree(folder, ignore_errors=True)
@@ -158,7 +158,7 @@ def _alone(say: Say) -> Iterator[None]:
 
 
 def sizes(archive: Path) -> tuple[int, int]:
-    """(bytes of an image's layers, bytes of them as registries and nodes' downloads have them: gzip)."""
+    """Bytes of an image's layers: (uncompressed, compressed by gzip as in registries)."""
     plain = packed = 0
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -182,7 +182,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """What the make target runs."""
+    """Run `make images`."""
     if list(arguments) not in ([], ["--json"]):
         print(__doc__, file=sys.stderr)
         return 2

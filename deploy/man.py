@@ -1,9 +1,7 @@
-"""Writes manual pages out of the commands' own help: one a command, for man(7).
+"""Writes one manual page for each command from its help text, for man(7).
 
-    make man                              into build/man
-    deploy/man.py DIR                     into DIR, as DIR/hyperscout-get.1 and so on
-
-Nothing of it is committed: pages say what the commands say at the time.
+make man                              into build/man
+deploy/man.py DIR                     into DIR, as DIR/hyperscout-get.1 and so on
 """
 
 import inspect
@@ -25,7 +23,7 @@ _OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
 
 
 def pages() -> dict[str, str]:
-    """File names, and what goes into each."""
+    """Text of each page, by file name."""
     return dict(_pages(cli, _PROGRAM, None))
 
 
@@ -83,7 +81,7 @@ def _commands(group: click.Group, path: str, context: click.Context) -> Iterator
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """As click breaks lines: a paragraph that begins with \\b stays as it is."""
+    """Paragraphs as click breaks lines: one that begins with \\b keeps its lines."""
     for i, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         yield ".PP\n" * bool(i)
         if paragraph.startswith("\b\n"):
@@ -99,7 +97,7 @@ def _kept(lines: list[str]) -> Iterator[str]:
 
 
 def _epilog(text: str) -> Iterator[str]:
-    """Each `Heading:` at the left begins a section; what has none is a note."""
+    """A `Heading:` at the start of a line begins a section; a block without one is a note."""
     for block in re.split(r"\n\n|\x08\n", inspect.cleandoc(text)):
         if not block.strip():
             continue
@@ -130,7 +128,7 @@ def _option(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """For groff (groff_man(7)): a hyphen that is copied stays one, and no line is a request."""
+    """Escape text for groff (groff_man(7)): hyphens can be copied, and no line is a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

@@ -1,12 +1,12 @@
-"""Writes what of the deployment follows from something else, so that it cannot disagree with it.
+"""Writes the generated files of the deployment.
 
-    make manifests                   write it
-    deploy/render.py --check         exit status 1 when something committed is stale
+    make manifests                   write them
+    deploy/render.py --check         exit status 1 if a committed file is stale
 
 - chart/values.schema.json: the names under the settings of collector, agent and fabric;
-- docker/*.requirements.txt: what each image installs, cut out of constraints.txt with its hashes;
-- manifests/hyperscout.yaml: the chart with its default values, by the real helm;
-- grafana/*.json: the dashboards, out of grafana/dashboards.yaml.
+- docker/*.requirements.txt: the packages of each image, from constraints.txt with their hashes;
+- manifests/hyperscout.yaml: the chart with its default values, rendered by helm;
+- grafana/*.json: the dashboards, from grafana/dashboards.yaml.
 """
 
 import json
@@ -31,10 +31,10 @@ CHART = DEPLOY / "chart"
 SCHEMA = CHART / "values.schema.json"
 MANIFEST = DEPLOY / "manifests" / "hyperscout.yaml"
 NAMESPACE = "hyperscout"
-KUBE_VERSION = "1.36.0"  # what the rendering takes the server for; nothing in the chart depends on it
+KUBE_VERSION = "1.36.0"  # version of the API server for helm; the chart does not depend on it
 _TIMEOUT_S = 60
 
-# Settings that the chart writes itself: giving them twice would say two things.
+# Settings that the chart writes itself.
 _COLLECTOR_OWN = """
     listen insecure tls_cert tls_key mtls_listen tls_client_ca authenticate token_audience
     agent_service_account fabric_service_account http_listen rest_listen rest_hosts data_dir kubernetes
@@ -48,7 +48,7 @@ _AGENT_OWN = """
     lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command
     ibnetdiscover.enabled nvlink.enabled
 """
-# What of the agent's is of no use where it looks at whole fabrics, too.
+# Settings that an agent of role `fabric` does not use, besides those that the chart writes.
 _FABRIC_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
     lldp infiniband ibnetdiscover ibqueryerrors nvlink latency nccl
@@ -57,7 +57,7 @@ COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())
 FABRIC_OWN = frozenset(_FABRIC_OWN.split())
 
-# What each image holds: extras of the project, or the tools that build it.
+# The project's extras that each image contains; for `build` the build tools.
 IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp", "snmp"), "build": ()}
 _PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux"}
 _PLATFORM |= {"platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython"}
@@ -97,38 +97,45 @@ metadata:
 
 
 class RenderError(RuntimeError):
-    """It cannot be written here; the message says what is lacking."""
+    """A file cannot be written; the message says what is missing."""
 
 
 # --- the schema ---------------------------------------------------------------------------------------------
 
 
 def schema() -> str:
-    """values.schema.json with the names of settings as they are now."""
+    """values.schema.json with the current names of settings."""
+    from hyperscout_agent.settings import settings as agent
     from hyperscout_agent.settings.fabric_settings import FabricGroup
-    from hyperscout_agent.settings.settings import AgentSettings
-    from hyperscout_collector.app.settings.settings import CollectorSettings
+    from hyperscout_collector.app.settings import settings as collector
 
     found: dict[str, Any] = json.loads(SCHEMA.read_text())
-    for part, model, own in (
-        ("collector", CollectorSettings, COLLECTOR_OWN),
-        ("agent", AgentSettings, AGENT_OWN | {name for name, _ in _groups(AgentSettings, FabricGroup)}),
-        ("fabric", AgentSettings, FABRIC_OWN),
+    fabric_groups = {name for name, _ in _groups(agent.AgentSettings, FabricGroup)}
+    for part, model, retired, own in (
+        ("collector", collector.CollectorSettings, collector.RETIRED, COLLECTOR_OWN),
+        ("agent", agent.AgentSettings, agent.RETIRED, AGENT_OWN | fabric_groups),
+        ("fabric", agent.AgentSettings, agent.RETIRED, FABRIC_OWN),
     ):
-        settings = found["properties"][part]["properties"]["settings"]
-        settings["properties"] = dict(_names(model, own))
+        properties = dict(_names(model, own))
+        for name in retired:
+            group, _, last = name.rpartition(".")
+            if group in properties:
+                properties[group]["properties"][last] = {"deprecated": True}
+            elif not group:
+                properties[last] = {"deprecated": True}
+        found["properties"][part]["properties"]["settings"]["properties"] = properties
     return json.dumps(found, indent=2) + "\n"
 
 
 def _groups(model: type[BaseModel], kind: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Nested settings of a kind."""
+    """Nested settings of that type."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, kind):
             yield name, field.annotation
 
 
 def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values are judged by who reads them; here only names are."""
+    """Names of settings. The schema does not check their values: agent and collector do."""
     for name, field in model.model_fields.items():
         if prefix + name in own:
             continue
@@ -143,7 +150,7 @@ def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iter
 
 
 def requirements(image: str) -> str:
-    """The packages of an image with the hashes of constraints.txt, and no others."""
+    """The packages of an image with the hashes of constraints.txt."""
     locked = _locked()
     wanted: dict[str, str] = {}
     waiting = list(_asked(image))
@@ -169,14 +176,14 @@ def _asked(image: str) -> Iterator[Requirement]:
 
 
 def _locked() -> Mapping[str, str]:
-    """By name: the lines of constraints.txt."""
+    """Lines of constraints.txt by package name."""
     text = (ROOT / "constraints.txt").read_text()
     blocks = re.finditer(r"^([a-z0-9-]+)==.*(?:\n    .*)*\n", text, re.MULTILINE)
     return {block[1]: block[0] for block in blocks}
 
 
 def _needs(name: str, extra: str) -> Iterator[Requirement]:
-    """What an installed package asks for, for the platform of the images."""
+    """Requirements of an installed package on the platform of the images."""
     for line in metadata.distribution(name).requires or ():
         requirement = Requirement(line)
         if _applies(requirement.marker, extra):
@@ -203,7 +210,7 @@ def manifest() -> str:
 
 
 def template(helm: Path, *options: str) -> str:
-    """`helm template` of the chart. Raises RenderError with what helm said."""
+    """`helm template` of the chart. Raises RenderError with helm's message."""
     command = [str(helm), "template", "hyperscout", str(CHART), "--namespace", NAMESPACE]
     command += ["--kube-version", KUBE_VERSION, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
@@ -213,7 +220,7 @@ def template(helm: Path, *options: str) -> str:
 
 
 sys.path.insert(0, str(DEPLOY / "grafana"))
-import dashboards  # noqa: E402 - it lies beside what it writes
+import dashboards  # noqa: E402 - it is in the folder that it writes to
 
 FILES: Mapping[Path, Callable[[], str]] = {
     SCHEMA: schema,
@@ -224,7 +231,7 @@ FILES: Mapping[Path, Callable[[], str]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """What the make target runs."""
+    """Run `make manifests`."""
     stale = []
     try:
         for path, text in FILES.items():

@@ -1,4 +1,4 @@
-"""Write the Python stubs beside the .proto files (or, with --check, say whether they are stale)."""
+"""Writes the Python stubs beside the .proto files; with --check, fails if they are stale."""
 
 import argparse
 import filecmp

@@ -1,8 +1,7 @@
-"""Write REST's OpenAPI document (or, with --check, say whether it is stale): proto's messages, REST's table.
+"""Writes REST's OpenAPI document from the proto messages and REST's table of operations; --check compares it.
 
-There is no model but those two. What a field means stands in its comment in the .proto files; operations
-and their parameters in `hyperscout_collector.serve.rest.operations`. A field without a comment is an error
-here, so that the document says what everything is.
+Comments in the .proto files are the descriptions of fields. Operations and their parameters are defined in
+`hyperscout_collector.serve.rest.operations`. A field without a comment is an error.
 """
 
 import argparse
@@ -24,7 +23,8 @@ TARGET = ROOT.parent / "collector" / "hyperscout_collector" / "serve" / "rest" /
 _PACKAGE = ".hyperscout.v1."
 _F = FieldDescriptorProto
 
-# Fields without presence that an object leaves out where they are empty, or has as null where they are 0.
+# Fields without presence. An object omits those in LEFT_OUT if they are empty, and has null for those in
+# NULL_FOR_ZERO if they are 0.
 LEFT_OUT = {
     ("Placement", "gang"),
     ("Placement", "holder"),
@@ -38,16 +38,16 @@ NULL_FOR_ZERO = {("Anomaly", "tier")}
 Schema = dict[str, Any]
 
 INTRODUCTION = """\
-The tiered hierarchy of a cluster's network: how it is wired, what is wrong, since when, by whose evidence.
+The tiered hierarchy of a cluster's network: its wiring, its faults since when, and the evidence of both.
 
 Objects are those of gRPC (`hyperscout.v1`) under the same names, and those of `hyperscout get KIND -o json`.
-Whoever asks shows a token (`Authorization: Bearer`) or a client certificate, as the collector is set up.
-Reading takes the right to get HyperNodes, changing takes the right to update them.
+A client authenticates with a token (`Authorization: Bearer`) or a client certificate, as the collector's
+settings say. Reading requires the right to get HyperNodes, changing requires the right to update them.
 """
 STREAM = """\
-Server-sent events. `snapshot` has the whole picture (Topology), `delta` what changed since the event before \
+Server-sent events. `snapshot` has the whole topology (Topology), `delta` the changes since the event before \
 it (TopologyDelta), `error` a problem document in the last line of its data, after which the stream ends. \
-`id` is what a reader sends back as `Last-Event-ID` or `since` to go on. A comment comes every 15 s."""
+A client sends `id` back as `Last-Event-ID` or `since` to resume. The collector sends a comment every 15 s."""
 
 
 class Protos:
@@ -91,7 +91,7 @@ def _one_line(comment: str) -> str:
 
 
 class Schemas:
-    """Schemas of the messages that are reached, by name. `undescribed`: fields that no comment explains."""
+    """Schemas of the referenced messages, by name. `undescribed`: fields without a comment."""
 
     def __init__(self, protos: Protos) -> None:
         self.found: dict[str, Schema] = {}
@@ -99,7 +99,7 @@ class Schemas:
         self._protos = protos
 
     def ref(self, name: str, *, asked: bool = False) -> Schema:
-        """`asked`: of a request's body, where everything may be left out."""
+        """`asked`: for a request's body, in which every field is optional."""
         if name not in self.found:
             self.found[name] = {}
             self.found[name] = self._schema(name, asked=asked)
@@ -164,7 +164,7 @@ _SCALARS: dict[int, Schema] = {
     _F.TYPE_INT32: {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
     _F.TYPE_UINT64: {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
     _F.TYPE_INT64: {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-    # An identity, as a text: a number in JavaScript has 53 bits.
+    # An identity is a string: a number in JavaScript has 53 bits.
     _F.TYPE_FIXED64: {"type": "string", "pattern": "^[0-9]{1,20}$"},
 }
 
@@ -184,7 +184,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def document() -> tuple[Schema, list[str]]:
-    """The document, and fields that are not described."""
+    """The document, and fields without a description."""
     protos = Protos()
     schemas = Schemas(protos)
     paths: dict[str, Schema] = {}
@@ -203,7 +203,7 @@ def document() -> tuple[Schema, list[str]]:
             "schemas": dict(sorted(schemas.found.items())),
             "responses": {
                 "Problem": {
-                    "description": "It was not done; says why.",
+                    "description": "The request failed; the body says why.",
                     "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
                 }
             },
@@ -232,10 +232,12 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         found["description"] = STREAM
     parameters = [_parameter(one, in_path=one.name in in_path) for one in operation.parameters]
     if operation.cached:
-        about = "ETag of what is known: 304 when nothing changed since."
+        about = "ETag of an earlier response. The answer is 304 if nothing changed since."
         parameters.append(_header("If-None-Match", about, 'W/"42-18c0ffee"'))
     if operation.name == "stream":
-        parameters.append(_header("Last-Event-ID", "`id` of the last event that is known.", "42-18c0ffee"))
+        parameters.append(
+            _header("Last-Event-ID", "`id` of the last event that was received.", "42-18c0ffee")
+        )
     if parameters:
         found["parameters"] = parameters
     if operation.body is not None:
@@ -243,9 +245,9 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     responses = {"200": _answer(operation, schemas)}
     if operation.name == "release":
-        responses = {"204": {"description": "It holds nothing any more."}}
+        responses = {"204": {"description": "The gang holds no nodes now."}}
     if operation.cached:
-        responses["304"] = {"description": "It is as it was."}
+        responses["304"] = {"description": "Nothing changed."}
     found["responses"] = responses | {"default": {"$ref": "#/components/responses/Problem"}}
     return found
 
@@ -259,14 +261,14 @@ def _answer(operation: Operation, schemas: Schemas) -> Schema:
     schema = schemas.ref(operation.message) if operation.message else {}
     if operation.name.startswith("list_"):
         schema = _page(operation, schema, schemas)
-    headers = {"ETag": {"description": "Of this generation of the picture.", "schema": {"type": "string"}}}
+    headers = {"ETag": {"description": "Identifies the generation.", "schema": {"type": "string"}}}
     content: Schema = {"application/json": {"schema": schema}}
     if operation.name == "stream":
         content = {"text/event-stream": {"schema": {"type": "string"}}}
     if operation.name == "get_topology":
         others = {media.partition(";")[0] for media, _ in OUTPUTS.values()} - {"application/json"}
         content |= {media: {} for media in sorted(others)}
-    found: Schema = {"description": "What was asked for.", "content": content}
+    found: Schema = {"description": "The requested objects.", "content": content}
     return {**found, "headers": headers} if operation.cached else found
 
 
@@ -278,7 +280,7 @@ def _page(operation: Operation, item: Schema, schemas: Schemas) -> Schema:
             "type": "string",
         },
         "generation": {
-            "description": "Generation of the picture when this page was made.",
+            "description": "The generation that this page shows.",
             "type": "integer",
             "minimum": 0,
         },
@@ -287,12 +289,12 @@ def _page(operation: Operation, item: Schema, schemas: Schemas) -> Schema:
     if operation.name == "list_history":
         flaps = schemas.ref("FlapCount")
         properties["flaps"] = {
-            "description": "On the first page: what changed more than twice, most often first.",
+            "description": "On the first page: what changed more than twice, sorted by number of changes.",
             "type": "array",
             "items": flaps,
         }
         properties["oldest"] = {
-            "description": "How far the history reaches back (UTC).",
+            "description": "Time of the oldest entry of the history (UTC).",
             "type": "string",
             "format": "date-time",
         }

@@ -1,1 +1,1 @@
-"""Parts that every long-running process needs: bounded threads, watched tasks, addresses, errors as text."""
+"""Parts that every long-running process needs, such as back-off, rate limits and bounded threads."""

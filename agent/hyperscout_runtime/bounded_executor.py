@@ -6,6 +6,8 @@ requests that are cancelled gain no capacity. A call that has not begun is dropp
 Readers have their own executors, and so has each publisher: a reader cannot delay a publisher. The default
 executor of asyncio is reserved for name resolution (`loop.getaddrinfo`), which the renewal of the Lease
 needs. A linter rule bans `asyncio.to_thread`.
+
+No library is used: anyio's limiter bounds the running calls, but not the waiting ones.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""The `hyperscout` command: finds the sub-command, and turns every ending into an exit code.
+"""The `hyperscout` command: finds the sub-command, and returns its exit code.
 
-Sub-commands are imported when they are called: `infer` must not wait for gRPC, nor `get` for NumPy's
-larger friends.
+Sub-commands are imported when they are called, so that `infer` does not import gRPC.
 """
 
 import contextlib
@@ -15,44 +14,54 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-# NumPy's OpenBLAS starts a thread for each core when it is imported, and nothing here multiplies matrices:
-# that is half of NumPy's start-up.
+# OpenBLAS starts a thread for each core when NumPy is imported, which is half of NumPy's start-up time. No
+# command multiplies matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# name: (module, section, one line). The function is called as the last part of the module.
+# name: (module, section, one line). The function has the name of the module's last part.
 COMMANDS = {
     "infer": ("offline.infer", "Offline", "Infer the hierarchy from saved ibnetdiscover or lldpctl."),
-    "place": ("place.place", "Place", "Say which nodes a gang of workers should run on."),
-    "explain-placement": (
-        "place.explain_placement",
-        "Place",
-        "Say why a gang goes where it goes, or nowhere.",
-    ),
-    "placements": ("place.placements", "Place", "List, release, repair or improve gangs that hold nodes."),
+    "place": ("place.place", "Place", "Choose nodes for a gang of workers."),
+    "explain-placement": ("place.explain_placement", "Place", "Explain the placement of a gang."),
+    "placements": ("place.placements", "Place", "List, release, repair or improve reserved gangs."),
     "status": ("show.status", "Look", "Show the collector's state: agents, sweeps, generations."),
-    "doctor": ("manage.doctor", "Look", "Say why a node has no evidence, and what to do."),
+    "doctor": ("manage.doctor", "Look", "Explain why a node has no evidence."),
     "tree": ("show.show_tree", "Look", "Print the hierarchy as a tree."),
     "get": ("show.get", "Look", "List hypernodes, nodes, links, findings, anomalies, ..."),
-    "describe": ("show.describe", "Look", "Show one object with all that is known of it."),
-    "explain": ("show.explain", "Look", "Say how two nodes are connected, and why."),
+    "describe": ("show.describe", "Look", "Show all details of one object."),
+    "explain": ("show.explain", "Look", "Explain how two nodes are connected."),
     "watch": ("show.watch", "Look", "Follow the HyperNodes as they change."),
     "history": ("show.history", "Look", "Show what changed, when and why."),
-    "diff": ("show.diff", "Look", "Compare topologies, or wires and what people wrote."),
-    "snapshot": ("offline.snapshot", "Look", "Save the topology to a file, or go on from one."),
-    "approve": ("manage.approve", "Act", "Publish a generation that is held back."),
-    "measure": ("show.measure", "Act", "Show, pause or resume what nodes measure of each other."),
-    "crd": ("manage.crd", "Act", "Show HyperNodes' definition, or add columns to another's."),
+    "diff": ("show.diff", "Look", "Compare topologies, or the wiring with a file."),
+    "snapshot": ("offline.snapshot", "Look", "Save the topology to a file, or load one."),
+    "approve": ("manage.approve", "Act", "Publish a held generation."),
+    "measure": ("show.measure", "Act", "Show, pause or resume measurements between nodes."),
+    "crd": ("manage.crd", "Act", "Print the HyperNode CRD, or add columns to it."),
     "agent": ("manage.agent", "Run", "Run the agent on this node."),
     "collector": ("manage.collector", "Run", "Run the collector."),
-    "demo": ("demo.demo", "Run", "Show it all on a simulated cluster, in under a minute."),
+    "demo": ("demo.demo", "Run", "Run hyperscout on a simulated cluster for a minute."),
     "version": ("manage.version", "Other", "Print versions."),
     "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
 COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
 
+# The extra that a command needs; other commands need `cli`.
+_EXTRAS = {"agent": "agent", "doctor": "agent", "collector": "collector", "demo": "collector,sim"}
+
+
+def missing_package(command: str, error: ModuleNotFoundError) -> Exception:
+    """The error of a command without one of its packages: it names the extra. A bug stays as it is."""
+    if (error.name or "").startswith("hyperscout"):
+        return error
+    from hyperscout_cli.shared.errors import CliError
+
+    extra = _EXTRAS.get(command, "cli")
+    return CliError(f"{command!r} needs the Python package {error.name!r}: install hyperscout[{extra}]")
+
+
 class LazyGroup(click.Group):
-    """A group that imports a sub-command only when it is called, and lists them by section."""
+    """A group that imports a sub-command when it is called, and lists them by section."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -64,19 +73,18 @@ class LazyGroup(click.Group):
         try:
             command = getattr(importlib.import_module(f"hyperscout_cli.{module}"), module.rpartition(".")[2])
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("hyperscout"):
-                raise
-            from hyperscout_cli.shared.errors import CliError
-
-            what = "agent" if cmd_name == "agent" else "collector" if cmd_name == "collector" else "cli"
-            raise CliError(
-                f"{cmd_name!r} needs the Python package {error.name!r}: install hyperscout[{what}]"
-            ) from error
+            raise missing_package(cmd_name, error) from error
         assert isinstance(command, click.Command)  # noqa: S101 (tells mypy)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:  # commands import some packages only when they run
+            raise missing_package(ctx.invoked_subcommand or "", error) from error
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of sub-commands, without importing them."""
+        """Complete names of sub-commands without importing them."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [
@@ -94,33 +102,33 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the answer is no.",
+    epilog="Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the answer is negative.",
 )
-@click.option("--collector", metavar="ADDR", help="The collector's host:port, for the commands that ask one.")
+@click.option("--collector", metavar="ADDR", help="The collector's host:port, for commands that query one.")
 def cli(*, collector: str | None) -> None:
-    """Find out how the machines of an AI cluster are really wired, and keep that picture true.
+    """Discover how the machines of an AI cluster are wired, and keep the topology up to date.
 
     \b
-    A saved ibnetdiscover dump gives the hierarchy in a second:
+    Infer the hierarchy from a saved ibnetdiscover dump:
       hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
-    A saved hierarchy (`-o json`) is enough to place a gang of workers:
+    Place a gang of workers with a saved hierarchy (`-o json`):
       hyperscout place --topology fabric.json --workers 64
-    A running collector answers for a live cluster:
+    Query the collector of a live cluster:
       hyperscout get hypernodes
       hyperscout explain gpu-01 gpu-77
-    Without any cluster:
+    Without a cluster:
       hyperscout demo
     """
 
 
 def program_name(path: str) -> str:
-    """As the user called it: kubectl finds `kubectl-hyperscout` as `kubectl hyperscout`."""
+    """The name for help texts: kubectl runs `kubectl-hyperscout` as `kubectl hyperscout`."""
     name = Path(path).name
     return "kubectl hyperscout" if name.startswith("kubectl-") else "hyperscout"
 
 
 def quietly(complete: Callable[[], object]) -> NoReturn:
-    """Run a completion, and end this process: nothing but words reaches the shell."""
+    """Run a completion, and exit: the shell gets only words, and no errors."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
@@ -129,11 +137,11 @@ def quietly(complete: Callable[[], object]) -> NoReturn:
     except BaseException:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
-    os._exit(0)  # a call to a collector that hangs is left behind
+    os._exit(0)  # does not wait for a call to a collector that hangs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code and never raises."""
+    """Run the command line and return the exit code."""
     if COMPLETE_VARIABLE in os.environ:
         name = program_name(sys.argv[0])
         quietly(lambda: cli.main(prog_name=name, complete_var=COMPLETE_VARIABLE))
@@ -151,8 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         click.echo(f"error: {error}", err=True)
         return 1
-    except UnicodeEncodeError as error:  # bytes of the command line that are no text reach a message
-        click.echo(f"error: {error.object[:100]!a}: a name is UTF-8", err=True)
+    except UnicodeEncodeError as error:  # a message contains bytes of the command line that are not UTF-8
+        click.echo(f"error: {error.object[:100]!a}: not UTF-8: names are UTF-8 text", err=True)
         return 2
     return result if isinstance(result, int) else 0
 

@@ -6,6 +6,7 @@ of other writers are preserved.
 """
 
 import asyncio
+import copy
 import json
 import time
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import aiohttp
+from hyperscout_runtime.rate_limit import TokenBucket
 
 from hyperscout_kubernetes.errors import KubeError, UnreachableError, error_of
 
@@ -57,37 +59,27 @@ class KubeCounters:
 
 
 class RateLimit:
-    """A token bucket: `per_s` writes per second on average, at most `burst` at once."""
+    """Paces writes: `per_s` per second on average, at most `burst` at once. `clock`: monotonic seconds."""
 
     def __init__(
         self,
         per_s: float,
         burst: int,
         *,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._per_s = per_s
-        self._burst = burst
+        self._bucket = TokenBucket(per_s, burst)
         self._clock = clock
         self._sleep = sleep
-        self._free_at_s = clock() - burst / per_s  # virtual time of the next token
 
     async def take(self) -> None:
         """Wait for a token. Callers are served in order."""
-        now_s = self._clock()
-        self._free_at_s = max(self._free_at_s, now_s - self._burst / self._per_s) + 1 / self._per_s
-        if (wait_s := self._free_at_s - now_s) > 0:
+        if wait_s := self._bucket.charge(1, self._clock()):
             await self._sleep(wait_s)
 
 
-async def connect(
-    kubeconfig: Path | None,
-    *,
-    writes_per_s: float = 200.0,
-    burst: int = 400,
-    clock: Callable[[], float] = time.monotonic,
-) -> "Kube":
+async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst: int = 400) -> "Kube":
     """Return a client for the current context of a kubeconfig file, or for the pod's cluster if it is None.
 
     Sends no request. Raises KubeError if there are no credentials.
@@ -106,9 +98,9 @@ async def connect(
         else:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, ValueError) as error:
-        where = kubeconfig or "not in a pod, and no kubeconfig given"
+        where = kubeconfig or "this process is not in a pod, so set the path of a kubeconfig"
         raise KubeError(f"no credentials for a Kubernetes API server: {where}: {error}") from error
-    return Kube(configuration, RateLimit(writes_per_s, burst, clock=clock))
+    return Kube(configuration, RateLimit(writes_per_s, burst))
 
 
 class Kube:
@@ -144,14 +136,14 @@ class Kube:
 
     def fenced(self, fence: Fence) -> "Kube":
         """Return a client that shares the connections and writes only while `fence` permits it."""
-        other = object.__new__(Kube)
-        other.__dict__.update(self.__dict__ | {"_fence": fence})
+        other = copy.copy(self)
+        other._fence = fence
         return other
 
     def paced(self, limit: RateLimit) -> "Kube":
         """Return a client that shares the connections and the fence but has its own rate limit."""
-        other = object.__new__(Kube)
-        other.__dict__.update(self.__dict__ | {"_limit": limit})
+        other = copy.copy(self)
+        other._limit = limit
         return other
 
     async def get(
@@ -221,7 +213,7 @@ class Kube:
                     raise error_of(int(status.get("code") or 500), status, what)
                 yield event
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
-            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
+            raise _unreachable(what, error) from error
         finally:
             # An endless stream cannot be drained, so the connection is aborted.
             if response.connection is not None and response.connection.transport is not None:
@@ -245,11 +237,11 @@ class Kube:
                 raise await _failure(response, what)
             answer = await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
+            raise _unreachable(what, error) from error
         finally:
             response.release()
         if not isinstance(answer, dict):
-            raise UnreachableError(f"{what}: the answer is no object")
+            raise UnreachableError(f"{what}: expected a JSON object, got {type(answer).__name__}")
         return answer
 
     async def _send(
@@ -270,9 +262,13 @@ class Kube:
                 method, url, headers=headers, body=body, _request_timeout=within
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise UnreachableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
+            raise _unreachable(f"{method} {path}", error) from error
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+def _unreachable(what: str, error: Exception) -> UnreachableError:
+    return UnreachableError(f"{what}: {str(error) or type(error).__name__}")
 
 
 async def _failure(response: aiohttp.ClientResponse, what: str) -> KubeError:

@@ -33,6 +33,11 @@ class LeaseTimes:
     renew_deadline_s: float = 5.0
     retry_s: float = 1.0
 
+    @classmethod
+    def of(cls, duration_s: int) -> "LeaseTimes":
+        """Return times in the proportions of the defaults; the Lease is read at least each second."""
+        return cls(duration_s, duration_s * 5 / 8, min(1.0, duration_s / 8))
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -141,6 +146,7 @@ class Election:
         self.write_until_s = float("-inf")
         self.seen: Lease | None = None
         self._times = times
+        self._timeout_s = times.renew_deadline_s / 2  # one request that hangs must not end a term
         self._rng = rng
         self._seen_since_s = float("-inf")  # since when the record counts as unchanged
         self._blind = False  # the last read failed
@@ -155,17 +161,14 @@ class Election:
 
     def leader(self, now_s: float) -> Record | None:
         """Return the record of another replica that leads: one that renewed recently. None if unknown."""
-        if self.leading or self.seen is None or self.seen.record.holder in ("", self.me):
-            return None
-        return self.seen.record if now_s < self._seen_since_s + self._still_fresh_s() else None
+        # A holder renews every `retry_s` and may miss one renewal.
+        return self._holder(now_s, 3 * self._times.retry_s)
 
     def released(self, lease: Lease) -> Record | None:
         """Return the record that releases `lease`; None if this candidate does not hold it."""
-        return (
-            replace(lease.record, holder="", duration_s=1, address="")
-            if lease.record.holder == self.me
-            else None
-        )
+        if lease.record.holder != self.me:
+            return None
+        return replace(lease.record, holder="", duration_s=1, address="")
 
     # Decisions
 
@@ -196,7 +199,7 @@ class Election:
 
     def _looked(self, lease: Lease | None, now_s: float) -> Instruction:
         if lease is None:
-            if self._is_held_by_another(now_s):
+            if self.seen is not None and self._holder(now_s, _duration_s(self.seen.record)):
                 return self._sleep()  # the Lease was deleted, but its holder may still write
             self.seen = None
             if self.leading and now_s >= self.write_until_s:
@@ -219,11 +222,11 @@ class Election:
         self._blind = False
         self.seen = lease
 
-    def _is_held_by_another(self, now_s: float) -> bool:
-        """Return whether another replica holds the record seen last and the record has not expired."""
+    def _holder(self, now_s: float, lasts_s: float) -> Record | None:
+        """Return the record seen last if another replica holds it and it is not older than `lasts_s`."""
         if self.leading or self.seen is None or self.seen.record.holder in ("", self.me):
-            return False
-        return now_s < self._seen_since_s + _duration_s(self.seen.record)
+            return None
+        return self.seen.record if now_s < self._seen_since_s + lasts_s else None
 
     def _depose(self) -> None:
         self.leading = False
@@ -241,22 +244,14 @@ class Election:
             "",
             self.address,
         )
-        return Write(record, lease.version if lease is not None else None, not mine, self._timeout_s())
+        return Write(record, lease.version if lease is not None else None, not mine, self._timeout_s)
 
     def _look(self) -> Look:
-        return Look(self._timeout_s())
-
-    def _timeout_s(self) -> float:
-        """Return half the renew deadline, so that one request that hangs does not end a term."""
-        return self._times.renew_deadline_s / 2
+        return Look(self._timeout_s)
 
     def _sleep(self) -> Sleep:
         # The random spread keeps candidates from reading and writing at the same instant.
         return Sleep(self._times.retry_s * self._rng.uniform(0.8, 1.2))
-
-    def _still_fresh_s(self) -> float:
-        """Return how long a record counts as fresh: a holder renews every `retry_s` and may miss one."""
-        return 3 * self._times.retry_s
 
 
 def _duration_s(record: Record) -> float:

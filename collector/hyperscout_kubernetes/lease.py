@@ -149,7 +149,9 @@ class Elector:
                 await self._kube.write("PUT", self._path, body, timeout_s=_RELEASE_TIMEOUT_S)
                 _log.info("the lease is released")
         except KubeError as error:
-            _log.warning("the lease is not released, another takes it when it has run out: %s", error)
+            _log.warning(
+                "the lease is not released, and another replica takes it after it expires: %s", error
+            )
 
     def _tell(self) -> None:
         led, wrote = self._told
@@ -159,11 +161,11 @@ class Elector:
             _log.info("elected, term %d: this replica leads as %s", election.term, election.me)
         elif led and not election.leading:
             record = election.seen.record if election.seen is not None else Record()
-            _log.warning("deposed: %s holds the lease", record.holder or "nobody")
+            _log.warning("deposed: %s holds the lease", record.holder or "no replica")
         elif led and wrote and not self.may_write:
             _log.warning("the lease could not be renewed: nothing is written until it is")
         elif led and self.may_write and not wrote:
-            _log.info("the lease is renewed: what waited is written")
+            _log.info("the lease is renewed: pending writes are sent")
 
     async def _look(self, timeout_s: float) -> Event:
         try:
@@ -200,7 +202,7 @@ class Elector:
 
     def _succeeded(self) -> None:
         if self.problem is not None:
-            _log.info("the lease can be reached again")
+            _log.info("the lease can be read and written again")
             self.problem = None
 
     def _read(self, found: Object) -> Lease:

@@ -4,8 +4,10 @@ A node object has kilobytes of images and heartbeats. The collector keeps a few 
 heartbeat does not change the part that is kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
+
+from hyperscout_runtime.signals import Signal
 
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.reflector import Reflector
@@ -42,13 +44,13 @@ def why_down(node: Object) -> str | None:
 class Nodes:
     """Follows the nodes that a label selector matches (`kubectl -l`; "" matches all nodes).
 
-    `changed(before, after)` is called for each node that appears, disappears or changes in the part that
-    `kept` returns, for example a label, a taint or the Ready condition. `before` is None for a new node,
-    `after` is None for a removed node.
+    The signal `changed(before, after)` is emitted for each node that appears, disappears or changes in the
+    part that `kept` returns, for example a label, a taint or the Ready condition. `before` is None for a new
+    node, `after` is None for a removed node.
     """
 
     def __init__(self, kube: Kube, selector: str, *, rng: Random) -> None:
-        self.changed: Callable[[Object | None, Object | None], None] = lambda before, after: None
+        self.changed = Signal[[Object | None, Object | None]]()
         self.reflector = Reflector(
             kube,
             PATH,
@@ -60,9 +62,6 @@ class Nodes:
 
     def __iter__(self) -> Iterator[Object]:
         return iter(self.reflector)
-
-    def __len__(self) -> int:
-        return len(self.reflector)
 
     def get(self, name: str) -> Object | None:
         return self.reflector.get(name)

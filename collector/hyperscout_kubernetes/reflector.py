@@ -6,8 +6,11 @@ A broken watch loses no objects. They remain until the next complete list arrive
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from operator import itemgetter
 from random import Random
 from typing import Any
+
+from hyperscout_runtime.backoff import Backoff
 
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import GoneError, KubeError
@@ -16,11 +19,6 @@ _log = logging.getLogger(__name__)
 
 _RETRY_BASE_S = 0.25
 _RETRY_CAP_S = 5.0
-
-
-def by_name(metadata: Object) -> str:
-    name: str = metadata["name"]
-    return name
 
 
 def by_namespace(metadata: Object) -> str:
@@ -49,7 +47,7 @@ class Reflector:
         keep: Callable[[Object], Object] = lambda found: found,
         changed: Callable[[str, Object | None, Object | None], None] = lambda name, before, after: None,
         followed: Callable[[], None] = lambda: None,
-        key: Callable[[Object], str] = by_name,
+        key: Callable[[Object], str] = itemgetter("name"),
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -60,7 +58,7 @@ class Reflector:
         self._query = query or {}
         self._keep = keep
         self._changed = changed
-        self._followed_again = followed
+        self._on_recovery = followed
         self._key = key
         self._rng = rng
         self._sleep = sleep
@@ -90,36 +88,33 @@ class Reflector:
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""
-        failures = 0
-        version = ""
+        backoff = Backoff(_RETRY_BASE_S, _RETRY_CAP_S, self._rng)
+        version, idle = "", False
         while True:
             heard = False
             try:
                 if not version:
                     version = await self._list()
                 async for event in self._kube.watch(self._path, version, self._query):
-                    heard, failures = True, 0
-                    self._followed()
+                    heard, idle = True, False
+                    backoff.reset()
+                    self._recovered()
                     version = self._take(event) or version
                 # The server ends a watch every few minutes. The next watch continues from there.
             except GoneError:
                 version = ""
             except KubeError as error:
-                failures += 1
                 if self.problem is None:
                     _log.warning("%s", error)
                 self.problem = str(error)
                 if not error.retry:
                     version = ""  # the resource may be recreated later, so list it again
-                await self._sleep(max(self._delay_s(failures), error.retry_after_s))
+                await self._sleep(max(backoff.next_s(), error.retry_after_s))
                 continue
             if not heard:
-                failures += 1
-                if failures > 1:  # a server that ends each watch at once must not cause a busy loop
-                    await self._sleep(self._delay_s(failures - 1))
-
-    def _delay_s(self, failures: int) -> float:
-        return min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 10), _RETRY_CAP_S) * self._rng.uniform(0.5, 1.0)
+                if idle:  # a server that ends each watch at once must not cause a busy loop
+                    await self._sleep(backoff.next_s())
+                idle = True
 
     async def _list(self) -> str:
         objects, version = await self._kube.list(self._path, self._query)
@@ -128,15 +123,15 @@ class Reflector:
             self._set(name, None)
         for name, found in fresh.items():
             self._set(name, found)
-        self._followed()
+        self._recovered()
         self.synced.set()
         return version
 
-    def _followed(self) -> None:
+    def _recovered(self) -> None:
         if self.problem is not None:
-            _log.info("%s is followed again", self._path)
+            _log.info("the watch of %s works again", self._path)
             self.problem = None
-            self._followed_again()
+            self._on_recovery()
 
     def _take(self, event: Object) -> str | None:
         """Apply one event. Returns the resource version to continue from."""
@@ -171,9 +166,7 @@ class Reflector:
         """
         metadata = found["metadata"]
         known = self._versions.get(self._key(metadata))
-        if known is None or metadata.get("uid") != known["uid"]:
-            return False
-        return _is_before(metadata, known)
+        return known is not None and metadata.get("uid") == known["uid"] and _is_before(metadata, known)
 
     def _is_of_a_predecessor(self, metadata: Object) -> bool:
         """Return whether `metadata` is of an earlier object of the same name as the stored one."""

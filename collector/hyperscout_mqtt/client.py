@@ -183,7 +183,7 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:
-            raise BrokerError(f"no answer within {timeout_s:g} s") from None
+            raise BrokerError(f"no response within {timeout_s:g} s") from None
         finally:
             self._answers.pop(mid, None)
 
@@ -252,7 +252,7 @@ class Client:
         try:
             process()
         except Exception as error:  # a malformed packet can raise any exception
-            self._end(f"the broker sent a packet that cannot be read: {type(error).__name__}")
+            self._end(f"the broker sent an unreadable packet: {type(error).__name__}")
 
     def _readable(self) -> None:
         if self._rest is None:
@@ -287,34 +287,34 @@ class Client:
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Any
     ) -> None:
-        said = str(reason)
-        lost = said == _NO_REASON or not reason.is_failure
-        self._end(self._why_lost() if lost else self._why(said))
+        code = str(reason)
+        lost = code == _NO_REASON or not reason.is_failure
+        self._end(self._why_lost() if lost else self._why(code))
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         with contextlib.suppress(UnicodeDecodeError):  # invalid topic; brokers do not forward those
             self._take(message.topic, bytes(message.payload), message.retain)
 
-    def _why(self, said: str) -> str:
+    def _why(self, code: str) -> str:
         """Return a reason code as text, with a hint where the operator can act."""
         hints = {
-            "Not authorized": "look at mqtt_user, mqtt_password_file and the broker's access rules",
-            "Bad user name or password": "look at mqtt_user and mqtt_password_file",
-            "Session taken over": f"another client has the id {self._access.client_id!r}, "
-            "and each needs one of its own: mqtt_client_id",
-            "Unsupported protocol version": "it must speak MQTT 5",
+            "Not authorized": "check mqtt_user, mqtt_password_file and the broker's access rules",
+            "Bad user name or password": "check mqtt_user and mqtt_password_file",
+            "Session taken over": f"another client uses the client id {self._access.client_id!r}; "
+            "set a different mqtt_client_id",
+            "Unsupported protocol version": "the broker must support MQTT 5",
             "Packet too large": "raise the broker's limit (mosquitto: max_packet_size)",
         }
-        hint = next((hint for word, hint in hints.items() if word.lower() in said.lower()), "")
-        return f"{said}{'; ' if hint else ''}{hint}"
+        hint = next((hint for word, hint in hints.items() if word.lower() in code.lower()), "")
+        return f"{code}{'; ' if hint else ''}{hint}"
 
     def _why_lost(self) -> str:
         if self._errors.last:
             return f"the connection was lost: {self._errors.last}"
         # A broker that stops ends a connection this way. Some do so when another client takes this id.
         return (
-            "the connection was lost without a reason; if that goes on, another client may have the id "
-            f"{self._access.client_id!r}: mqtt_client_id"
+            "the connection was lost without a reason; if this repeats, another client may use the client id "
+            f"{self._access.client_id!r}: set a different mqtt_client_id"
         )
 
 
@@ -345,7 +345,7 @@ def read_secrets(access: Access) -> Secrets:
                 )
             password = found.decode()
         except UnicodeDecodeError as error:
-            raise BrokerError(f"mqtt_password_file {access.password_file}: no UTF-8") from error
+            raise BrokerError(f"mqtt_password_file {access.password_file}: not UTF-8") from error
         except OSError as error:
             raise BrokerError(f"mqtt_password_file {access.password_file}: {error.strerror}") from error
     if not access.broker.tls:

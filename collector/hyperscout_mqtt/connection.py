@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 
+from hyperscout_runtime.backoff import Backoff
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_mqtt.client import TIMEOUT_S, Access, BrokerError, Client, Take, read_secrets
@@ -37,7 +38,7 @@ class Session:
         self._qos = min(access.qos, int(getattr(client.limits, "MaximumQoS", 2)))
         self._client = client
         self._counters = counters
-        self._room = asyncio.Semaphore(_IN_FLIGHT)
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def publish(self, message: Outgoing) -> None:
         """Return once the broker has the message (QoS 1, 2) or it is sent (QoS 0).
@@ -47,17 +48,19 @@ class Session:
         size_bytes = len(message.payload) + len(message.topic) + _HEADERS_BYTES
         if size_bytes > self._max_packet_bytes:
             raise RefusedError(
-                f"{message.topic} has {size_bytes} bytes, and the broker takes {self._max_packet_bytes}: "
-                "raise its limit (mosquitto: max_packet_size)"
+                f"{message.topic} has {size_bytes} bytes; the broker accepts at most "
+                f"{self._max_packet_bytes}: raise its limit (mosquitto: max_packet_size)"
             )
         self._counters.waiting += 1
         try:
-            async with self._room:
+            async with self._slots:
                 refused = await self._client.publish(message, self._qos)
         finally:
             self._counters.waiting -= 1
         if refused:
-            raise RefusedError(f"{message.topic}: {refused}: the broker's access rules must let us write it")
+            raise RefusedError(
+                f"{message.topic}: {refused}: the broker's access rules must let the collector publish it"
+            )
         self._counters.published_total += 1
 
     async def subscribe(self, topic: str, qos: int = 1, timeout_s: float = TIMEOUT_S) -> None:
@@ -65,7 +68,9 @@ class Session:
         with _named(topic):
             refused = await self._client.subscribe(topic, qos, timeout_s)
         if refused:
-            raise RefusedError(f"{topic}: {refused}: the broker's access rules must let us read it")
+            raise RefusedError(
+                f"{topic}: {refused}: the broker's access rules must let the collector read it"
+            )
 
     async def unsubscribe(self, topic: str) -> None:
         with _named(topic):
@@ -127,7 +132,7 @@ class Connection:
 
     async def run(self) -> None:
         """Connect and reconnect until cancelled."""
-        failures = 0
+        backoff = Backoff(_RETRY_BASE_S, _RETRY_CAP_S, self._rng)
         while True:
             began_s = self._timer()
             try:
@@ -136,13 +141,13 @@ class Connection:
                 reason = str(error)
             finally:
                 self._counters.connected = False
-            failures = 1 if self._timer() - began_s >= _STEADY_S else failures + 1
-            delay_s = min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 30), _RETRY_CAP_S)
-            delay_s *= self._rng.uniform(0.5, 1.0)
+            if self._timer() - began_s >= _STEADY_S:
+                backoff.reset()
+            delay_s = backoff.next_s()
             problem = f"{self._access.broker}: {reason}"
-            if failures == 1 or not (self.problem or "").startswith(problem):
+            if backoff.failures == 1 or not (self.problem or "").startswith(problem):
                 _log.warning("MQTT broker %s", problem)
-            self.problem = f"{problem} (failure {failures}, tried again within {_RETRY_CAP_S:g} s)"
+            self.problem = f"{problem} (failure {backoff.failures}, next attempt within {_RETRY_CAP_S:g} s)"
             self.tried.set()
             self._failed()
             await self._sleep(delay_s)

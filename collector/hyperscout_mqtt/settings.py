@@ -1,4 +1,4 @@
-"""Settings of MQTT, outbound and inbound."""
+"""Settings of MQTT: what is published, and the devices that report."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,32 +12,34 @@ class MqttSettings(BaseModel):
     """MQTT fields of `CollectorSettings`."""
 
     mqtt_broker: str = Field(
-        "", description='mqtt://host[:1883] or mqtts://host[:8883] (TLS); "" = nothing is published by MQTT'
+        "", description='mqtt://host[:1883] or mqtts://host[:8883] (TLS) of the broker; "" = no MQTT'
     )
     mqtt_user: str = Field("", description="user name at the broker")
-    mqtt_password_file: Path | None = Field(None, description="file with its password, read at each connect")
-    mqtt_tls_ca: Path | None = Field(
-        None, description="CA certificates (PEM) that sign the broker's (default: those of the system)"
+    mqtt_password_file: Path | None = Field(
+        None, description="file with the password; read at each connection"
     )
-    mqtt_tls_cert: Path | None = Field(None, description="client certificate (PEM) to show to the broker")
-    mqtt_tls_key: Path | None = Field(None, description="its private key (PEM)")
+    mqtt_tls_ca: Path | None = Field(
+        None, description="CA certificates (PEM) for the broker (default: those of the system)"
+    )
+    mqtt_tls_cert: Path | None = Field(None, description="client certificate (PEM) for the broker")
+    mqtt_tls_key: Path | None = Field(None, description="private key (PEM) of mqtt_tls_cert")
     mqtt_client_id: str = Field(
         "", max_length=128, description='client id; "" = "hyperscout-" and the identity'
     )
-    mqtt_qos: int = Field(1, ge=0, le=2, description="quality of service of what is published")
+    mqtt_qos: int = Field(1, ge=0, le=2, description="quality of service of published messages")
     mqtt_topic_prefix: str = Field(
         "hyperscout",
         min_length=1,
         max_length=200,
-        description="first levels of all topics; of two clusters at one broker each needs its own",
+        description="first levels of all topics; each cluster at a broker needs its own",
     )
     mqtt_devices: tuple[str, ...] = Field(
         (),
-        description="who may report findings: TOPIC=switch/NAME or TOPIC=NODE, where TOPIC is the last level "
-        "of PREFIX/findings/TOPIC; the broker must let each device write to its own topic only",
+        description="devices that may report findings: TOPIC=switch/NAME or TOPIC=NODE, where TOPIC is the "
+        "last level of PREFIX/findings/TOPIC; the broker must allow each device only its own topic",
     )
     mqtt_findings_per_s: float = Field(
-        10.0, gt=0, description="messages a second that are taken of one device; more are dropped and counted"
+        10.0, gt=0, description="maximum messages per second of a device; others are dropped and counted"
     )
 
     @field_validator("mqtt_broker")
@@ -60,7 +62,7 @@ class MqttSettings(BaseModel):
         return value
 
 
-def about_mqtt(settings: MqttSettings, *, trusted: Callable[[Broker], bool]) -> str | None:
+def mqtt_problem(settings: MqttSettings, *, trusted: Callable[[Broker], bool]) -> str | None:
     """Return the first problem with the combination of settings; None if there is none.
 
     `trusted`: whether plaintext may be sent to this broker.
@@ -75,37 +77,37 @@ def about_mqtt(settings: MqttSettings, *, trusted: Callable[[Broker], bool]) -> 
     }
     given = [name for name, is_given in needs_broker.items() if is_given]
     if not settings.mqtt_broker:
-        return f"{', '.join(given)}: of no use without mqtt_broker" if given else None
+        return f"{', '.join(given)}: set mqtt_broker too" if given else None
     broker = broker_of(settings.mqtt_broker)
     if (settings.mqtt_tls_cert is None) != (settings.mqtt_tls_key is None):
         return "mqtt_tls_cert and mqtt_tls_key: give both or neither"
     if settings.mqtt_password_file is not None and not settings.mqtt_user:
-        return "mqtt_password_file: a password is of a user; set mqtt_user"
+        return "mqtt_password_file: set mqtt_user too"
     if not broker.tls:
         if tls := [name for name in given if name.startswith("mqtt_tls_")]:
-            return f"{', '.join(tls)}: certificates need mqtts://, and mqtt_broker is {broker}"
+            return f"{', '.join(tls)}: expected mqtts:// in mqtt_broker, which is {broker}"
         if not trusted(broker):
             if settings.mqtt_password_file is not None:
                 return (
-                    f"mqtt_broker {broker}: a password is never sent in the clear beyond this machine; "
-                    "use mqtts://, or insecure: true if the network is trusted"
+                    f"mqtt_broker {broker}: a password needs an encrypted connection; "
+                    "use mqtts://, or insecure: true on a trusted network"
                 )
             if settings.mqtt_devices:
                 return (
-                    f"mqtt_broker {broker}: findings that came in the clear could be anyone's; "
-                    "use mqtts://, or insecure: true if the network is trusted"
+                    f"mqtt_broker {broker}: findings need an encrypted connection; "
+                    "use mqtts://, or insecure: true on a trusted network"
                 )
-    return _about_devices(settings.mqtt_devices)
+    return _devices_problem(settings.mqtt_devices)
 
 
-def _about_devices(devices: tuple[str, ...]) -> str | None:
+def _devices_problem(devices: tuple[str, ...]) -> str | None:
     topics: set[str] = set()
     reporters: set[str] = set()
     for topic, reporter in map(device_of, devices):
         if topic in topics:
-            return f"mqtt_devices: {topic} is there twice"
+            return f"mqtt_devices: the topic {topic} is listed twice"
         if reporter in reporters:
-            return f"mqtt_devices: two topics are of {reporter}; each would take the other's findings away"
+            return f"mqtt_devices: {reporter} has two topics; expected one for each reporter"
         topics.add(topic)
         reporters.add(reporter)
     return None

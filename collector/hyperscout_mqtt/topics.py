@@ -33,13 +33,13 @@ def broker_of(address: str) -> Broker:
     match = _BROKER.fullmatch(address)
     if match is None:
         raise ValueError(
-            f"{address!r} is no mqtt://host[:port] or mqtts://host[:port]; user and password have settings "
-            "of their own, and an IPv6 address goes in brackets"
+            f"{address!r}: expected mqtt://host[:port] or mqtts://host[:port]; set user and password with "
+            "mqtt_user and mqtt_password_file; put an IPv6 address in brackets"
         )
     scheme, host, port = match.groups()
     number = int(port) if port else _SCHEMES[scheme]
     if not 0 < number <= 65535:
-        raise ValueError(f"{address!r}: {number} is no port")
+        raise ValueError(f"{address!r}: expected a port from 1 to 65535, found {number}")
     return Broker(host.strip("[]"), number, scheme == "mqtts")
 
 
@@ -47,11 +47,13 @@ def checked_prefix(prefix: str) -> str:
     """Return the prefix if a topic name may begin with it. Raises ValueError otherwise."""
     levels = prefix.split("/")
     if not all(levels):
-        raise ValueError(f"{prefix!r}: levels are parted by single slashes, with none before or behind")
+        raise ValueError(
+            f"{prefix!r}: expected levels separated by single slashes, without a slash at the start or end"
+        )
     if prefix.startswith("$"):
-        raise ValueError(f"{prefix!r}: what begins with $ is the broker's own")
+        raise ValueError(f"{prefix!r}: topics that begin with $ are reserved for the broker")
     if "+" in prefix or "#" in prefix:
-        raise ValueError(f"{prefix!r}: + and # stand for any level, and a topic to write to has none of them")
+        raise ValueError(f"{prefix!r}: + and # are wildcards and are not allowed in a topic to publish to")
     if not prefix.isprintable():
         raise ValueError(f"{prefix!r}: not printable")
     return prefix
@@ -62,10 +64,10 @@ def device_of(text: str) -> tuple[str, str]:
     level, equals, reporter = text.partition("=")
     if not equals or _DEVICE.fullmatch(level) is None:
         raise ValueError(
-            f"{text!r} is no TOPIC=switch/NAME or TOPIC=NODE, with a TOPIC of letters, digits, - . and _"
+            f"{text!r}: expected TOPIC=switch/NAME or TOPIC=NODE, with a TOPIC of letters, digits, - . and _"
         )
     if not is_reporter(reporter) or not (is_switch(reporter) or "/" not in reporter) or len(reporter) > 253:
-        raise ValueError(f"{text!r}: {reporter!r} is neither switch/NAME nor the name of a node")
+        raise ValueError(f"{text!r}: expected switch/NAME or the name of a node, found {reporter!r}")
     return level, reporter
 
 

@@ -1,66 +1,30 @@
 """Compares the links and devices of two generations, and keeps those that a pending anomaly names."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from hyperscout_topology.link_changes import link_changes, table_of
-from hyperscout_topology.topology import Adapter, Anomaly, HyperNode, Link, LinkTable, Topology
-
-V = TypeVar("V", bound=Hashable)
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.link_changes import extended, table_of
+from hyperscout_topology.topology import Anomaly, HyperNode, Link, LinkTable, Topology
 
 
 def same_details(a: Topology, b: Topology) -> bool:
-    """Whether switches (also those of each HyperNode), adapters, foreign endpoints and links are the same."""
+    """Whether switches (also those of each HyperNode), adapters, foreign endpoints and links are the same.
+
+    The order does not matter: a replica that followed a leader has links in another order than inference.
+    """
+    diff = Diff(a, b)
     return (
-        a.switches == b.switches
+        not diff.switches
         and {h.name: h.switches for h in a.hypernodes} == {h.name: h.switches for h in b.hypernodes}
-        and _same_adapters(a.adapters, b.adapters)
+        and len(a.adapters) == len(b.adapters)
+        and not diff.adapters
         and a.foreign_endpoints == b.foreign_endpoints
-        and _same_links(table_of(a.links), table_of(b.links))
+        and len(a.links) == len(b.links)
+        and not diff.links
     )
-
-
-def _same_adapters(a: Sequence[Adapter], b: Sequence[Adapter]) -> bool:
-    return a is b or (len(a) == len(b) and (tuple(a) == tuple(b) or set(a) == set(b)))
-
-
-def _same_links(a: LinkTable, b: LinkTable) -> bool:
-    """Compare in any order: a replica that followed a leader has links in another order than inference."""
-    if a is b:
-        return True
-    if len(a) != len(b):
-        return False
-    return _same_rows(a, b) or link_changes(a, b) == ([], [])
-
-
-def _same_rows(a: LinkTable, b: LinkTable) -> bool:
-    """Compare row by row. The value tables may be in another order (one was read from a file)."""
-    return (
-        _same_column(a.devices, a.a, b.devices, b.a)
-        and _same_column(a.devices, a.b, b.devices, b.b)
-        and _same_column(a.ports, a.a_port, b.ports, b.a_port)
-        and _same_column(a.ports, a.b_port, b.ports, b.b_port)
-        and _same_column(a.fabrics, a.fabric, b.fabrics, b.fabric)
-        and _same_column(a.source_sets, a.sources, b.source_sets, b.sources)
-        and a.notes == b.notes
-    )
-
-
-def _same_column(
-    values_a: Sequence[object],
-    column_a: npt.NDArray[np.int32],
-    values_b: Sequence[object],
-    column_b: npt.NDArray[np.int32],
-) -> bool:
-    if values_a is values_b or (len(values_a) == len(values_b) and list(values_a) == list(values_b)):
-        return bool(np.array_equal(column_a, column_b))
-    position = {value: i for i, value in enumerate(values_a)}
-    renumber = np.fromiter((position.get(value, -1) for value in values_b), np.int32, len(values_b))
-    return bool(np.array_equal(column_a, renumber[column_b]))
 
 
 def with_waiting(
@@ -127,40 +91,3 @@ def _rows_of(table: LinkTable, anomalies: Collection[Anomaly]) -> list[Link]:
         for x in rows
         if x.a_device in gone or x.b_device in gone or frozenset((x.a_device, x.b_device)) in cut
     ]
-
-
-def extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
-    """The table with these links appended."""
-    if not links:
-        return table
-    more = LinkTable.of(links)
-
-    def joined(
-        values: Sequence[V],
-        more_values: Sequence[V],
-        *columns: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]],
-    ) -> tuple[list[V], list[npt.NDArray[np.int32]]]:
-        position = {value: i for i, value in enumerate(values)}
-        renumber = np.array([position.setdefault(v, len(position)) for v in more_values], np.int32)
-        return list(position), [np.concatenate([old, renumber[new]]) for old, new in columns]
-
-    devices, (a, b) = joined(table.devices, more.devices, (table.a, more.a), (table.b, more.b))
-    ports, (a_port, b_port) = joined(
-        table.ports, more.ports, (table.a_port, more.a_port), (table.b_port, more.b_port)
-    )
-    fabrics, (fabric,) = joined(table.fabrics, more.fabrics, (table.fabric, more.fabric))
-    source_sets, (sources,) = joined(table.source_sets, more.source_sets, (table.sources, more.sources))
-    return replace(
-        table,
-        devices=devices,
-        ports=ports,
-        fabrics=fabrics,
-        source_sets=source_sets,
-        a=a,
-        a_port=a_port,
-        b=b,
-        b_port=b_port,
-        fabric=fabric,
-        sources=sources,
-        notes={**table.notes, **{len(table) + row: note for row, note in more.notes.items()}},
-    )

@@ -1,8 +1,7 @@
 """Lists the changes from one generation to another as events that a person can read and search.
 
-The functions are pure: two topologies in, events out, always in the same order. What did not change costs one
-comparison; links are compared in columns. A change is reported once: a condition that is about links makes
-an event only when its status or reason changes, because anomalies report the links.
+The events of a difference always have the same order. A change is reported once: a condition that is about
+links makes an event only when its status or reason changes, because anomalies report the links.
 """
 
 from collections import Counter
@@ -10,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from hyperscout_topology.link_changes import link_changes
+from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
     Endpoint,
     HyperNode,
     Link,
+    Switch,
     Topology,
     say,
 )
@@ -96,40 +96,45 @@ class Event:
         return self.kind != "ConditionChanged" or self.before != self.after
 
 
-def events(old: Topology, new: Topology) -> list[Event]:
-    """The changes from `old` to `new`, by kind and name."""
-    homes = _Home(old), _Home(new)
+def events(diff: Diff) -> list[Event]:
+    """The events of a difference, by kind and name."""
+    homes = _Home(diff.old), _Home(diff.new)
     found = [
-        *_links(old, new, homes),
-        *_switches(old, new, homes),
-        *_nodes(old, new),
-        *_hypernodes(old, new),
-        *_anomalies(old, new, homes),
-        *_conditions(old, new),
+        *_links(diff.links, homes),
+        *_switches(diff.switches, homes),
+        *_nodes(diff.old, diff.new),
+        *_hypernodes(diff.hypernodes),
+        *_anomalies(diff.anomalies, homes),
+        *_conditions(diff.hypernodes),
     ]
     rank = {kind: i for i, kind in enumerate(KINDS)}
     return sorted(found, key=lambda x: rank[x.kind])  # stable: by name within a kind
 
 
-def published(old: Topology | None, new: Topology, changes: Sequence[Event], missed: int = 0) -> Event | None:
+def published(diff: Diff, changes: Sequence[Event], missed: int = 0) -> Event | None:
     """The event of the generation itself; None when only times and measured values changed.
 
-    `old`: None = there is no known generation before it. `missed`: generations in between that were not
-    recorded.
+    `missed`: generations in between that were not recorded.
     """
-    if old is None:
-        what = f"the first that is recorded: {count(len(new.hypernodes), 'HyperNode')}"
-    elif changes:
+    if changes:
         what = summary(changes)
-    elif old.foreign_endpoints != new.foreign_endpoints:
+    elif diff.old.foreign_endpoints != diff.new.foreign_endpoints:
         what = "foreign endpoints changed"
-    elif not missed and (old.links is new.links or link_changes(old.links, new.links) == ([], [])):
+    elif not missed and not diff.links:
         return None
     else:
         what = "details of links changed" if not missed else "nothing else changed"
-    if missed:
-        what += f"; {count(missed, 'generation')} before it could not be recorded"
-    return Event("GenerationPublished", what)
+    return Event("GenerationPublished", what + _missed(missed))
+
+
+def first_published(new: Topology, missed: int = 0) -> Event:
+    """The event of a generation without a known one before it. `missed`: as of `published`."""
+    what = f"the first that is recorded: {count(len(new.hypernodes), 'HyperNode')}"
+    return Event("GenerationPublished", what + _missed(missed))
+
+
+def _missed(missed: int) -> str:
+    return f"; {count(missed, 'generation')} before it could not be recorded" if missed else ""
 
 
 def summary(changes: Iterable[Event]) -> str:
@@ -196,13 +201,12 @@ class _Home:
 _Homes = tuple[_Home, _Home]
 
 
-def _links(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
+def _links(changes: Changes[Link], homes: _Homes) -> Iterable[Event]:
     """Links that were removed or added. A change of sources, fabric or note makes no event."""
-    added, removed = link_changes(old.links, new.links)
-    before, after = {_ends(x) for x in removed}, {_ends(x) for x in added}
+    before, after = {_ends(x) for x in changes.removed}, {_ends(x) for x in changes.added}
     for kind, word, links, others, home in (
-        ("LinkRemoved", "is gone", removed, after, homes[0]),
-        ("LinkAdded", "is there", added, before, homes[1]),
+        ("LinkRemoved", "is gone", changes.removed, after, homes[0]),
+        ("LinkAdded", "is there", changes.added, before, homes[1]),
     ):
         home.call({device for x in links for device in (x.a_device, x.b_device)})
         for link in sorted({_ends(x): x for x in links if _ends(x) not in others}.values()):
@@ -221,22 +225,14 @@ def _ends(link: Link) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(((link.a_device, link.a_port), (link.b_device, link.b_port))))
 
 
-def _switches(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
-    if old.switches == new.switches:
-        return
-    was, now = {s.id: s for s in old.switches}, {s.id: s for s in new.switches}
-    for kind, word, these, others, home in (
-        ("SwitchRemoved", "is gone", was, now, homes[0]),
-        ("SwitchAdded", "is there", now, was, homes[1]),
+def _switches(changes: Changes[Switch], homes: _Homes) -> Iterable[Event]:
+    for kind, word, switches, home in (
+        ("SwitchRemoved", "is gone", changes.removed, homes[0]),
+        ("SwitchAdded", "is there", changes.added, homes[1]),
     ):
-        for s in sorted((these[i] for i in these.keys() - others.keys()), key=lambda s: (s.name, s.id)):
-            level = f", level {s.level}," if s.level else ""
-            yield Event(
-                kind,
-                f"switch {s.name or s.id}{level} {word}",
-                home.of(s.id),
-                subject=Endpoint(s.id, s.name or s.id),
-            )
+        for s in sorted(switches, key=lambda s: (s.name, s.id)):
+            name, level = s.name or s.id, f", level {s.level}," if s.level else ""
+            yield Event(kind, f"switch {name}{level} {word}", home.of(s.id), subject=Endpoint(s.id, name))
 
 
 def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
@@ -269,43 +265,34 @@ def _node_homes(topology: Topology) -> dict[str, str]:
     return found
 
 
-def _hypernodes(old: Topology, new: Topology) -> Iterable[Event]:
-    was, now = {h.name: h for h in old.hypernodes}, {h.name: h for h in new.hypernodes}
-    for name in sorted(was.keys() - now.keys()):
-        yield Event("HyperNodeRemoved", f"{_about(was[name])} is gone", name, before=was[name].parent or "")
-    for name in sorted(now.keys() - was.keys()):
-        yield Event("HyperNodeAdded", f"{_about(now[name])} is there", name, after=now[name].parent or "")
-    for name in sorted(was.keys() & now.keys()):
-        a, b = was[name], now[name]
-        if a.parent != b.parent:
-            message = f"{name} moved from {a.parent or 'the top'} to {b.parent or 'the top'}"
-            yield Event("HyperNodeMoved", message, name, before=a.parent or "", after=b.parent or "")
+def _hypernodes(changes: Changes[HyperNode]) -> Iterable[Event]:
+    for h in sorted(changes.removed, key=_name):
+        yield Event("HyperNodeRemoved", f"{_about(h)} is gone", h.name, before=h.parent or "")
+    for h in sorted(changes.added, key=_name):
+        yield Event("HyperNodeAdded", f"{_about(h)} is there", h.name, after=h.parent or "")
+    for a, b in sorted(changes.changed, key=lambda pair: pair[0].name):
+        before, after = a.parent or "", b.parent or ""
+        if before != after:
+            message = f"{a.name} moved from {before or 'the top'} to {after or 'the top'}"
+            yield Event("HyperNodeMoved", message, a.name, before=before, after=after)
         elif (a.tier, a.tier_name) != (b.tier, b.tier_name):
-            message = f"{name}: tier {a.tier} {a.tier_name} is tier {b.tier} {b.tier_name} now"
-            yield Event(
-                "HyperNodeMoved",
-                message,
-                name,
-                before=b.parent or "",
-                after=b.parent or "",
-                reason="TierChanged",
-            )
+            message = f"{a.name}: tier {a.tier} {a.tier_name} is tier {b.tier} {b.tier_name} now"
+            yield Event("HyperNodeMoved", message, a.name, before=after, after=after, reason="TierChanged")
+
+
+def _name(h: HyperNode) -> str:
+    return h.name
 
 
 def _about(h: HyperNode) -> str:
     return f"{h.name} (tier {h.tier} {h.tier_name}, {count(len(h.nodes), 'node')})"
 
 
-def _anomalies(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
-    if old.anomalies == new.anomalies:
-        return
-    was, now = {x.key: x for x in old.anomalies}, {x.key: x for x in new.anomalies}
-    for kind, these, others, home in (
-        ("AnomalyCleared", was, now, homes[0]),
-        ("AnomalyAppeared", now, was, homes[1]),
-    ):
-        for key in sorted(these.keys() - others.keys()):
-            yield _anomaly(kind, these[key], home)
+def _anomalies(changes: Changes[Anomaly], homes: _Homes) -> Iterable[Event]:
+    for x in sorted(changes.removed, key=lambda x: x.key):
+        yield _anomaly("AnomalyCleared", x, homes[0])
+    for x in sorted(changes.added, key=lambda x: x.key):
+        yield _anomaly("AnomalyAppeared", x, homes[1])
 
 
 def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
@@ -324,17 +311,14 @@ def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
     )
 
 
-def _conditions(old: Topology, new: Topology) -> Iterable[Event]:
+def _conditions(changes: Changes[HyperNode]) -> Iterable[Event]:
     """Changes of the conditions of existing HyperNodes, and unhealthy conditions of new ones.
 
     `nodes` of an event are those that the condition is about only now or was about only before.
     """
-    was = {h.name: h for h in old.hypernodes}
-    for h in sorted(new.hypernodes, key=lambda h: h.name):
-        before = was.get(h.name)
-        if before is not None and before.conditions == h.conditions:
-            continue
-        former = {c.type: c for c in before.conditions} if before else {}
+    was = {before.name: before.conditions for before, _ in changes.changed}
+    for h in sorted(changes.put, key=_name):
+        former = {c.type: c for c in was.get(h.name, ())}
         for c in h.conditions:
             a = former.get(c.type)
             if _is_news(a, c):

@@ -29,7 +29,7 @@ def have_moved(published: Measured | None, now: Measured | None) -> bool:
     return has_moved(published.median, now.median)
 
 
-def said(of: HyperNode | Tier, when: Callable[[int], str] = rfc3339) -> list[tuple[str, str]]:
+def measured_texts(of: HyperNode | Tier, when: Callable[[int], str] = rfc3339) -> list[tuple[str, str]]:
     """("latency", "median 6.1 us, p99 7.9 us, 128 samples, newest 5m ago"), and the same for bandwidth.
 
     `when` formats a time, given in Unix ns. For bandwidth the bad end is p1, the first percentile.

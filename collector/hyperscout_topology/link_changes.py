@@ -3,9 +3,10 @@
 Rows are compared by 64-bit hashes of their columns. Only differing rows become objects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,13 @@ from hyperscout_topology.topology import Link, LinkTable
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
+# The value lists of a table, and the columns that index them.
+_COLUMNS = {
+    "devices": ("a", "b"),
+    "ports": ("a_port", "b_port"),
+    "fabrics": ("fabric",),
+    "source_sets": ("sources",),
+}
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
@@ -60,6 +68,17 @@ def wired_devices(links: Sequence[Link]) -> set[str]:
     return {table.devices[i] for i in np.unique(np.concatenate([table.a, table.b])).tolist()}
 
 
+def replaced(links: Sequence[Link], removed: Collection[Link], added: Sequence[Link]) -> LinkTable:
+    """The links without `removed`, followed by `added`."""
+    table = table_of(links)
+    if removed:
+        ends = {link.a_device for link in removed}
+        near = np.fromiter((device in ends for device in table.devices), np.bool_, len(table.devices))
+        rows = [i for i in np.flatnonzero(near[table.a]).tolist() if table[i] in removed]
+        table = without(table, rows)
+    return extended(table, added)
+
+
 def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
     """The table without these rows."""
     if not rows:
@@ -68,10 +87,24 @@ def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
     stay[list(rows)] = False
     place = np.cumsum(stay) - 1
     notes = {int(place[row]): note for row, note in table.notes.items() if stay[row]}
-    columns = {
-        name: getattr(table, name)[stay] for name in ("a", "a_port", "b", "b_port", "fabric", "sources")
-    }
+    columns = {name: getattr(table, name)[stay] for names in _COLUMNS.values() for name in names}
     return replace(table, **columns, notes=notes)
+
+
+def extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
+    """The table with these links appended."""
+    if not links:
+        return table
+    more = LinkTable.of(links)
+    fields: dict[str, Any] = {}
+    for values, columns in _COLUMNS.items():
+        index = {value: i for i, value in enumerate(getattr(table, values))}
+        renumber = np.array([index.setdefault(v, len(index)) for v in getattr(more, values)], np.int32)
+        fields[values] = list(index)
+        for name in columns:
+            fields[name] = np.concatenate([getattr(table, name), renumber[getattr(more, name)]])
+    notes = {len(table) + row: note for row, note in more.notes.items()}
+    return replace(table, **fields, notes={**table.notes, **notes})
 
 
 def table_of(links: Sequence[Link]) -> LinkTable:

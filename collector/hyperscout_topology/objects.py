@@ -1,31 +1,229 @@
-"""Builds the objects of `hyperscout get KIND -o json` and REST, with one definition of their field names.
+"""Builds the JSON objects of `-o json` and REST: a topology, a delta, and the lists of each kind of object.
 
-They are built from a topology, or from gRPC messages under the names of protobuf's JSON mapping. All are
-plain dicts and lists with keys in a fixed order.
+All are plain dicts and lists with keys in a fixed order. gRPC's messages have the same names in protobuf's
+JSON mapping. `topology_json` writes a topology as text in pieces, with links straight from their columns,
+because most of the text is links.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_formats.text.host_list import fold
-
-from hyperscout_topology.json_objects import to_json
-from hyperscout_topology.topology import HyperNode, Link, Switch, Topology
-from hyperscout_topology.tree import count, marks
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.topology import (
+    Adapter,
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Link,
+    Switch,
+    Tier,
+    Topology,
+    rfc3339,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from hyperscout.v1.topology_pb2 import GetStatusResponse, TopologyDelta
 
 Object = dict[str, Any]
 
-_MAX_NAMED = 10
+_CHUNK_ROWS = 4096
 
 
-# From a topology
+# A topology
+
+
+def to_json(topology: Topology) -> Object:
+    """The object of `infer -o json`.
+
+    Empty values of these are left out: times, measured values, notes of links, devices, and the nodes and
+    switches of conditions and anomalies.
+    """
+    return {
+        "generation": topology.generation,
+        "hypernodes": hypernodes(topology),
+        "switches": list(map(_switch, topology.switches)),
+        "adapters": list(map(_adapter, topology.adapters)),
+        "links": list(map(_link, topology.links)),
+        "anomalies": anomalies(topology),
+        "nodesWithoutEvidence": list(topology.nodes_without_evidence),
+        "foreignEndpoints": list(topology.foreign_endpoints),
+        "tiers": list(map(_tier, topology.tiers)),
+        **({"devices": {n: dict(d) for n, d in topology.devices.items()}} if topology.devices else {}),
+    }
+
+
+def delta(diff: Diff) -> Object:
+    """The changes from one generation to a later one, with the field names of a topology."""
+    new = diff.new
+    return {
+        "generation": new.generation,
+        "hypernodes": [_hypernode(h) for h in sorted(diff.hypernodes.put, key=lambda h: (h.tier, h.name))],
+        "removedHypernodes": [h.name for h in diff.hypernodes.removed],
+        "anomalies": anomalies(new),
+        "switches": [_switch(s) for s in sorted(diff.switches.put, key=lambda s: s.id)],
+        "removedSwitches": [s.id for s in diff.switches.removed],
+        "addedLinks": list(map(_link, diff.links.added)),
+        "removedLinks": list(map(_link, diff.links.removed)),
+        "nodesWithoutEvidence": list(new.nodes_without_evidence),
+        "foreignEndpoints": list(new.foreign_endpoints),
+        "addedAdapters": list(map(_adapter, diff.adapters.added)),
+        "removedAdapters": list(map(_adapter, diff.adapters.removed)),
+        "tiers": list(map(_tier, new.tiers)),
+    }
+
+
+def hypernodes(topology: Topology) -> list[Object]:
+    """The HyperNodes in the topology's order: by tier, then name."""
+    return list(map(_hypernode, topology.hypernodes))
+
+
+def anomalies(topology: Topology) -> list[Object]:
+    """The anomalies in the topology's order: by kind, then ends."""
+    return list(map(_anomaly, topology.anomalies))
+
+
+def _hypernode(h: HyperNode) -> Object:
+    return {
+        "name": h.name,
+        "tier": h.tier,
+        "tierName": h.tier_name,
+        "parent": h.parent,
+        "children": list(h.children),
+        "nodes": list(h.nodes),
+        "switches": list(h.switches),
+        "conditions": list(map(_condition, h.conditions)),
+        "source": h.source,
+        "confidence": h.confidence,
+        **_measured(h),
+    }
+
+
+def _condition(c: Condition) -> Object:
+    return {
+        "type": c.type,
+        "status": c.status,
+        "reason": c.reason,
+        "message": c.message,
+        **({"lastTransitionTime": rfc3339(c.since_ns)} if c.since_ns else {}),
+        **_lists(nodes=c.nodes, switches=c.switches),
+    }
+
+
+def _anomaly(x: Anomaly) -> Object:
+    return {
+        "kind": x.kind,
+        "subject": end(x.subject),
+        "peer": end(x.peer) if x.peer is not None else None,
+        "tier": x.tier,
+        "sources": list(x.sources),
+        "confidence": x.confidence,
+        "message": x.message,
+        "hypernode": x.hypernode,
+        **({"since": rfc3339(x.since_ns)} if x.since_ns else {}),
+        **_lists(nodes=x.nodes),
+    }
+
+
+def end(endpoint: Endpoint) -> Object:
+    """An end of an anomaly or of an event."""
+    return {"device": endpoint.device, "name": endpoint.name, "port": endpoint.port}
+
+
+def _switch(s: Switch) -> Object:
+    return {"id": s.id, "name": s.name, "level": s.level}
+
+
+def _adapter(x: Adapter) -> Object:
+    return {"id": x.id, "node": x.node, "name": x.name}
+
+
+def _link(x: Link) -> Object:
+    return {
+        "a": {"device": x.a_device, "port": x.a_port},
+        "b": {"device": x.b_device, "port": x.b_port},
+        "fabric": x.fabric,
+        "sources": list(x.sources),
+        **({"note": x.note} if x.note else {}),
+    }
+
+
+def _tier(t: Tier) -> Object:
+    return {"tier": t.tier, "tierName": t.tier_name, **_measured(t)}
+
+
+def _lists(**lists: tuple[str, ...]) -> Object:
+    """The lists that are not empty."""
+    return {name: list(values) for name, values in lists.items() if values}
+
+
+def _measured(of: HyperNode | Tier) -> Object:
+    found = {}
+    for key, m in (("latencyUs", of.latency_us), ("bandwidthGbps", of.bandwidth_gbps)):
+        if m is not None:
+            row = {"median": m.median, "p99": m.p99, "samples": m.samples}
+            found[key] = row | {"measuredAt": rfc3339(m.at_ns)} if m.at_ns else row
+    return found
+
+
+# The same as text
+
+
+def topology_json(topology: Topology) -> Iterator[str]:
+    """The JSON text of a topology in pieces, with one HyperNode, switch, link or anomaly per line.
+
+    It ends with a newline and is ASCII only.
+    """
+    start = "{"
+    for key, value in to_json(replace(topology, links=())).items():
+        yield f"{start}{json.dumps(key)}: "
+        start = ",\n"
+        if key == "links":
+            yield from _rows(_link_rows(topology.links))
+        elif isinstance(value, list):
+            yield from _rows(map(json.dumps, value))
+        else:
+            yield json.dumps(value)
+    yield "}\n"
+
+
+def _rows(rows: Iterable[str]) -> Iterator[str]:
+    chunk: list[str] = []
+    start = "[\n"
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == _CHUNK_ROWS:
+            yield start + ",\n".join(chunk)
+            start = ",\n"
+            chunk.clear()
+    if chunk:
+        yield start + ",\n".join(chunk)
+        start = "\n"
+    yield "[]" if start == "[\n" else "\n]"
+
+
+def _link_rows(links: Sequence[Link]) -> Iterator[str]:
+    table = table_of(links)
+    devices, ports, fabrics, sources = (
+        [json.dumps(x) for x in column]
+        for column in (table.devices, table.ports, table.fabrics, table.source_sets)
+    )
+    columns = (table.a, table.a_port, table.b, table.b_port, table.fabric, table.sources)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (a, ap, b, bp, f, s) in enumerate(rows):
+        note = f', "note": {json.dumps(table.notes[row])}' if row in table.notes else ""
+        yield (
+            f'{{"a": {{"device": {devices[a]}, "port": {ports[ap]}}}, '
+            f'"b": {{"device": {devices[b]}, "port": {ports[bp]}}}, '
+            f'"fabric": {fabrics[f]}, "sources": {sources[s]}{note}}}'
+        )
+
+
+# The lists of `hyperscout get` and REST
 
 
 def domains_of(topology: Topology) -> dict[str, list[HyperNode]]:
@@ -46,18 +244,6 @@ def device_names(topology: Topology) -> dict[str, str]:
     """The display name of each device id: the switch's name, or node and adapter ("gpu-01 mlx5_0")."""
     adapters = {x.id: f"{x.node} {x.name}" if x.name else x.node for x in topology.adapters}
     return adapters | {s.id: s.name or s.id for s in topology.switches}
-
-
-def hypernodes(topology: Topology) -> list[Object]:
-    """The HyperNodes in the topology's order: by tier, then name."""
-    found: list[Object] = to_json(replace(topology, links=(), adapters=()))["hypernodes"]
-    return found
-
-
-def anomalies(topology: Topology) -> list[Object]:
-    """The anomalies in the topology's order: by kind, then ends."""
-    found: list[Object] = to_json(replace(topology, links=(), adapters=()))["anomalies"]
-    return found
 
 
 def nodes(topology: Topology) -> list[Object]:
@@ -163,34 +349,7 @@ def names_of(kind: str, found: Object) -> set[str]:
     return {found["name"]}
 
 
-# From messages
-
-
-def delta(message: "TopologyDelta") -> Object:
-    """The changes from one generation to a later one, with the field names of a topology."""
-    from hyperscout.v1 import topology_pb2 as pb
-
-    from hyperscout_topology.proto import brought_by, topology_from_proto
-
-    came = to_json(brought_by(message))
-    went = to_json(
-        topology_from_proto(pb.Topology(links=message.removed_links, adapters=message.removed_adapters))
-    )
-    return {
-        "generation": came["generation"],
-        "hypernodes": came["hypernodes"],
-        "removedHypernodes": list(message.removed_hypernodes),
-        "anomalies": came["anomalies"],
-        "switches": came["switches"],
-        "removedSwitches": list(message.removed_switches),
-        "addedLinks": came["links"],
-        "removedLinks": went["links"],
-        "nodesWithoutEvidence": list(message.nodes_without_evidence),
-        "foreignEndpoints": list(message.foreign_endpoints),
-        "addedAdapters": came["adapters"],
-        "removedAdapters": went["adapters"],
-        "tiers": came["tiers"],
-    }
+# Messages
 
 
 def plain(message: "Message") -> Object:
@@ -217,65 +376,3 @@ def _number(found: Object, descriptor: Any) -> None:
             for one in value if isinstance(value, list) else [value]:
                 if isinstance(one, dict):
                     _number(one, field.message_type)
-
-
-def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]:
-    """Every problem of the collector and the topology, one line each."""
-    from hyperscout_formats.text.reporters import is_fabric
-
-    away = {agent.node for agent in current.agents if not agent.connected}
-    blind = {
-        agent.node
-        for agent in current.agents
-        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
-    }
-    return all_wrong(current, topology, away, blind, wrong_in(topology))
-
-
-def all_wrong(
-    current: "GetStatusResponse",
-    topology: Topology,
-    away: Collection[str],
-    blind: Collection[str],
-    in_topology: Sequence[str],
-) -> list[str]:
-    """Like `what_is_wrong`, for a caller that knows the parts. `agents` of `current` are not read.
-
-    `away`: agents that are not connected. `blind`: agents of role fabric with failed findings only.
-    `in_topology`: the result of `wrong_in`.
-    """
-    wrong = [f"collector: {problem}" for problem in current.problems]
-    if not topology.hypernodes:
-        wrong.append("no HyperNodes yet")
-    if current.HasField("held"):
-        held = current.held
-        wrong.append(
-            f"generation {held.generation} is held: {held.reason} (`hyperscout diff`, `hyperscout approve`)"
-        )
-    if away:
-        wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
-    # A single switch that does not answer is reported by its own finding; large fabrics always have one.
-    wrong += [
-        f"{node} learns nothing: `hyperscout get findings {node} -o wide` says why" for node in sorted(blind)
-    ]
-    for lease in current.leases:
-        if lease.partial:
-            reason = lease.partial_reason or "partial sweep"
-            wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
-    return [*wrong, *in_topology]
-
-
-def wrong_in(topology: Topology) -> list[str]:
-    """The part of `what_is_wrong` that follows from the topology alone."""
-    wrong = []
-    missing = topology.nodes_without_evidence
-    if missing:
-        wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
-    for h in topology.hypernodes:
-        wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
-    return wrong
-
-
-def _some(names: Collection[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return fold(nsmallest(_MAX_NAMED, names)) + more

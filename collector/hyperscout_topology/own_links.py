@@ -5,8 +5,7 @@ from collections.abc import Container, Mapping
 from hyperscout_topology.topology import Anomaly, is_measured
 
 LINK_KINDS = frozenset({"MissingLink", "ErroringLink", "SlowLink"})
-# As the condition Degraded defines it (`hyperscout_inference.hierarchy.conditions`, which imports all of
-# inference).
+# The kinds of anomalies that the condition Degraded reports.
 DEGRADING = LINK_KINDS | {"MissingSwitch"}
 SURE = 0.5  # confidence above which an anomaly is not ambiguous
 

@@ -1,13 +1,16 @@
-"""Converts `Topology` to proto and back, without loss except for `devices`.
+"""Converts `Topology` and `Diff` to proto, and applies deltas. Nothing is lost except `Topology.devices`.
 
 0 and "" mean "unset" where the proto defines it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 
+from hyperscout_topology.diff import Changes, Diff
+from hyperscout_topology.events import Event
+from hyperscout_topology.link_changes import replaced
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -27,11 +30,11 @@ def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Top
     """The whole topology. Without links and adapters it is a tenth of the size."""
     return pb.Topology(
         generation=topology.generation,
-        hypernodes=[hypernode_to_proto(h) for h in topology.hypernodes],
-        switches=[switch_to_proto(s) for s in topology.switches],
+        hypernodes=map(hypernode_to_proto, topology.hypernodes),
+        switches=map(switch_to_proto, topology.switches),
         adapters=() if omit_links else adapters_to_proto(topology.adapters),
         links=() if omit_links else links_to_proto(topology.links),
-        anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
+        anomalies=map(anomaly_to_proto, topology.anomalies),
         nodes_without_evidence=topology.nodes_without_evidence,
         foreign_endpoints=topology.foreign_endpoints,
         tiers=tiers_to_proto(topology.tiers),
@@ -43,31 +46,95 @@ def topology_from_proto(message: pb.Topology) -> Topology:
     return Topology(
         message.generation,
         tuple(map(_hypernode, message.hypernodes)),
-        tuple(Switch(s.id, s.name, s.level) for s in message.switches),
-        tuple(Adapter(x.id, x.node, x.name) for x in message.adapters),
-        LinkTable.of([link_from_proto(x) for x in message.links]),
+        tuple(map(_switch, message.switches)),
+        tuple(map(_adapter, message.adapters)),
+        LinkTable.of(list(map(_link, message.links))),
         tuple(map(_anomaly, message.anomalies)),
         tuple(message.nodes_without_evidence),
         tuple(message.foreign_endpoints),
-        tuple(Tier(t.tier, t.tier_name, *_numbers(t)) for t in message.tiers),
+        tuple(map(_tier, message.tiers)),
     )
 
 
-def brought_by(step: pb.TopologyDelta) -> Topology:
-    """The new and changed parts of a delta. Removals are only in the delta itself."""
-    return topology_from_proto(
-        pb.Topology(
-            generation=step.generation,
-            hypernodes=step.hypernodes,
-            switches=step.switches,
-            links=step.added_links,
-            adapters=step.added_adapters,
-            anomalies=step.anomalies,
-            nodes_without_evidence=step.nodes_without_evidence,
-            foreign_endpoints=step.foreign_endpoints,
-            tiers=step.tiers,
-        )
+def delta_to_proto(diff: Diff, *, omit_links: bool = False) -> pb.TopologyDelta:
+    """The changes that a reader of the old topology needs to get the new one."""
+    new = diff.new
+    links: Changes[Link] = Changes() if omit_links else diff.links
+    adapters: Changes[Adapter] = Changes() if omit_links else diff.adapters
+    return pb.TopologyDelta(
+        generation=new.generation,
+        hypernodes=map(hypernode_to_proto, sorted(diff.hypernodes.put, key=_by_tier)),
+        removed_hypernodes=[h.name for h in diff.hypernodes.removed],
+        anomalies=map(anomaly_to_proto, new.anomalies),
+        switches=map(switch_to_proto, sorted(diff.switches.put, key=_by_id)),
+        removed_switches=[s.id for s in diff.switches.removed],
+        added_links=links_to_proto(links.added),
+        removed_links=links_to_proto(links.removed),
+        added_adapters=adapters_to_proto(adapters.added),
+        removed_adapters=adapters_to_proto(adapters.removed),
+        nodes_without_evidence=new.nodes_without_evidence,
+        foreign_endpoints=new.foreign_endpoints,
+        tiers=tiers_to_proto(new.tiers),
     )
+
+
+def apply(old: Topology, deltas: Sequence[pb.TopologyDelta]) -> Topology:
+    """The topology after all deltas. Takes some seconds if many links change: call it in a thread."""
+    if not deltas:
+        return old
+    hypernodes: dict[str, HyperNode | pb.HyperNode] = {h.name: h for h in old.hypernodes}
+    switches = {s.id: s for s in old.switches}
+    removed_links, added_links = set[Link](), dict[Link, None]()
+    removed_adapters, added_adapters = set[Adapter](), dict[Adapter, None]()
+    for delta in deltas:
+        for name in delta.removed_hypernodes:
+            hypernodes.pop(name, None)
+        hypernodes.update((h.name, h) for h in delta.hypernodes)
+        for ident in delta.removed_switches:
+            switches.pop(ident, None)
+        switches.update((s.id, _switch(s)) for s in delta.switches)
+        for link in map(_link, delta.removed_links):
+            added_links.pop(link, None)
+            removed_links.add(link)
+        added_links.update(dict.fromkeys(map(_link, delta.added_links)))
+        for adapter in map(_adapter, delta.removed_adapters):
+            added_adapters.pop(adapter, None)
+            removed_adapters.add(adapter)
+        added_adapters.update(dict.fromkeys(map(_adapter, delta.added_adapters)))
+    adapters = old.adapters
+    if removed_adapters or added_adapters:
+        adapters = tuple(sorted((*(x for x in adapters if x not in removed_adapters), *added_adapters)))
+    newest = deltas[-1]
+    return Topology(
+        newest.generation,
+        tuple(
+            sorted(
+                (h if isinstance(h, HyperNode) else _hypernode(h) for h in hypernodes.values()), key=_by_tier
+            )
+        ),
+        tuple(sorted(switches.values(), key=_by_id)),
+        adapters,
+        replaced(old.links, removed_links, list(added_links)),
+        tuple(map(_anomaly, newest.anomalies)),
+        tuple(newest.nodes_without_evidence),
+        tuple(newest.foreign_endpoints),
+        tuple(map(_tier, newest.tiers)),
+    )
+
+
+def after_event(old: Topology, event: pb.WatchTopologyResponse) -> Topology:
+    """The topology after an event of a watch stream. `old`: the one before; a snapshot replaces it."""
+    if event.HasField("snapshot"):
+        return topology_from_proto(event.snapshot)
+    return apply(old, [event.delta])
+
+
+def _by_tier(h: HyperNode) -> tuple[int, str]:
+    return h.tier, h.name
+
+
+def _by_id(s: Switch) -> str:
+    return s.id
 
 
 def timestamp(ns: int) -> Timestamp | None:
@@ -162,6 +229,22 @@ def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
     )
 
 
+def event_to_proto(event: Event) -> pb.HistoryEvent:
+    """Returns the message without id, time, generation and cause. These belong to the generation."""
+    return pb.HistoryEvent(
+        kind=event.kind,
+        hypernode=event.hypernode,
+        node=event.node,
+        subject=end_to_proto(event.subject) if event.subject else None,
+        peer=end_to_proto(event.peer) if event.peer else None,
+        what=event.what,
+        before=event.before,
+        after=event.after,
+        reason=event.reason,
+        message=event.message,
+    )
+
+
 def end_to_proto(end: Endpoint) -> pb.Endpoint:
     return pb.Endpoint(device=end.device, name=end.name, port=end.port)
 
@@ -170,7 +253,19 @@ def _end(message: pb.Endpoint) -> Endpoint:
     return Endpoint(message.device, message.name, message.port if message.HasField("port") else None)
 
 
-def link_from_proto(x: pb.Link) -> Link:
+def _switch(s: pb.Switch) -> Switch:
+    return Switch(s.id, s.name, s.level)
+
+
+def _adapter(x: pb.Adapter) -> Adapter:
+    return Adapter(x.id, x.node, x.name)
+
+
+def _tier(t: pb.Tier) -> Tier:
+    return Tier(t.tier, t.tier_name, *_numbers(t))
+
+
+def _link(x: pb.Link) -> Link:
     return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources), x.note)
 
 

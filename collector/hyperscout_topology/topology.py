@@ -1,7 +1,7 @@
 """Defines the result of inference as values, which publishers, the API and the command line read.
 
 `hyperscout infer -o json` prints a `Topology`, and `TopologyService` serves it. Links are kept in columns;
-`Link` objects are created on access. `json_objects` and `proto` convert it.
+`Link` objects are created on access. `objects`, `json_reader`, `proto` and `frames` convert it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What lldpd of this machine hears, as a message for hyperscout's collector (docs/mqtt.md).
+"""Prints the LLDP neighbours of this machine as a message for hyperscout's collector (docs/mqtt.md).
 
     lldp_report.py switch/leaf-1 | mosquitto_pub -t hyperscout/findings/leaf-1 -q 1 -s ...
     lldp_report.py node-17       | mosquitto_pub -t hyperscout/findings/bf3-17 -q 1 -s ...
 
-On a switch it reports for the switch, on a DPU for the node that it sits in. Run it each minute (a systemd
-timer, cron): each message is all that there is, so nothing is missed when one is lost. `--lldpcli` is the
-command to ask, where it is not `lldpcli` (on SONiC: "docker exec -i lldp lldpcli"). Python 3.7, no packages.
+On a switch it reports for the switch, on a DPU for the node that contains it. Run it each minute (a systemd
+timer, cron): each message is the full state, so a lost message does no harm. `--lldpcli` is the command that
+queries lldpd (on SONiC: "docker exec -i lldp lldpcli"). Needs Python 3.7 and no packages.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main():
         description="LLDP neighbours of this machine, for hyperscout's collector"
     )
     parser.add_argument("reporter", help="switch/NAME on a switch, else the name of the node")
-    parser.add_argument("--lldpcli", default="lldpcli", help="command to ask lldpd with")
+    parser.add_argument("--lldpcli", default="lldpcli", help="command that queries lldpd")
     given = parser.parse_args()
     heard = interfaces(asked(given.lldpcli, "show", "neighbors", "details"))
     own = interfaces(asked(given.lldpcli, "show", "interfaces"))
@@ -64,7 +64,7 @@ def message(reporter, own, heard, at, about):
 
 
 def ids(entry):
-    """Chassis and port, where both are there: what a neighbour is known by."""
+    """Chassis id and port id, which identify a neighbour; {} if one is missing."""
     found = {}
     for part in ("chassis", "port"):
         one = first(first(entry, part), "id")
@@ -88,7 +88,7 @@ def neighbour(entry):
 
 
 def first(entry, name):
-    """json0 gives everything as a list."""
+    """The first entry: json0 has a list for everything."""
     found = entry.get(name) or [{}]
     return found[0]
 
@@ -98,12 +98,12 @@ def value(entry, part, name):
 
 
 def system(name, root="/sys/class/net"):
-    """What the kernel knows of a port; what it does not say is left out."""
+    """The kernel's data of a port; unknown values are left out."""
 
     def said(file):
         try:
             return Path(root, name, file).read_text().strip()
-        except OSError:  # so it answers about the speed of a port that is down
+        except OSError:  # the kernel's answer for the speed of a port that is down
             return ""
 
     speed = said("speed")

@@ -10,8 +10,8 @@
 # pip.conf is then /run/ca.pem) and --secret id=apt,src=apt.conf. None of them gets into the image.
 ARG BASE=debian:12.12-slim
 
-# What both images are built with, and our own code: word for word the same in both recipes, so that it is
-# made once.
+# The tools that both images are built with, and hyperscout itself. The text is the same in both recipes, so that the
+# builder runs these steps once.
 FROM ${BASE} AS build
 RUN --mount=type=secret,id=apt,target=/etc/apt/apt.conf.d/99secret \
     apt-get update \
@@ -24,7 +24,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
     python3 -m venv /build \
  && /build/bin/pip install --require-hashes -r /src/deploy/docker/build.requirements.txt
 
-# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls; and the map, for who serves it.
+# hyperscout itself: a layer of a few megabytes, which is all that an upgrade pulls; and the map, for the collector.
 FROM build AS own
 COPY . /src
 RUN cd /src \
@@ -37,7 +37,7 @@ RUN cd /src \
  && find . -type d -path '*/hyperscout_collector/serve/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /own /own
 
-# The root of the image, less our own code: what changes seldom is one layer.
+# The root of the image without hyperscout itself: a layer that changes seldom.
 FROM build AS root
 COPY deploy/docker/agent.requirements.txt /src/deploy/docker/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/ca.pem \

@@ -1,11 +1,11 @@
-"""Gathers what an image needs, and nothing else, into a folder that becomes its root.
+"""Copies the files that an image needs, and no others, into a folder that becomes its root.
 
     bare.py /bare --packages /opt/hyperscout [--program /usr/sbin/ibnetdiscover ...] [--without MODULE ...]
 
-No package manager, no shell, no compiler: what is not there needs no update and cannot be misused. Programs
-bring the libraries that `ldd` names along; the interpreter brings its standard library less what a daemon
-does not use. What came from Debian is written down as packages are (var/lib/dpkg/status.d, as scanners read
-it), with its copyright. Runs in the stage that builds, with Debian's own Python; writes nothing elsewhere.
+The image has no package manager, shell or compiler, so they need no update and cannot be misused. The
+libraries that `ldd` names are copied with each program, and the standard library without parts that a daemon
+does not use. var/lib/dpkg/status.d lists the Debian packages of the files, in the format that scanners read,
+with their copyright. Runs in the build stage with Debian's own Python, and writes only into that folder.
 """
 
 import argparse
@@ -25,30 +25,30 @@ STDLIB = Path(f"/usr/lib/python{VERSION}")
 USER = 10001
 _TIMEOUT_S = 120
 
-# Left out of the standard library: paths as of /usr/lib/python3.x.
+# Left out of the standard library: paths below /usr/lib/python3.x.
 _STDLIB_WITHOUT = (
-    *("__pycache__", "*/__pycache__"),  # written anew, so that they name the right paths
+    *("__pycache__", "*/__pycache__"),  # written again, so that they contain the right paths
     # pip's, a crash reporter's, a linker's
     *("EXTERNALLY-MANAGED", "sitecustomize.py", "config-*"),
     *("ensurepip", "venv", "distutils", "lib2to3", "idlelib", "tkinter", "turtle.py", "turtledemo", "test"),
     *("pydoc_data", "doctest.py", "pdb.py", "__phello__*", "antigravity.py", "this.py"),
-    # for people at a terminal, and other systems
+    # for terminals and other systems
     *("curses", "lib-dynload/_curses*", "lib-dynload/readline*", "cgi.py", "cgitb.py", "webbrowser.py"),
     *("msilib", "_aix_support.py", "_osx_support.py", "_bootsubprocess.py"),
     *("lib-dynload/_test*", "lib-dynload/_xxtest*", "lib-dynload/xxlimited*", "lib-dynload/_ctypes_test*"),
-    # Berkeley's data base; NIS, which brings Kerberos along
+    # Berkeley DB; NIS, which needs Kerberos
     *("dbm", "lib-dynload/_dbm*", "lib-dynload/nis*", "crypt.py", "lib-dynload/_crypt*"),
     *("lib-dynload/_codecs_*", "lib-dynload/audioop*", "lib-dynload/ossaudiodev*"),
 )
-# Left out of what pip installed: paths as of site-packages.
+# Left out of the installed packages: paths below site-packages.
 _PACKAGES_WITHOUT = (
     *("__pycache__", "*/__pycache__", "*/tests", "*.dist-info/RECORD", "*.dist-info/INSTALLER"),
     *("*.pyi", "*.pyx", "*.pxd", "*.pxi", "*.c", "*.cc", "*.h", "*.a", "*.f90"),
-    # scapy takes LLDP frames apart: its core, one layer and one contribution do that.
+    # scapy decodes LLDP frames: that needs its core, one layer and one contribution.
     *("scapy/libs/winpcapy.py", "scapy/libs/manuf.py", "scapy/modules", "scapy/tools", "scapy/asn1"),
     *("scapy/layers/[!_l]*", "scapy/layers/l[!2]*", "scapy/contrib/[!_l]*", "scapy/contrib/l[!l]*"),
     *("scapy/arch/windows", "scapy/arch/bpf", "scapy/cbor"),
-    # Kubernetes' objects are JSON to the collector. A class for each kind is imported only when used: 120 MB.
+    # The collector reads Kubernetes objects as JSON. The classes of all kinds take 120 MB.
     *("kubernetes/client/api/[!_]*", "kubernetes/aio/client/api/[!_]*", "kubernetes/e2e_test"),
     *("kubernetes/client/models/[!_]*", "kubernetes/aio/client/models/[!_]*"),
     *("numpy/f2py", "numpy/_pyinstaller", "numpy/distutils", "numpy/_core/_*_tests*", "numpy/_core/_simd*"),
@@ -60,20 +60,20 @@ _FILES = {
     "etc/passwd": f"root:x:0:0:root:/:/none\nhyperscout:x:{USER}:{USER}:hyperscout:/tmp:/none\n",
     "etc/group": f"root:x:0:\nhyperscout:x:{USER}:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    # Scapy would rather have this one than its own list of 40,000 makers of network cards.
+    # Replaces scapy's own list of 40,000 vendors of network cards.
     "usr/share/wireshark/manuf": "# no names\n",
 }
 
 
 class Bare:
-    """A root file system in the making."""
+    """The root file system that is being built."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._origins: set[Path] = set()
 
     def skeleton(self) -> None:
-        """The folders and files that programs and container runtimes take for granted."""
+        """Make the folders and files that programs and container runtimes expect."""
         for name in ("bin", "lib", "lib64", "sbin"):
             (self.root / "usr" / name).mkdir(parents=True)
             (self.root / name).symlink_to(f"usr/{name}")
@@ -89,7 +89,7 @@ class Bare:
         self.file(Path("/etc/os-release"))
 
     def file(self, path: Path) -> None:
-        """Copy one file of this machine; where it is a link, what it points to, under the link's name."""
+        """Copy one file of this machine; of a link its target, under the link's name."""
         real = path.resolve()
         place = self._place(path)
         if not place.exists():
@@ -98,7 +98,7 @@ class Bare:
             self._origins.add(real)
 
     def tree(self, path: Path, without: Iterable[str]) -> None:
-        """Copy a folder, less what matches."""
+        """Copy a folder without paths that match."""
         leave = tuple(without)
 
         def ignore(folder: str, names: list[str]) -> set[str]:
@@ -110,23 +110,23 @@ class Bare:
             self._origins.update(p for p in path.rglob("*") if self._place(p).is_file())
 
     def libraries(self) -> None:
-        """Copy what the programs and libraries that are here so far are linked with."""
+        """Copy the libraries that the programs and libraries copied so far are linked with."""
         for program in list(_elves(self.root)):
-            # Asked of the original: a library of a package finds its friends beside itself.
+            # ldd reads the original: libraries of a package are found by their paths relative to it.
             said = _output(["ldd", str(Path("/") / program.relative_to(self.root))])
             if missing := _MISSING.findall(said):
-                raise SystemExit(f"bare: {program}: no {', '.join(missing)} to be found")
+                raise SystemExit(f"bare: {program}: libraries not found: {', '.join(missing)}")
             for name in (*_LINKER.findall(said), *_LIBRARY.findall(said)):
                 self.file(Path(name))
 
     def strip(self) -> None:
-        """Take debuggers' symbols out of extension modules; libraries grafted in (*.libs) stay as is."""
+        """Remove debug symbols from extension modules, but not from bundled libraries (*.libs)."""
         for library in _elves(self.root / "opt"):
             if not library.parent.name.endswith(".libs") and ".so" in library.name:
                 subprocess.run(["strip", "--strip-unneeded", library], check=True, timeout=_TIMEOUT_S)
 
     def compiled(self) -> None:
-        """Write .pyc files, for which a read-only root has no room; they hold without a look at sources."""
+        """Write .pyc files, since the root is read-only at run time. Python does not check sources."""
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         for folder in (self._place(STDLIB), self.root / "opt"):
             fine = compileall.compile_dir(
@@ -136,7 +136,7 @@ class Bare:
                 raise SystemExit(f"bare: {folder} could not be compiled")
 
     def origins(self) -> None:
-        """Write down the Debian packages that files came from, as scanners for known holes look for them."""
+        """List the Debian packages of the copied files, for vulnerability scanners."""
         paths = [p for path in self._origins for p in (str(path), str(path).removeprefix("/usr"))]
         said = _output(["dpkg-query", "-S", *paths], accept=(0, 1))
         packages = {owner.split(":")[0] for owner in re.findall(r"^(\S+): /", said, re.MULTILINE)}
@@ -149,7 +149,7 @@ class Bare:
                 self.file(copyright_)
 
     def _place(self, path: Path) -> Path:
-        """Where a path of this machine is in the root: /lib is /usr/lib there as here."""
+        """The path in the root for a path of this machine; /lib is /usr/lib."""
         parts = path.parts[1:]
         if parts[0] in ("bin", "lib", "lib64", "sbin"):
             parts = ("usr", *parts)
@@ -172,7 +172,7 @@ def _output(command: list[str], accept: tuple[int, ...] = (0,)) -> str:
 
 
 def main() -> None:
-    """Put the folder together."""
+    """Fill the folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--packages", type=Path, required=True, help="a virtual environment without pip")

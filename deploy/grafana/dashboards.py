@@ -1,9 +1,9 @@
-"""Writes the Grafana dashboards out of dashboards.yaml: their JSON is repetition, which nobody reads.
+"""Generates the JSON of the Grafana dashboards from dashboards.yaml.
 
     make manifests      writes *.json beside this file
 
-Every panel asks the data source that the variable `datasource` names, so nothing here knows an installation.
-A test asks all queries of a real Prometheus; a panel whose query returns nothing there fails.
+Every panel queries the data source in the variable `datasource`, so the dashboards fit any installation.
+A test runs all queries on a real Prometheus, and fails for a query without result.
 """
 
 import json
@@ -65,7 +65,7 @@ def _dashboard(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _laid_out(rows: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Each row's headline, and its panels from left to right, in as many lines as they need."""
+    """The headline of each row, and its panels from left to right in as many lines as needed."""
     y = 0
     for headline, panels in rows.items():
         yield {
@@ -106,7 +106,7 @@ def _variables(queries: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             "datasource": _SOURCE,
             "definition": query,
             "query": {"query": query, "refId": name},
-            "refresh": 2,  # whenever the time range changes
+            "refresh": 2,  # on each change of the time range
             "sort": 1,
             "current": {},
         }
@@ -139,7 +139,7 @@ def _panel(said: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _colours(said: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """From which figure on it is which; none where a figure is neither good nor bad."""
+    """Thresholds of colours; none for a value that is neither good nor bad."""
     for key, below, above in (("bad_from", "green", "red"), ("good_from", "red", "green")):
         if key in said:
             return [{"color": below, "value": None}, {"color": above, "value": said[key]}]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Starts the command line out of this plugin's own folder, whatever else is installed. krew links to this
-# file, and `python3` may be an old one: so nothing here is newer than Python 3.6, and another interpreter is
-# looked for where there are no libraries for this one.
+# Starts the command line from this plugin's own folder. krew links to this file, and `python3` may be old, so
+# this file works with Python 3.6 and searches for another interpreter if the plugin has no libraries for this
+# one.
 import os
 import sys
 from pathlib import Path

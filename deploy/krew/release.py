@@ -2,9 +2,9 @@
 
     deploy/krew/release.py pack --lib LIB --platform linux/amd64 DIR      an archive in DIR
     deploy/krew/release.py manifest --uri URL --homepage URL ARCHIVE...   the manifest, on standard output
-    deploy/krew/release.py check MANIFEST ARCHIVE...                      do they go together?
+    deploy/krew/release.py check MANIFEST ARCHIVE...                      compare them
 
-LIB has a folder for each Python, `cp311`, `cp312`, with all packages in it, as pip puts them there:
+LIB has a folder for each Python version, `cp311`, `cp312`, with all packages:
 
     pip install --target LIB/cp311 --python-version 3.11 --platform manylinux_2_28_x86_64 \\
       --only-binary=:all: --require-hashes -r deploy/docker/collector.requirements.txt
@@ -39,17 +39,17 @@ _MAX_SHORT = 50  # characters of the short description, by krew's own rule
 
 
 class KrewError(ValueError):
-    """It cannot be packed, or does not go together; the message says why."""
+    """The plugin cannot be packed, or archives do not fit together; the message says why."""
 
 
 def pack(lib: Path, platform: str, folder: Path, version: str) -> Path:
     """The archive of one platform. Raises KrewError."""
     libraries = sorted(x for x in lib.iterdir() if _LIBRARY.fullmatch(x.name))
     if not libraries:
-        raise KrewError(f"{lib}: no folder such as cp311 in it")
+        raise KrewError(f"{lib}: contains no folder such as cp311")
     for library in libraries:
         if not (library / "hyperscout_cli" / "main.py").is_file():
-            raise KrewError(f"{library}: hyperscout itself is not in it: install its wheel there")
+            raise KrewError(f"{library}: contains no hyperscout: install its wheel there")
     files = {PROGRAM: LAUNCHER, COMPLETION: LAUNCHER, "LICENSE": LICENSE}
     for path in sorted(p for library in libraries for p in library.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -106,7 +106,7 @@ def _platform(archive: Path, uri: str) -> str:
 
 
 def problems(text: str, archives: Sequence[Path]) -> Iterator[str]:
-    """What krew would refuse, or what is not as the manifest says."""
+    """What krew would reject, and differences between the manifest and the archives."""
     found: Any = yaml.safe_load(text)
     spec = found["spec"]
     if found["apiVersion"] != "krew.googlecontainertools.github.com/v1alpha2" or found["kind"] != "Plugin":
@@ -128,7 +128,7 @@ def problems(text: str, archives: Sequence[Path]) -> Iterator[str]:
         if not platform["uri"].startswith("https://"):
             yield f"{archive.name}: its address is not https"
         if platform["sha256"] != _digest(archive):
-            yield f"{archive.name}: another digest than the manifest's"
+            yield f"{archive.name}: the digest differs from the manifest's"
         yield from _packed_wrong(archive, platform["bin"])
     yield from (f"{name}: no such archive was given" for name in by_name)
 
@@ -138,9 +138,9 @@ def _packed_wrong(archive: Path, program: str) -> Iterator[str]:
         entries = {entry.name: entry for entry in tar.getmembers()}
     for name in (program, COMPLETION):
         if name not in entries or not entries[name].mode & 0o111:
-            yield f"{archive.name}: {name} is not there, or cannot be run"
+            yield f"{archive.name}: {name} is missing or not executable"
     if "LICENSE" not in entries:
-        yield f"{archive.name}: without its licence"  # krew-index asks for it
+        yield f"{archive.name}: LICENSE is missing"  # krew-index requires it
     if any(name.startswith(("/", "../")) or "/../" in name for name in entries):
         yield f"{archive.name}: a path that leaves its folder"
 
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(manifest(given.archives, given.uri, given.homepage), end="")
         else:
             wrong = list(problems(given.manifest.read_text("utf-8"), given.archives))
-            print("\n".join(wrong) or "krew would take it")
+            print("\n".join(wrong) or "no problem found")
             return 1 if wrong else 0
     except (KrewError, OSError) as error:
         print(f"release.py: {error}", file=sys.stderr)

@@ -128,8 +128,8 @@ async def nvlink(folder: Path) -> None:
         started_s = time.perf_counter()
         probe._reader.read()
         reads_s.append(time.perf_counter() - started_s)
-    if len(look.sights) != len(gpus):
-        raise SystemExit(f"{len(look.sights)} GPUs were seen, not {len(gpus)}")
+    if len(look.samples) != len(gpus):
+        raise SystemExit(f"{len(look.samples)} GPUs were seen, not {len(gpus)}")
     row("nvlink: NVML of 8 GPUs x 18 links", f"{median(reads_s) * 1e3:.1f} ms", calls, "-", "20 ms")
     row("nvlink: the whole look, with sysfs", f"{median(looks_s) * 1e3:.1f} ms", "-", "-", "-")
 

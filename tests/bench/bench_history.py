@@ -22,7 +22,7 @@ from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.history.store import HistoryStore
+from hyperscout_collector.history.store import HistoryFile
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.proto import timestamp
@@ -36,6 +36,7 @@ from hyperscout_topology.topology import (
     rfc3339,
 )
 from support.inference import inferred
+from support.recorder import record
 
 NS = 1_000_000_000
 DAY_NS = 86_400 * NS
@@ -153,16 +154,16 @@ def month(path: Path, days: int) -> HistorySize:
     """Write it; says what that costs."""
     settings, size, world = HistorySettings(), HistorySize(), cluster()
     limit = settings.history_max_mib << 20
-    store = HistoryStore(
+    store = HistoryFile(
         path, size, max_bytes=limit, max_age_ns=int(settings.history_max_days * DAY_NS), now_ns=BEGAN_NS
     )
-    store.record(BEGAN_NS, world.now, Cause("findings"))
+    record(store, BEGAN_NS, world.now, Cause("findings"))
     spent_s, worst_s, largest = 0.0, 0.0, 0
     for i in range(1, days * FLIPS + 1):
         at_ns = BEGAN_NS + i * DAY_NS // FLIPS
         key = world.flip(at_ns)
         began_s = time.perf_counter()
-        store.record(at_ns, world.now, Cause("findings", (key,), 1))
+        record(store, at_ns, world.now, Cause("findings", (key,), 1))
         took_s = time.perf_counter() - began_s
         spent_s, worst_s, largest = spent_s + took_s, max(worst_s, took_s), max(largest, size.bytes)
     store.close()
@@ -185,7 +186,7 @@ def month(path: Path, days: int) -> HistorySize:
 def questions(path: Path, days: int) -> None:
     end_ns = BEGAN_NS + days * DAY_NS
     began_s = time.perf_counter()
-    store = HistoryStore(path, HistorySize(), max_bytes=256 << 20, max_age_ns=30 * DAY_NS, now_ns=end_ns)
+    store = HistoryFile(path, HistorySize(), max_bytes=256 << 20, max_age_ns=30 * DAY_NS, now_ns=end_ns)
     row("  opening the file after a restart", f"{(time.perf_counter() - began_s) * 1000:.0f} ms")
     store.close()
     reader = FileReader(path, lambda: end_ns)

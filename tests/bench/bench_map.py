@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_sim.readings.sweep_text import sweep_texts
-from hyperscout_topology.json_objects import from_json
+from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.topology import Anomaly, Endpoint, LinkTable, Topology
 from playwright.async_api import Page
 from support.browser import Tab, chromium, tab

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from core.measured_world import NS, World, most_within
+from decisions.measured_world import NS, World, most_within
 from hyperscout_collector.decisions.measuring.pair_events import Tick
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample

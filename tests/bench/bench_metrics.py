@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_collector.app.metrics.picture import CONDITIONS, Picture
+from hyperscout_collector.app.metrics.topology import CONDITIONS, TopologyMetrics
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.topology import Condition, HyperNode, Topology
@@ -85,12 +85,12 @@ def hgx(nodes: int) -> Topology:
 
 
 def most_hypernodes(nodes: int) -> None:
-    topology, picture = hgx(nodes), Picture()
+    topology, metrics = hgx(nodes), TopologyMetrics()
     times = []
     for generation in range(10):
         fresh = replace(topology, generation=generation)
         began = time.perf_counter()
-        text = picture.text(fresh)
+        text = metrics.text(fresh)
         times.append(time.perf_counter() - began)
     row(
         f"what is published of {nodes} nodes that are each a domain of their own, made once a generation",

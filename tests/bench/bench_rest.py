@@ -127,7 +127,7 @@ async def serve(folder: Path) -> None:
             while loop.time() < until:
                 await collector.watchers.publish(changes.next())
                 await asyncio.sleep(60 / CHANGES_PER_MINUTE)
-            counted = collector.parts.rest
+            counted = collector.components.callers.rest
             assert counted is not None
             print(time.process_time() - began, memory_mib(), counted.dropped_total, flush=True)
 

@@ -30,6 +30,7 @@ SWITCHES, NEIGHBOURS = 200, 64
 SOME = 8
 USER = "hyperscout"
 PORT = "161"
+RETRIES = 2
 RESPONDER = Path(__file__).resolve().parents[1] / "support" / "snmp_responder.py"
 NAMESPACE = 'ip link set lo up && ip route add local 10.0.0.0/8 dev lo && exec "$@"'
 MIB = 2**20
@@ -69,12 +70,12 @@ def access(folder: Path, *, encrypted: bool = False) -> dict[str, object]:
 async def ask(settings: dict[str, object], switches: int) -> dict[str, float]:
     """One crawl, as an agent that has just started makes it."""
     parsed = SnmpSettings.model_validate(settings)
-    probe = SnmpProbe(parsed, trigger=lambda: None)
+    probe = SnmpProbe(parsed, trigger=lambda: None, retries=RETRIES)
     before, started_s, started_cpu_s = status_bytes("VmRSS"), time.monotonic(), time.process_time()
     look = await probe.observe()
     took_s, cpu_s = time.monotonic() - started_s, time.process_time() - started_cpu_s
-    well = [sight for sight in look.sights.values() if sight.outcome == Outcome.OUTCOME_DATA]
-    heard = sum(len(port.neighbours) for sight in well for port in sight.payload.ports)
+    well = [sample for sample in look.samples.values() if sample.outcome == Outcome.OUTCOME_DATA]
+    heard = sum(len(port.neighbours) for sample in well for port in sample.payload.ports)
     if (len(well), heard) != (switches, switches * NEIGHBOURS) or look.trouble:
         raise SystemExit(f"{len(well)} switches answered and hear {heard}: {look.trouble}")
     return {
@@ -84,7 +85,7 @@ async def ask(settings: dict[str, object], switches: int) -> dict[str, float]:
         "peak": status_bytes("VmHWM"),
         "rows": probe.client_stats.rows,
         "requests": probe.client_stats.requests,
-        "silence_s": parsed.request_timeout_s * (parsed.retries + 1),
+        "silence_s": parsed.request_timeout_s * (RETRIES + 1),
     }
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.evidence.committer import FullState, Submission
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import AgentRow, KeyChange
@@ -106,43 +106,45 @@ def everything(now_ns: int) -> Iterator[tuple[str, list[Finding]]]:
 
 
 async def commit(collector: Collector, reporter: str, findings: list[Finding]) -> Awaitable[Any]:
-    now_ns = collector.parts.clock_ns()
+    now_ns = collector.components.clock_ns()
     rows = [(row_of(f, sent_ns=now_ns, received_ns=now_ns), f.SerializeToString()) for f in findings]
     full = FullState(AgentRow(reporter, 1, VERSION), frozenset(found.key for found, _ in rows))
-    return await collector.parts.committer.submit(Submission(rows, full_state=full, cost_bytes=1000))
+    return await collector.components.evidence.committer.submit(
+        Submission(rows, full_state=full, cost_bytes=1000)
+    )
 
 
 @asynccontextmanager
 async def filled(folder: Path) -> AsyncIterator[Collector]:
     """A collector that has the findings of all agents, and has published what it inferred."""
-    async with rest_collector(folder, history_max_days=0, measure=False, debounce_s=2.0) as collector:
+    async with rest_collector(folder, history_max_days=0, measure=False) as collector:
         stored = [
             await commit(collector, reporter, findings)
-            for reporter, findings in everything(collector.parts.clock_ns())
+            for reporter, findings in everything(collector.components.clock_ns())
         ]
         await asyncio.gather(*stored)
-        for number, reporter in enumerate(list(collector.parts.state.nodes)):
+        for number, reporter in enumerate(list(collector.components.evidence.state.nodes)):
             if number >= AWAY:
-                now_ns = collector.parts.clock_ns()
+                now_ns = collector.components.clock_ns()
                 hello = Hello(node=reporter, version=VERSION, instance=1)
                 task = cast("asyncio.Task[object]", asyncio.current_task())
-                collector.parts.streams.add(AgentStream(hello, task, now_ns, now_ns))
+                collector.components.ingest.streams.add(AgentStream(hello, task, now_ns, now_ns))
         async with asyncio.timeout(TIMEOUT_S):
             while not collector.watchers.current.topology.hypernodes:
                 await asyncio.sleep(0.5)
         await asyncio.sleep(5)  # what is published is saved
         yield collector
-        for stream in collector.parts.streams:
-            collector.parts.streams.discard(stream)
+        for stream in collector.components.ingest.streams:
+            collector.components.ingest.streams.discard(stream)
 
 
 def hear(collector: Collector, first: int) -> float:
     """Heartbeats of `HEARD` agents; microseconds of CPU of each."""
-    streams = list(collector.parts.streams)
+    streams = list(collector.components.ingest.streams)
     began = time.thread_time()
     for at in range(first, first + HEARD):
         stream = streams[at % len(streams)]
-        collector.parts.streams.heard(stream, collector.parts.clock_ns())
+        collector.components.ingest.streams.heard(stream, collector.components.clock_ns())
     return (time.thread_time() - began) / HEARD * 1e6
 
 
@@ -176,11 +178,11 @@ async def of_rest(collector: Collector, path: str) -> int:
 
 def counting(collector: Collector) -> float:
     """Microseconds that the table of agents adds to a commit, for each finding."""
-    parts = collector.parts
+    parts = collector.components
     nodes = [name(number) for number in range(HEARD)]
-    changes = [KeyChange(key, (), ()) for node in nodes for key in parts.state.keys_of(node)]
+    changes = [KeyChange(key, (), ()) for node in nodes for key in parts.evidence.state.keys_of(node)]
     began = time.thread_time()
-    parts.agents.follow(changes)
+    parts.ingest.agents.follow(changes)
     return (time.thread_time() - began) / len(changes) * 1e6
 
 

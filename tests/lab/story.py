@@ -452,7 +452,7 @@ class Story:
             self.lab.helm(
                 "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values",
                 "--set", "agent.settings.refresh_interval_s=45",
-                "--set", "collector.settings.heartbeat_interval_s=9",
+                "--set", "collector.settings.refresh_s=29",
                 timeout_s=_WAIT_S,
             )  # fmt: skip
             self.rolled()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import struct
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +22,6 @@ require_real("images", "root")
 
 VERSION = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 TIMEOUT_S = 90.0
-HEAD = struct.Struct("!I")
 _PACKAGES = "opt/hyperscout/lib/python3.11/site-packages"
 
 
@@ -223,11 +221,10 @@ class TestAgent:
             lldp_frames.address(1, bytes([10, 0, 0, 1])),
         )
         done = agent.run(
-            "python3", "-m", "hyperscout_agent.lldp.dissector", stdin=HEAD.pack(len(frame)) + frame
+            "python3", "-m", "hyperscout_agent.lldp.dissector", stdin=frame.hex().encode() + b"\n"
         )
         assert done.returncode == 0, done.stderr.decode()
-        assert HEAD.unpack_from(done.stdout)[0] == len(done.stdout) - HEAD.size
-        neighbour = json.loads(done.stdout[HEAD.size :])["neighbour"]
+        neighbour = json.loads(done.stdout)["neighbour"]
         assert neighbour == json.loads(json.dumps(asdict(dissect(frame))))
         assert neighbour["system_name"] == "leaf-a1"
 

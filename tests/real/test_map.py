@@ -434,7 +434,7 @@ async def test_a_token_is_asked_for_kept_in_the_tab_and_in_no_address(demo: Worl
     async with tab(browser, demo.address, allowed=REFUSED) as seen:
         await seen.page.route("**/v1/**", guard)
         await seen.page.goto(f"http://{demo.address}/")
-        await seen.says("#token-dialog", "Who is looking?")
+        await seen.says("#token-dialog", "Sign in")
         for token in ("wrong", "right"):
             await seen.page.fill("#token", token)
             await seen.page.keyboard.press("Enter")
@@ -453,7 +453,7 @@ async def test_a_token_is_asked_for_kept_in_the_tab_and_in_no_address(demo: Worl
     [
         (
             problem(403, "Not allowed", detail="bob may not get hypernodes"),
-            ("may not look", "bob may not get", "verb get"),
+            ("Access is denied", "bob may not get", "verb get"),
         ),
         (problem(503, "Stands by", leader="10.0.0.7:50080"), ("stands by", "The leader is 10.0.0.7:50080")),
     ],

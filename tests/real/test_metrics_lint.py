@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hyperscout_agent.findings.scheduler import ProbeStats
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.metrics.page import AgentMetrics
+from hyperscout_agent.pages.metrics import AgentMetrics
 from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.probes.snmp import SnmpProbe
 from hyperscout_agent.settings.fabric_settings import SnmpSettings
@@ -24,7 +24,11 @@ def agent() -> bytes:
     crawl = SnmpProbe(SnmpSettings(), trigger=lambda: None)
     stats = {"lldp": ProbeStats(True, 0.1, 1.0, 1.0, 3), "snmp": ProbeStats()}
     metrics = AgentMetrics(
-        FindingStore("n"), UplinkStats(), lambda: stats, version="0", latency=latency, crawl=crawl
+        FindingStore("n"),
+        UplinkStats(),
+        stats,
+        version="0",
+        of_probes=[latency.metrics, crawl.metrics],
     )
     return metrics.text()
 

@@ -16,7 +16,7 @@ links:
 """
 DIFFERS = HOLDS.replace("n04/mlx5_0 -> leaf-b/p2", "n04/mlx5_0 -> leaf-b/p1").replace("1-2}", "1-3}")
 LINES = [
-    "- no cable from n03/mlx5_0 to leaf-a/p3, as the blueprint has",
+    "- no cable from n03/mlx5_0 to leaf-a/p3; the blueprint has one",
     "~ n04/mlx5_0 is plugged into leaf-b/p2; the blueprint has n04/mlx5_0 -> leaf-b/p1",
 ]
 

@@ -60,7 +60,11 @@ EVERYTHING: Final[Object] = {
         "extraVolumeMounts": [{"name": "slurm", "mountPath": "/slurm"}],
     },
     "agent": {
-        "settings": {"refresh_interval_s": 30, "lldp": {"ports": "^eth"}, "infiniband": {"interval_s": 2}},
+        "settings": {
+            "refresh_interval_s": 30,
+            "lldp": {"ports": "^eth"},
+            "infiniband": {"root": "/host/sys/class/infiniband"},
+        },
         "collectorAddresses": ["192.0.2.7:50051", "hyperscout.example:50051"],
         "infiniband": {
             "enabled": True,

@@ -3,10 +3,8 @@
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence.rows import Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.store import (
-    Changes,
-    StoreFullError,
-)
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.store.errors import StoreFullError
 
 from support.findings import T0, S, failed
 
@@ -23,7 +21,7 @@ def fill(store: SqliteStore) -> int:
         try:
             store.apply(Changes(rows))
         except StoreFullError as error:
-            assert "no room" in str(error)  # noqa: PT017 - the loop ends here
+            assert "no space is left" in str(error)  # noqa: PT017 - the loop ends here
             return count
         count += len(rows)
     raise AssertionError("the disk never filled")

@@ -12,8 +12,8 @@ from typing import Any
 from hyperscout_gates.control.controller import Gates, Mode
 from hyperscout_gates.control.pods import PLACED
 from hyperscout_gates.state.gang import GANG_LABEL, HIGHEST_TIER, SIZE_LABEL
-from hyperscout_gates.state.machine import GateSettings
-from hyperscout_gates.state.plan import SELECTOR
+from hyperscout_gates.state.gang_plan import SELECTOR
+from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_kubernetes.client import Fence, Kube, connect
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
@@ -43,9 +43,10 @@ class Controller:
         self._count_requests(kube)
         self.nodes = Nodes(kube, selector, rng=Random(1))
         self.placements = Placements(clock_ns=time.time_ns)
-        self.gates = Gates(kube, self.nodes, OWN, mode, settings, self.said.append, rng=Random(1))
-        self.gates.book(self.placements)
-        self.nodes.changed = self.gates.node_changed
+        self.gates = Gates(
+            kube, self.nodes, OWN, mode, settings, self.said.append, self.placements, rng=Random(1)
+        )
+        self.nodes.changed.subscribe(self.gates.node_changed)
         self.placements.set_topology(topology)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.machine import GangMachine, GateSettings
-from hyperscout_gates.state.plan import Plan, from_object, to_object
+from hyperscout_gates.state.gang_plan import Plan, from_object, to_object
+from hyperscout_gates.state.gang_state import GateSettings
+from hyperscout_gates.state.machine import GangMachine
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers, size
+from hyperscout_runtime.event_log import EventLog
 
 SETTINGS = GateSettings(replace_after_s=60.0)
 
@@ -58,6 +60,7 @@ class World:
     alive: bool = True
     settings: GateSettings = SETTINGS
     version: int = 0
+    log: EventLog = field(default_factory=lambda: EventLog("gang"))
 
     # The cluster
 
@@ -130,7 +133,7 @@ class World:
     def start(self) -> None:
         self.alive = True
         for key, plan in self.plans.items():
-            self.machines[key] = GangMachine(key, plan.uid, self.settings, plan)
+            self.machines[key] = GangMachine(key, plan.uid, self.settings, plan, self.log)
         for uid, pod in self.pods.items():
             self._machine(self.gang_by_pod[uid], pod).handle([e.PodSeen(pod)], self.now_s)
         for key in sorted(self.machines):
@@ -140,7 +143,7 @@ class World:
     def _machine(self, key: str, pod: Pod | None = None) -> GangMachine:
         if key not in self.machines:
             uid = self.jobs[key].gang.uid
-            self.machines[key] = GangMachine(key, uid, self.settings)
+            self.machines[key] = GangMachine(key, uid, self.settings, log=self.log)
         return self.machines[key]
 
     def handle(self, key: str, *events: e.Event) -> None:
@@ -179,7 +182,8 @@ class World:
     def turn(self) -> None:
         for key in sorted(self.machines, key=lambda k: self.machines[k].waits_since_s):
             if self.machines[key].wants_nodes:
-                self.handle(key, e.NodesDown(frozenset(self.down)), e.Turn())
+                self.handle(key, e.NodesDown(frozenset(self.down)))
+                self.handle(key, e.Turn())
 
     def set_down(self, node: str, down: bool) -> None:
         (self.down.add if down else self.down.discard)(node)

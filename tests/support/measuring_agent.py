@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from hyperscout.v1.discovery_pb2 import PairTask
+from hyperscout.v1.discovery_pb2 import PairTask, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.facts.wire_measured import latency_to_proto
@@ -16,6 +16,7 @@ from support.findings import stamp
 
 Rtt = Callable[[str, str], float]  # of a node, as it sees a peer, in microseconds
 LATENCY_PROBES = ("latency",)
+HEARTBEAT_S = 10.0
 
 
 def latency(node: str, port: LatencyPort, at_ns: int) -> Finding:
@@ -46,7 +47,7 @@ class MeasuringAgent:
     async def run(self) -> None:
         await self.publish()
         while True:
-            message = await self.stream.call.read()
+            message = await self._next()
             match message.WhichOneof("message"):
                 case "measure_pairs":
                     self.tasks += message.measure_pairs.tasks
@@ -55,6 +56,16 @@ class MeasuringAgent:
                     await self.publish()
                 case "stop_measuring":
                     self.stopped.append(message.stop_measuring.reason)
+
+    async def _next(self) -> StreamFindingsResponse:
+        """The next message down; heartbeats are sent until it comes."""
+        reading = asyncio.ensure_future(self.stream.call.read())
+        try:
+            while not (await asyncio.wait((reading,), timeout=HEARTBEAT_S))[0]:
+                await self.stream.heartbeat()
+            return reading.result()
+        finally:
+            reading.cancel()
 
     def _measure(self, task: PairTask) -> None:
         us = self.rtt(self.stream.node, task.peer)

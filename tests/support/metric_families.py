@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from hyperscout_formats.text.prometheus_text import Family
 
 _MODULES = [
-    *(
-        f"hyperscout_collector.app.metrics.{name}"
-        for name in ("page", "ingest", "picture", "outputs", "readers")
-    ),
-    *("hyperscout_agent.metrics.page", "hyperscout_agent.metrics.probes"),
+    *(f"hyperscout_collector.app.metrics.{name}" for name in ("page", "ingest", "topology", "outputs")),
+    *(f"hyperscout_agent.{name}" for name in ("pages.metrics", "probes.latency", "probes.snmp")),
 ]
 
 

@@ -11,13 +11,14 @@ import grpc
 import grpc.aio
 import pytest
 from hyperscout.v1 import finding_pb2
+from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.measurement_pb2 import RunNcclRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.findings.scheduler import Scheduler
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.nccl.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
-from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.session import Outbox
 from hyperscout_agent.uplink.uplink import Uplink
 
 from support.collector_process import CHANNEL_OPTIONS
@@ -34,15 +35,17 @@ class NcclAgent:
         self.gpus: Callable[[], GpuUse] = lambda: GpuUse(8)
         self.store = FindingStore(node)
         self.lock = f"hyperscout-test-{id(self)}-{next(_numbers)}"
+        self.outbox = Outbox(self.store.changed)
+        triggered = asyncio.Event()
         self.probe = NcclProbe(
             commands,
             timeout_s=timeout_s,
-            send=lambda nccl_id: self.uplink.send_id(nccl_id),  # noqa: PLW0108 - there is none yet
-            trigger=lambda: self.scheduler.trigger("nccl"),
+            send=lambda nccl_id: self.outbox.put(StreamFindingsRequest(nccl_id=nccl_id)),
+            trigger=triggered.set,
             lock=self.lock,
             gpus=lambda: self.gpus(),  # noqa: PLW0108 - a test changes it
         )
-        self.scheduler = Scheduler([self.probe], self.store, rng=Random(1))
+        self.scheduler = Scheduler([self.probe], self.store, rng=Random(1), triggers={"nccl": triggered})
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -53,14 +56,13 @@ class NcclAgent:
         self.uplink = Uplink(
             targets,
             self.store,
-            version="0",
-            probes=["nccl"],
-            instance=next(_numbers),
-            directives=Directives(
-                measure_nccl=self.probe.measure,
-                nccl_id=self.probe.take_id,
-                stop_measuring=lambda stop: self.probe.stop(stop.reason),
-            ),
+            Hello(version="0", probes=["nccl"], instance=next(_numbers)),
+            directives={
+                "measure_nccl": [self.probe.measure],
+                "nccl_id": [self.probe.take_id],
+                "stop_measuring": [lambda stop: self.probe.stop(stop.reason)],
+            },
+            outbox=self.outbox,
             on_end=self.probe.stream_ended,
             rng=Random(1),
             sleep=lambda seconds: asyncio.sleep(min(seconds, 0.1)),
@@ -71,8 +73,8 @@ class NcclAgent:
         """Its workers are gone when this returns."""
         for task in self._tasks:
             task.cancel()
-        looks = [task for task in asyncio.all_tasks() if task.get_name() == "look-nccl"]
-        mine = [task for task in looks if task is self.scheduler._runners["nccl"].look]
+        runs = [task for task in asyncio.all_tasks() if task.get_name() == "probe-run-nccl"]
+        mine = [task for task in runs if task is self.scheduler._runners["nccl"].run]
         await asyncio.gather(*self._tasks, *mine, return_exceptions=True)
 
 

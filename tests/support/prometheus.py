@@ -7,13 +7,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hyperscout_collector.serve.http.health_page import HttpServer
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
+from hyperscout_runtime.health_server import Answer, serving
 from kube.processes import Program, free_port
 
 from support.real import ROOT, tool
@@ -124,9 +123,6 @@ def _is_ready(address: str) -> bool:
 @asynccontextmanager
 async def exporter(page: str) -> AsyncIterator[str]:
     """Somebody else's metrics, at the address that this gives."""
-    server = HttpServer({"/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, page.encode())})
-    port = await server.start("127.0.0.1", 0)
-    try:
+    pages = {"/metrics": lambda: Answer(page.encode(), content_type=CONTENT_TYPE)}
+    async with serving("127.0.0.1", 0, pages) as port:
         yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop()

@@ -10,6 +10,8 @@ from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.history.store import HistoryStore
+from hyperscout_collector.store.writer import Writer
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from support.topologies import SINCE_NS, two_leaves
@@ -30,11 +32,21 @@ class Clock:
 
 @asynccontextmanager
 async def recording(folder: Path) -> AsyncIterator[Recorder]:
-    found = Recorder(folder / "history.db", HistorySettings(), Clock())
+    writer = Writer()
+    found = Recorder(folder / "history.db", HistorySettings(), Clock(), writer)
     try:
         yield found
     finally:
+        writer.close()
         found.close()
+
+
+def record(store: HistoryStore, at_ns: int, topology: Topology, cause: Cause, missed: int = 0) -> None:
+    """Add a generation, as the recorder does."""
+    encoded = store.encode(at_ns, topology, cause, missed)
+    while store.delete_oldest(encoded.at_ns, encoded.need_bytes):
+        pass
+    store.add(encoded)
 
 
 def generation(number: int, noise: bytes = b"") -> Topology:

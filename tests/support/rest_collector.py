@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hyperscout.v1.topology_pb2 import GetStatusResponse
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_sim.agents.player import Player
@@ -59,7 +59,7 @@ def status_of(collector: Collector) -> GetStatusResponse:
 async def publish(collector: Collector, topology: Topology) -> None:
     """As the collector's own publishers do."""
     await collector.watchers.publish(topology)
-    collector.parts.placing.published(topology)
+    collector.components.publishing.placing.published(topology)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ class FakeTopologyService(TopologyServiceServicer):
     findings: list[pb.StoredFinding] = field(default_factory=list)
     events: list[pb.WatchTopologyResponse] = field(default_factory=list)
     approved: list[int] = field(default_factory=list)
+    event_log: list[str] = field(default_factory=list)
     held: int = 0
     hang: bool = False
     asked_links: list[bool] = field(default_factory=list)
@@ -61,6 +62,11 @@ class FakeTopologyService(TopologyServiceServicer):
         self, request: pb.WatchTopologyRequest, context: Any
     ) -> Iterator[pb.WatchTopologyResponse]:
         yield from self.events
+
+    def GetEventLog(  # noqa: N802
+        self, request: pb.GetEventLogRequest, context: Any
+    ) -> Iterator[pb.GetEventLogResponse]:
+        yield from (pb.GetEventLogResponse(lines=[line]) for line in self.event_log)
 
     def Approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:  # noqa: N802
         if request.generation != self.held:

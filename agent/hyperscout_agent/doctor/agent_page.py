@@ -9,7 +9,7 @@ from hyperscout_agent.doctor.facts import AgentSeen, ProbeSeen, WithoutData
 
 _TIMEOUT_S = 3.0
 _MAX_BYTES = 4 * 1024 * 1024
-_OLDER = "it is of a version that has no page /findings: upgrade it"
+_OLDER = "its version has no page /findings: upgrade it"
 
 
 async def ask_agent(host: str, port: int) -> AgentSeen:
@@ -19,15 +19,17 @@ async def ask_agent(host: str, port: int) -> AgentSeen:
         async with asyncio.timeout(_TIMEOUT_S):
             head, body = await _get(host, port)
     except TimeoutError:
-        return AgentSeen(address, f"it took the connection and did not answer in {_TIMEOUT_S:g} s")
+        return AgentSeen(address, f"it accepted the connection and did not answer in {_TIMEOUT_S:g} s")
     except OSError as error:
-        return AgentSeen(address, f"nobody listens ({os.strerror(error.errno) if error.errno else error})")
+        return AgentSeen(
+            address, f"no program listens ({os.strerror(error.errno) if error.errno else error})"
+        )
     if b" 200 " not in head.split(b"\r\n", 1)[0]:
         return AgentSeen(address, _OLDER)
     try:
         return read_page(address, json.loads(body))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return AgentSeen(address, "what answers there is no agent")
+        return AgentSeen(address, "another program than the agent answers")
 
 
 async def _get(host: str, port: int) -> tuple[bytes, bytes]:
@@ -55,10 +57,10 @@ def read_page(address: str, page: Any) -> AgentSeen:
         connected=bool(page["connected"]),
         probes={
             str(name): ProbeSeen(
-                said["success"],
-                *(int(said.get(outcome, 0)) for outcome in ("data", "nothing", "failed")),
+                entry["success"],
+                *(int(entry.get(outcome, 0)) for outcome in ("data", "nothing", "failed")),
             )
-            for name, said in page["probes"].items()
+            for name, entry in page["probes"].items()
         },
         without_data=tuple(
             WithoutData(*(str(one[key]) for key in ("probe", "subject", "outcome", "reason")))

@@ -22,12 +22,12 @@ _ROOT = 0
 _MIN_FREE_BYTES = 1024 * 1024
 _MAX_NAMED = 3
 _TODO = {
-    NOTHING_HEARD: "see whether LLDP is on at the switch's port, then at the NIC's own LLDP agent",
-    NO_CARRIER: "see to the cable, or set the port up (ip link set PORT up)",
-    NOTHING_YET: "look again in a minute: switches speak every 30 s",
+    NOTHING_HEARD: "enable LLDP on the switch port, or disable the NIC's own LLDP agent",
+    NO_CARRIER: "check the cable, or set the port up (ip link set PORT up)",
+    NOTHING_YET: "run this check again in a minute: switches send LLDP every 30 s",
 }
-_NO_SWEEPS = "this node cannot sweep, another one of its fabric has to"
-_POD = "in Kubernetes the chart does it"
+_NO_SWEEPS = "this node cannot sweep; another node of its fabric must"
+_POD = "in Kubernetes the chart sets this up"
 
 
 def node_checks(
@@ -64,7 +64,7 @@ def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
             "agent",
             "failed",
             f"no agent answers at {agent.address}: {agent.trouble}",
-            "start it (`hyperscout agent`), or say where it listens (metrics.host, metrics.port)",
+            "start the agent (`hyperscout agent`), or set its address (metrics.host, metrics.port)",
         )
     if agent.reporter != settings.reporter:
         return Check(
@@ -77,10 +77,10 @@ def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
         return Check(
             "agent",
             "failed",
-            f"it runs as {agent.reporter}; no collector listens to it",
+            f"the agent runs as {agent.reporter} and has no stream to a collector",
             "see `collector` below",
         )
-    return Check("agent", "ok", f"it runs as {agent.reporter}, and a collector listens to it")
+    return Check("agent", "ok", f"the agent runs as {agent.reporter} and has a stream to a collector")
 
 
 def agent_probe(name: str, agent: AgentSeen) -> Check:
@@ -96,11 +96,9 @@ def agent_probe(name: str, agent: AgentSeen) -> Check:
         return of_probe(name, counted, mine, has_data=bool(seen.data))
     check = f"probe {name}"
     if seen.success is False:
-        return Check(check, "failed", "its last look failed", "the agent's log says why")
+        return Check(check, "failed", "its last run failed", "read the agent's log")
     if not seen.data:
-        return Check(
-            check, "skipped", "it has seen nothing: there is no such device, or nobody asked it to look"
-        )
+        return Check(check, "skipped", "no findings: there is no such device, or no run was requested")
     return Check(check, "ok", counted)
 
 
@@ -109,8 +107,8 @@ def of_probe(name: str, counted: str, without_data: Sequence[WithoutData], *, ha
     subjects: dict[tuple[bool, str], list[str]] = {}
     for one in without_data:
         subjects.setdefault((one.outcome != "failed", one.reason), []).append(one.subject)
-    told = [f"{_some(names)}: {reason}" for (_, reason), names in sorted(subjects.items())[:_MAX_NAMED]]
-    why = f"{counted}: {'; '.join(told) or 'it does not say why'}"
+    reasons = [f"{_some(names)}: {reason}" for (_, reason), names in sorted(subjects.items())[:_MAX_NAMED]]
+    why = f"{counted}: {'; '.join(reasons) or 'no reason given'}"
     failures = {reason for (is_nothing, reason) in subjects if not is_nothing}
     if failures - {NOTHING_YET}:
         return Check(f"probe {name}", "warning" if has_data else "failed", why, _todo(failures))
@@ -127,7 +125,7 @@ def _todo(reasons: AbstractSet[str]) -> str:
 def devices(host: HostSeen, settings: AgentSettings) -> Check:
     """Check that this host has a port or GPU that can give evidence."""
     if settings.role == "fabric":
-        return Check("devices", "skipped", "with role fabric nothing of this machine is looked at")
+        return Check("devices", "skipped", "role fabric observes no device of this machine")
     up = [port.name for port in host.ports if port.carrier]
     active = [_name(port) for port in host.infiniband if port.state == "ACTIVE"]
     seen = (
@@ -139,13 +137,13 @@ def devices(host: HostSeen, settings: AgentSettings) -> Check:
         return Check("devices", "ok", seen)
     if host.ports or host.infiniband:
         return Check(
-            "devices", "failed", f"no port has a link ({seen})", "plug a cable in, or set the port up"
+            "devices", "failed", f"no port has a link ({seen})", "plug in a cable, or set the port up"
         )
     return Check(
         "devices",
         "failed",
-        "this host shows no physical port, no InfiniBand port and no GPU",
-        "run it where the host's network is (hostNetwork: true); virtual ports are named by lldp.ports",
+        "this host has no visible physical port, InfiniBand port or GPU",
+        "run the agent in the host's network (hostNetwork: true), or name virtual ports in lldp.ports",
     )
 
 
@@ -155,32 +153,32 @@ def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         return
     ports = [port for port in host.infiniband if port.link_layer == "InfiniBand"]
     if not ports:
-        yield Check("infiniband", "skipped", "no InfiniBand port is here")
+        yield Check("infiniband", "skipped", "this host has no InfiniBand port")
         return
     waiting = [_name(port) for port in ports if port.state in ("INIT", "ARMED")]
     down = [_name(port) for port in ports if port.state not in ("ACTIVE", "INIT", "ARMED")]
     if waiting:
         why = f"{_some(waiting)} has a link and waits for a subnet manager"
-        yield Check(
-            "infiniband", "failed", why, "see whether a subnet manager (opensm, UFM) runs in that fabric"
-        )
+        yield Check("infiniband", "failed", why, "start a subnet manager (opensm, UFM) in that fabric")
     elif len(down) == len(ports):
-        yield Check("infiniband", "failed", f"no port is active: {_some(down)} down", "see to their cables")
+        yield Check("infiniband", "failed", f"no port is active: {_some(down)} down", "check their cables")
     elif down:
-        yield Check("infiniband", "warning", f"{_some(down)} of {len(ports)} down", "see to their cables")
+        yield Check("infiniband", "warning", f"{_some(down)} of {len(ports)} down", "check their cables")
     else:
         yield Check("infiniband", "ok", f"{len(ports)} active")
     if not settings.ibnetdiscover.enabled:
-        yield Check("umad", "skipped", "ibnetdiscover.enabled is false: another node sweeps")
+        yield Check("umad", "skipped", "ibnetdiscover.enabled is false: this node does not sweep")
     elif not host.umad:
         todo = "load the module ib_umad; in a pod, give it the devices (agent.infiniband in the chart)"
-        yield Check("umad", "warning", f"no /dev/infiniband/umad* is here: {_NO_SWEEPS}", todo)
+        yield Check("umad", "warning", f"this host has no /dev/infiniband/umad*: {_NO_SWEEPS}", todo)
     elif not any(device.usable for device in host.umad):
-        todo = "run as their group or as root; in a pod, agent.infiniband.deviceGroup"
+        todo = "run the agent in their group or as root; in a pod, set agent.infiniband.deviceGroup"
         why = f"user {host.user} may not open {host.umad[0].path}: {_NO_SWEEPS}"
         yield Check("umad", "warning", why, todo)
     else:
-        yield Check("umad", "ok", f"{sum(device.usable for device in host.umad)} may be opened")
+        yield Check(
+            "umad", "ok", f"device files that can be opened: {sum(device.usable for device in host.umad)}"
+        )
 
 
 def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[Check]:
@@ -192,26 +190,33 @@ def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[
     if source == "lldpctl" or settings.role == "switch" or (source == "auto" and host.lldpd):
         if not host.lldpd and settings.lldp.lldpctl_command == ("lldpctl",):
             todo = "start lldpd, or set lldp.source: listener"
-            yield Check("lldp source", "failed", "lldpd is to be asked, and its socket is not there", todo)
+            yield Check(
+                "lldp source", "failed", "the settings select lldpd, but its socket does not exist", todo
+            )
         elif host.lldpctl_trouble:
-            todo = "let this user into lldpd's group (_lldpd on Debian), or set lldp.source: listener"
+            todo = "add this user to lldpd's group (_lldpd on Debian), or set lldp.source: listener"
             yield Check("lldp source", "failed", f"lldpd does not answer: {host.lldpctl_trouble}", todo)
         else:
-            yield Check("lldp source", "ok", "lldpd runs here and answers")
+            yield Check("lldp source", "ok", "lldpd runs and answers")
         return
     heard = agent.probes.get("lldp")
     if heard is not None and (heard.data or (heard.nothing and not heard.failed)):
-        yield Check("lldp source", "ok", "the agent's listener hears the ports")
+        yield Check("lldp source", "ok", "the agent's listener receives LLDP frames")
     elif host.raw_socket:
-        yield Check("lldp source", "ok", f"no lldpd; user {host.user} may open raw sockets (CAP_NET_RAW)")
-    elif host.user == _ROOT:
-        todo = f"give it the capability NET_RAW, or run `hyperscout agent lldp-listener`; {_POD}"
         yield Check(
-            "lldp source", "failed", "no lldpd, and root lacks CAP_NET_RAW here: nobody listens", todo
+            "lldp source", "ok", f"no lldpd runs; user {host.user} may open raw sockets (CAP_NET_RAW)"
+        )
+    elif host.user == _ROOT:
+        todo = f"give the agent the capability NET_RAW, or run `hyperscout agent lldp-listener`; {_POD}"
+        yield Check(
+            "lldp source",
+            "failed",
+            "no lldpd runs, and root lacks CAP_NET_RAW: LLDP frames are not received",
+            todo,
         )
     else:
         todo = f"run `hyperscout agent lldp-listener` as root beside the agent, or install lldpd; {_POD}"
-        why = f"no lldpd, and user {host.user} may not open raw sockets (CAP_NET_RAW)"
+        why = f"no lldpd runs, and user {host.user} may not open raw sockets (CAP_NET_RAW)"
         yield Check("lldp source", "failed" if heard is None or heard.failed else "warning", why, todo)
 
 
@@ -219,12 +224,10 @@ def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
     if settings.role != "node" or not settings.nvlink.enabled:
         return
     if not host.gpus:
-        yield Check("gpus", "skipped", "no NVIDIA GPU is on the PCI bus")
+        yield Check("gpus", "skipped", "this host has no NVIDIA GPU")
     elif host.nvml_trouble:
-        todo = "install the driver; in a pod, agent.nvml.enabled (runtimeClassName: nvidia)"
-        yield Check(
-            "gpus", "failed", f"{host.gpus} GPUs, and NVML cannot be asked: {host.nvml_trouble}", todo
-        )
+        todo = "install the driver; in a pod, set agent.nvml.enabled (runtimeClassName: nvidia)"
+        yield Check("gpus", "failed", f"{host.gpus} GPUs, but NVML cannot be used: {host.nvml_trouble}", todo)
     else:
         yield Check("gpus", "ok", f"{host.gpus} GPUs, and NVML answers")
 
@@ -243,9 +246,9 @@ def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
     for name, is_wanted in wanted.items():
         program = host.programs.get(name)
         if program is not None and program.path:
-            yield Check(name, "ok", f"{program.path}, version {program.version or 'not told'}")
+            yield Check(name, "ok", f"{program.path}, version {program.version or 'unknown'}")
         elif is_wanted and name == "ib_send_lat":
-            yield Check(name, "skipped", "not found: round trips are measured by UDP alone")
+            yield Check(name, "skipped", "not found: round trips are measured over UDP only")
         elif is_wanted:
             package = "lldpd" if name == "lldpctl" else "infiniband-diags"
             why = "not found" if name == "lldpctl" else f"not found: {_NO_SWEEPS}"
@@ -256,18 +259,18 @@ def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
 def disk(host: HostSeen, settings: AgentSettings) -> Check:
     """Check the folder of the listener's socket, the only folder that the agent writes to."""
     if settings.role != "node" or not settings.lldp.enabled or host.lldpd:
-        return Check("disk", "skipped", "nothing is written")
+        return Check("disk", "skipped", "the agent writes no files")
     if host.free_bytes is None:
         if host.user == _ROOT:
-            return Check("disk", "ok", f"{host.socket_folder} is made when the agent starts")
-        todo = "make it, owned by the agent's user, or set lldp.socket"
-        return Check("disk", "warning", f"{host.socket_folder} is not there", todo)
+            return Check("disk", "ok", f"{host.socket_folder} is created when the agent starts")
+        todo = "create it for the agent's user, or set lldp.socket"
+        return Check("disk", "warning", f"{host.socket_folder} does not exist", todo)
     if not host.socket_folder_writable:
-        why = f"user {host.user} may not write to {host.socket_folder}: the listener finds no socket"
-        return Check("disk", "warning", why, "own it by the agent's user, or set lldp.socket")
+        why = f"user {host.user} may not write to {host.socket_folder}: the listener cannot connect"
+        return Check("disk", "warning", why, "make the agent's user its owner, or set lldp.socket")
     if host.free_bytes < _MIN_FREE_BYTES:
-        return Check("disk", "failed", f"{host.socket_folder} is full", "make room there")
-    return Check("disk", "ok", f"{host.socket_folder} may be written to")
+        return Check("disk", "failed", f"{host.socket_folder} is full", "free space there")
+    return Check("disk", "ok", f"{host.socket_folder} can be written")
 
 
 def _name(port: InfinibandPort) -> str:

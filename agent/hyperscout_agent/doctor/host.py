@@ -17,10 +17,10 @@ from hyperscout_formats.infiniband.tree import read_tree
 
 from hyperscout_agent.doctor.facts import Device, HostSeen, Program
 from hyperscout_agent.findings.probe import ProbeError
-from hyperscout_agent.lldp.spawn import may_listen
+from hyperscout_agent.lldp.link import may_listen
+from hyperscout_agent.lldp.lldpd import lldpd_runs, neighbours_by_port
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
 from hyperscout_agent.nvml.pci_tree import read_pci_tree
-from hyperscout_agent.probes.lldpctl import lldpd_is_here, neighbours_by_port
 from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port
 from hyperscout_agent.runtime.subprocesses import ToolError, run_tool
 from hyperscout_agent.runtime.threads import in_thread
@@ -29,7 +29,7 @@ from hyperscout_agent.settings.settings import AgentSettings
 T = TypeVar("T")
 _Devices = tuple[tuple[PortState, ...], tuple[InfinibandPort, ...], int]
 _MAX_DEVICES = 64
-_LOOK_TIMEOUT_S = 10.0  # a read from sysfs can block forever when an adapter is faulty or a driver hangs
+_READ_TIMEOUT_S = 10.0  # a read from sysfs can block forever when an adapter is faulty or a driver hangs
 _VERSION_TIMEOUT_S = 3.0
 _MAX_VERSION_BYTES = 16 * 1024
 _VERSION = re.compile(r"\d+(\.\d+)+\S*|\b\d+\b")
@@ -43,16 +43,14 @@ _ASKED = {
 }
 
 
-async def look_at_host(
+async def read_host(
     settings: AgentSettings, *, sysfs: Path = Path("/sys"), root: Path = Path("/")
 ) -> HostSeen:
     """Return the state of this host. `root`: the folder above /dev and lldpd's socket (for tests)."""
     nothing: _Devices = ((), (), 0)
     ports, infiniband, gpus = await _within(lambda: _devices(settings, sysfs), nothing, "devices")
-    nvml = await _within(
-        lambda: _nvml_trouble(settings), "NVML does not come back: the driver is stuck", "nvml"
-    )
-    lldpd = lldpd_is_here(root)
+    nvml = await _within(lambda: _nvml_trouble(settings), "NVML does not return: the driver hangs", "nvml")
+    lldpd = lldpd_runs(root)
     asks_lldpd = settings.lldp.source == "lldpctl" or (settings.lldp.source == "auto" and lldpd)
     folder = settings.lldp.socket.parent
     return HostSeen(
@@ -74,7 +72,7 @@ async def look_at_host(
 
 async def _within(work: Callable[[], T], otherwise: T, name: str) -> T:
     try:
-        async with asyncio.timeout(_LOOK_TIMEOUT_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await in_thread(work, f"doctor-{name}")
     except TimeoutError:
         return otherwise
@@ -128,17 +126,17 @@ async def _program(name: str, command: Sequence[str]) -> Program:
     path = shutil.which(command[0])
     if path is None:
         return Program(name, "")
-    said: list[bytes] = []
+    output = bytearray()
     try:
         result = await run_tool(
             (path, *command[1:], _ASKED[name]),
-            take=said.append,
+            take=output.extend,
             timeout_s=_VERSION_TIMEOUT_S,
             max_output_bytes=_MAX_VERSION_BYTES,
         )
     except ToolError:
         return Program(name, path)
-    found = _VERSION.search((b"".join(said) + result.stderr).decode(errors="replace"))
+    found = _VERSION.search((output + result.stderr).decode(errors="replace"))
     return Program(name, path, found[0] if found else "")
 
 

@@ -27,8 +27,7 @@ from hyperscout_formats.text.collector_time import time_in
 from hyperscout_formats.text.leader import leader_in
 
 from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
-from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, tls_hint
-from hyperscout_agent.runtime.targets import TargetError
+from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, TargetError, tls_hint
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
@@ -123,7 +122,7 @@ async def _connect(host: str, port: int, context: ssl.SSLContext | None, name: s
 
 def _tls_words(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not believed: {error.verify_message}"
+        return f"its certificate is not trusted: {error.verify_message}"
     return tls_hint(str(error)) or f"the handshake failed: {error.reason or error}"
 
 
@@ -151,13 +150,13 @@ async def _greet(
         grpc.aio.AioRpcError, asyncio.InvalidStateError
     ):  # the call has ended; its status contains the reason
         await call.write(StreamFindingsRequest(hello=hello))
-    told_ns = time_in(tuple(await call.initial_metadata()))
+    collector_ns = time_in(tuple(await call.initial_metadata()))
     ended_ns = way.wall_ns()
     seen = CollectorSeen(target, "identity")
-    if told_ns is not None:
+    if collector_ns is not None:
         middle_ns = (began_ns + ended_ns) // 2
         seen = replace(
-            seen, clock_offset_s=(middle_ns - told_ns) / 1e9, uncertain_s=(ended_ns - began_ns) / 2e9
+            seen, clock_offset_s=(middle_ns - collector_ns) / 1e9, uncertain_s=(ended_ns - began_ns) / 2e9
         )
     first = None
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -184,7 +183,7 @@ async def _ready(channel: grpc.aio.Channel) -> None:
         state = channel.get_state()
 
 
-def look_at_token(path: Path | None) -> TokenSeen | None:
+def read_token(path: Path | None) -> TokenSeen | None:
     """Read the token file (RFC 7519) without validating the token. None when no token file is set."""
     if path is None:
         return None

@@ -14,13 +14,13 @@ def token_file(token: TokenSeen | None, now_s: float) -> Check | None:
     if token is None:
         return None
     if token.trouble:
-        return Check("token", "failed", f"{token.path}: {token.trouble}", "see token_file in the settings")
+        return Check("token", "failed", f"{token.path}: {token.trouble}", "check token_file in the settings")
     if token.expires_s is None:
-        return Check("token", "ok", f"{token.path} does not say when it expires")
+        return Check("token", "ok", f"{token.path} contains no expiry time")
     if token.expires_s <= now_s:
-        todo = "have it renewed: a projected token is, by the kubelet; see whether that runs and clocks agree"
+        todo = "renew the token: the kubelet renews a projected token, so check the kubelet and the clocks"
         return Check("token", "failed", f"{token.path} expired at {_at(token.expires_s)}", todo)
-    return Check("token", "ok", f"{token.path} holds until {_at(token.expires_s)}")
+    return Check("token", "ok", f"{token.path} is valid until {_at(token.expires_s)}")
 
 
 def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
@@ -29,28 +29,33 @@ def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
     match seen.stage:
         case "greeted" if seen.code:
             if agent.trouble or agent.reporter != reporter:
-                todo = "see where: `hyperscout get nodes`; each node needs a name of its own"
-                why = f"it takes our credentials, but another agent reports as {reporter} to it"
+                todo = "find it with `hyperscout get nodes`, and give each node its own name"
+                why = f"it accepts the credentials, but another agent reports as {reporter}"
                 return Check(name, "warning", why, todo)
-            return Check(name, "ok", f"it takes our credentials, and has the stream of {reporter}")
+            return Check(name, "ok", f"it accepts the credentials and has the stream of {reporter}")
         case "greeted":
             return Check(
-                name, "ok", f"it takes our credentials and greets {reporter}; version {seen.version}"
+                name, "ok", f"it accepts the credentials and the name {reporter}; version {seen.version}"
             )
         case "settings":
-            return Check(name, "failed", seen.detail, "put it right in the agent's settings")
+            return Check(name, "failed", seen.detail, "correct the agent's settings")
         case "name":
             why = f"the name is not found: {seen.detail}"
-            return Check(name, "failed", why, "see collectors in the settings, and this host's DNS")
+            return Check(name, "failed", why, "check collectors in the settings, and this host's DNS")
         case "connect":
-            todo = "see whether the collector runs, and whether a firewall or a network policy is in the way"
+            todo = (
+                "check that the collector runs, and that no firewall or network policy blocks the connection"
+            )
             return Check(name, "failed", f"no connection: {seen.detail}", todo)
         case "tls":
-            todo = "see tls_ca and tls_server_name in the settings, and the collector's certificate"
+            todo = "check tls_ca and tls_server_name in the settings, and the collector's certificate"
             return Check(name, "failed", seen.detail, todo)
         case "standby":
             return Check(
-                name, "failed", f"it stands by: {seen.detail}", "see the collectors' logs and their Lease"
+                name,
+                "failed",
+                f"it is a standby: {seen.detail}",
+                "read the collectors' logs and check their Lease",
             )
         case "identity":
             return Check(name, "failed", *_refused(seen, reporter))
@@ -58,34 +63,34 @@ def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
 
 def _refused(seen: CollectorSeen, reporter: str) -> tuple[str, str]:
     """Return why the collector rejected the Hello, and the next step."""
-    said = seen.detail or seen.code
+    reason = seen.detail or seen.code
     todo = {
-        "UNAUTHENTICATED": "show a fresh token for its audience (token_file), or a certificate it trusts",
-        "PERMISSION_DENIED": f"its credentials must be those of {reporter}: see node and role in settings",
-        "RESOURCE_EXHAUSTED": "it is full: see max_streams of the collector",
-        "UNAVAILABLE": "if it speaks TLS, set tls_ca; if it demands a certificate, tls_cert and tls_key",
-        "UNIMPLEMENTED": "what listens there is no collector: see collectors in the settings",
-    }.get(seen.code, "see the collector's log")
-    return f"it does not take our Hello: {said}", todo
+        "UNAUTHENTICATED": "use a token for its audience (token_file), or a certificate that it trusts",
+        "PERMISSION_DENIED": f"use the credentials of {reporter}: check node and role in the settings",
+        "RESOURCE_EXHAUSTED": "the collector is full: raise its max_streams",
+        "UNAVAILABLE": "if it uses TLS, set tls_ca; if it requires a certificate, set tls_cert and tls_key",
+        "UNIMPLEMENTED": "another program listens there: check collectors in the settings",
+    }.get(seen.code, "read the collector's log")
+    return f"it rejects the Hello: {reason}", todo
 
 
 def clock(collectors: Sequence[CollectorSeen]) -> Check:
     """Compare this host's clock with the collectors' clocks. The largest offset decides."""
-    told = [seen for seen in collectors if seen.clock_offset_s is not None]
-    if not told:
-        return Check("clock", "skipped", "no collector told its time")
+    timed = [seen for seen in collectors if seen.clock_offset_s is not None]
+    if not timed:
+        return Check("clock", "skipped", "no collector reported its time")
 
     def off_s(seen: CollectorSeen) -> float:
         return max(0.0, abs(seen.clock_offset_s or 0.0) - seen.uncertain_s)
 
-    worst = max(told, key=off_s)
+    worst = max(timed, key=off_s)
     offset_s = worst.clock_offset_s or 0.0
     why = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} {worst.target}"
-    todo = "see to time synchronisation (chrony, systemd-timesyncd) on both"
+    todo = "check time synchronisation (chrony, systemd-timesyncd) on both hosts"
     if off_s(worst) >= CLOCK_FAILED_S:
-        return Check("clock", "failed", f"{why}: tokens and certificates are judged by it", todo)
+        return Check("clock", "failed", f"{why}: the validity of tokens and certificates depends on it", todo)
     if off_s(worst) >= CLOCK_WARNING_S:
-        return Check("clock", "warning", f"{why}; ages of findings come out right all the same", todo)
+        return Check("clock", "warning", f"{why}; the ages of findings are still correct", todo)
     return Check("clock", "ok", f"within {max(abs(offset_s), worst.uncertain_s):.2f} s of {worst.target}")
 
 
@@ -94,8 +99,8 @@ def certificates(collectors: Sequence[CollectorSeen], now_s: float) -> Iterator[
     for seen in collectors:
         until_s = seen.certificate_until_s
         if until_s is not None and until_s - now_s < _SOON_S:
-            why = f"that of {seen.target} ends at {_at(until_s)}"
-            yield Check("certificate", "warning", why, "see whether anybody renews it")
+            why = f"the certificate of {seen.target} expires at {_at(until_s)}"
+            yield Check("certificate", "warning", why, "renew it")
 
 
 def _at(unix_s: float) -> str:

@@ -12,24 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
 
-from hyperscout.v1.finding_pb2 import (
-    Finding,
-    FindingKey,
-    Gpu,
-    InfinibandPort,
-    LatencyPort,
-    LldpPort,
-    NcclRun,
-    Outcome,
-    Sweep,
-    SwitchPort,
-    SwitchTable,
-)
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 
-from hyperscout_agent.findings.probe import Observation, Payload, Probe, ProbeError, Sight, failed
+from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
 from hyperscout_agent.findings.store import FindingStore, StoreFull
-from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.runtime.tasks import Wait, wait
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +31,7 @@ _GRACE_S = 2.0
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
 # Maximum number of failed subjects in one log line.
-_MAX_TOLD = 20
+_MAX_LOGGED = 20
 # Subject of the finding for failures of a whole probe. It does not replace findings of real subjects.
 _PROBE_ITSELF = "*"
 
@@ -67,17 +56,19 @@ class ProbeStats:
 @dataclass(slots=True)
 class _Runner:
     probe: Probe
+    triggered: asyncio.Event
     stats: ProbeStats = field(default_factory=ProbeStats)
-    triggered: asyncio.Event = field(default_factory=asyncio.Event)
     interval_s: float | None = None  # the collector's interval, which replaces the probe's own
-    look: asyncio.Task[Observation] | None = None
+    run: asyncio.Task[Observation] | None = None
     trouble: str = ""  # the last logged problem
 
 
 class Scheduler:
     """Runs probes and stores their findings.
 
-    `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970, for the findings' time stamps.
+    `triggers`: events that make a probe run now, or as soon as the minimum gap between runs allows, by the
+    probe's name. `stats`: by the probe's name. `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970,
+    for the findings' time stamps.
     """
 
     def __init__(
@@ -86,24 +77,20 @@ class Scheduler:
         store: FindingStore,
         *,
         rng: Random,
+        triggers: Mapping[str, asyncio.Event] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
         wait: Wait = wait,
     ) -> None:
-        self._runners = {probe.name: _Runner(probe) for probe in probes}
+        self._runners = {
+            probe.name: _Runner(probe, triggers.get(probe.name) or asyncio.Event()) for probe in probes
+        }
+        self.stats: Mapping[str, ProbeStats] = {name: one.stats for name, one in self._runners.items()}
         self._store = store
         self._rng = rng
         self._clock = clock
         self._wall_ns = wall_ns
         self._wait = wait
-
-    @property
-    def stats(self) -> Mapping[str, ProbeStats]:
-        return {name: runner.stats for name, runner in self._runners.items()}
-
-    def trigger(self, name: str) -> None:
-        """Run a probe now, or as soon as the minimum gap between runs allows."""
-        self._runners[name].triggered.set()
 
     def set_intervals(self, interval_s_by_probe: Mapping[str, float]) -> None:
         """Set the collector's intervals for the named probes. Unknown names and invalid values are logged."""
@@ -111,7 +98,7 @@ class Scheduler:
         for name, interval_s in interval_s_by_probe.items():
             runner = self._runners.get(name)
             if runner is None or not math.isfinite(interval_s) or interval_s <= 0:
-                _log.warning("the collector's interval for %r is of no use here: %s s", name, interval_s)
+                _log.warning("ignored the collector's interval for probe %r: %s s", name, interval_s)
                 continue
             runner.interval_s = min(max(interval_s, low_s), high_s)
             runner.triggered.set()
@@ -120,9 +107,9 @@ class Scheduler:
         """Run all probes until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, runner in self._runners.items():
-                group.create_task(self._keep_looking(runner), name=f"probe-{name}")
+                group.create_task(self._keep_running(runner), name=f"probe-{name}")
 
-    async def _keep_looking(self, runner: _Runner) -> None:
+    async def _keep_running(self, runner: _Runner) -> None:
         while True:
             interval_s = self._interval_s(runner)
             if interval_s is None:
@@ -132,7 +119,7 @@ class Scheduler:
                     continue
             runner.triggered.clear()
             started_s = self._clock()
-            await self._look(runner)
+            await self._run(runner)
             await self._wait(asyncio.Event(), max(0.0, started_s + _MIN_GAP_S - self._clock()))
             interval_s = self._interval_s(runner)
             if interval_s is not None:
@@ -144,44 +131,44 @@ class Scheduler:
         own_s = runner.probe.interval_s
         return own_s if own_s is None or runner.interval_s is None else runner.interval_s
 
-    async def _look(self, runner: _Runner) -> None:
+    async def _run(self, runner: _Runner) -> None:
         """Run the probe once under its time limit and record the result. Raises only CancelledError."""
-        if runner.look is not None and not runner.look.done():
-            self._trouble(runner, "still hangs, and ignores that it was cancelled: not started again")
+        if runner.run is not None and not runner.run.done():
+            self._trouble(runner, "its last run still hangs and ignores its cancellation: not started again")
             return
         runner.stats.left_behind = False
         started_s = self._clock()
         ended = asyncio.Event()
-        look = runner.look = asyncio.create_task(runner.probe.observe(), name=f"look-{runner.probe.name}")
+        run = runner.run = asyncio.create_task(runner.probe.observe(), name=f"probe-run-{runner.probe.name}")
 
         def note_end(task: asyncio.Task[Observation]) -> None:
             ended.set()
             if not task.cancelled():
                 task.exception()  # retrieve the exception, or asyncio logs a warning for a run left behind
 
-        look.add_done_callback(note_end)
+        run.add_done_callback(note_end)
         try:
             await self._wait(ended, runner.probe.timeout_s)
-            in_time = look.done()
+            in_time = run.done()
             if not in_time:
-                look.cancel()
+                run.cancel()
                 await self._wait(ended, _GRACE_S)
         except asyncio.CancelledError:
-            look.cancel()
+            run.cancel()
             raise
         runner.stats.runs += 1
         runner.stats.duration_s = self._clock() - started_s
         runner.stats.all_s += runner.stats.duration_s
         if not in_time:
-            reason = f"no answer in {runner.probe.timeout_s:g} s"
-            if not look.done():
+            reason = f"did not end in {runner.probe.timeout_s:g} s"
+            if not run.done():
                 runner.stats.left_behind = True
-                reason += ", and it ignores that it was cancelled"
+                reason += " and ignores its cancellation"
             self._trouble(runner, reason)
-        elif look.cancelled():
-            self._trouble(runner, "it cancelled itself")
-        elif (error := look.exception()) is None:
-            self._record(runner, look.result())
+        elif run.cancelled():
+            self._trouble(runner, "cancelled itself")
+        elif (error := run.exception()) is None:
+            self._record(runner, run.result())
         elif isinstance(error, ProbeError):
             self._trouble(runner, str(error))
         else:
@@ -190,44 +177,42 @@ class Scheduler:
     def _record(self, runner: _Runner, observation: Observation) -> None:
         probe = runner.probe
         troubles = [observation.trouble] if observation.trouble else []
-        unseen = []
+        failures = []
         try:
             for bulk in observation.bulks:
                 self._store.put_compressed(bulk)
         except StoreFull as full:
             self._trouble(runner, str(full))
             return
-        subjects = sorted(observation.sights)
+        subjects = sorted(observation.samples)
         if len(subjects) > probe.max_findings:
-            troubles.append(
-                f"{len(subjects)} findings, more than its {probe.max_findings}: the rest was dropped"
-            )
+            troubles.append(f"{len(subjects)} findings: only the first {probe.max_findings} were kept")
             subjects = subjects[: probe.max_findings]
         for subject in subjects:
-            sight = observation.sights[subject]
+            sample = observation.samples[subject]
             try:
-                self._put(probe.name, subject, sight)
+                self._put(probe.name, subject, sample)
             except (StoreFull, ValueError) as error:
                 troubles.append(str(error))
             else:
-                if sight.outcome == Outcome.OUTCOME_FAILED:
-                    unseen.append(f"{subject}: {sight.reason}")
-        if observation.complete and len(subjects) == len(observation.sights):
-            for subject in self._store.subjects(probe.name) - observation.sights.keys() - {_PROBE_ITSELF}:
+                if sample.outcome == Outcome.OUTCOME_FAILED:
+                    failures.append(f"{subject}: {sample.reason}")
+        if observation.complete and len(subjects) == len(observation.samples):
+            for subject in self._store.subjects(probe.name) - observation.samples.keys() - {_PROBE_ITSELF}:
                 self._remove(probe.name, subject)
-        if len(unseen) > _MAX_TOLD:
-            unseen[_MAX_TOLD:] = [f"and {len(unseen) - _MAX_TOLD} more"]
+        if len(failures) > _MAX_LOGGED:
+            failures[_MAX_LOGGED:] = [f"and {len(failures) - _MAX_LOGGED} more"]
         if troubles:
-            self._trouble(runner, "; ".join(troubles + unseen))
+            self._trouble(runner, "; ".join(troubles + failures))
             return
         self._remove(probe.name, _PROBE_ITSELF)
-        if unseen:
-            self._fault(runner, "; ".join(unseen))
+        if failures:
+            self._fault(runner, "; ".join(failures))
             return
         if runner.trouble:
-            _log.info("probe %s: well again", probe.name)
+            _log.info("probe %s: works again", probe.name)
             runner.trouble = ""
-        runner.stats.empty += all(x.outcome != Outcome.OUTCOME_DATA for x in observation.sights.values())
+        runner.stats.empty += all(x.outcome != Outcome.OUTCOME_DATA for x in observation.samples.values())
         runner.stats.success = True
         runner.stats.last_success_s = self._wall_ns() / 1e9
 
@@ -250,28 +235,16 @@ class Scheduler:
     def _remove(self, probe: str, subject: str) -> None:
         self._store.remove(FindingKey(node=self._store.node, probe=probe, subject=subject))
 
-    def _put(self, probe: str, subject: str, sight: Sight) -> None:
+    def _put(self, probe: str, subject: str, sample: Sample) -> None:
         finding = Finding(
             key=FindingKey(node=self._store.node, probe=probe, subject=subject),
-            outcome=sight.outcome,
-            reason=_shortened(sight.reason),
+            outcome=sample.outcome,
+            reason=_shortened(sample.reason),
         )
         finding.observed_at.FromNanoseconds(self._wall_ns())
-        if sight.payload is not None:
-            getattr(finding, _FIELD_OF[type(sight.payload)]).CopyFrom(sight.payload)
+        if sample.payload is not None:
+            getattr(finding, payload_field(sample.payload)).CopyFrom(sample.payload)
         self._store.put(finding)
-
-
-_FIELD_OF: Mapping[type[Payload], str] = {
-    LldpPort: "lldp",
-    InfinibandPort: "infiniband",
-    Sweep: "sweep",
-    Gpu: "gpu",
-    LatencyPort: "latency",
-    NcclRun: "nccl",
-    SwitchPort: "switch_port",
-    SwitchTable: "switch_table",
-}
 
 
 def _shortened(reason: str) -> str:

@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Entry:
-    looks: list[tuple[int, Finding]]  # (rank, finding), highest rank and oldest first
+    ranked: list[tuple[int, Finding]]  # (rank, finding), highest rank and oldest first
     marked_at_s: float
 
 
@@ -60,7 +60,7 @@ def _rank(finding: Finding) -> int:
     return _PARTIAL if finding.HasField("sweep") and finding.sweep.partial else _WHOLE
 
 
-def _same_sight(a: Finding, b: Finding) -> bool:
+def _same_sample(a: Finding, b: Finding) -> bool:
     """Whether two findings are equal except for their time."""
     if a.outcome != b.outcome or a.reason != b.reason:
         return False
@@ -140,23 +140,23 @@ class FindingStore:
             held = len(self._entries) + len(self._tombstones) - (key in self._tombstones)
             if held >= self._max_findings:
                 raise StoreFull(
-                    f"no room for {key.probe} {key.subject}: {self._max_findings} findings are held"
+                    f"{key.probe} {key.subject}: not stored: the store has {self._max_findings} findings"
                 )
             self._tombstones.discard(key)
             self._entries[key] = _Entry([(_rank(finding), finding)], now_s)
             self._mark(key)
             return True
         rank = _rank(finding)
-        last_rank, last = entry.looks[-1]
-        news = last_rank != rank or not _same_sight(last, finding)
-        replaced = [look for look in entry.looks if look[0] <= rank]
-        entry.looks = [look for look in entry.looks if look[0] > rank]
-        entry.looks.append((rank, finding))
-        self._drop_bulks(look for _, look in replaced)
-        if news or now_s - entry.marked_at_s >= self._refresh_interval_s:
+        last_rank, last = entry.ranked[-1]
+        changed = last_rank != rank or not _same_sample(last, finding)
+        replaced = [one for one in entry.ranked if one[0] <= rank]
+        entry.ranked = [one for one in entry.ranked if one[0] > rank]
+        entry.ranked.append((rank, finding))
+        self._drop_bulks(one for _, one in replaced)
+        if changed or now_s - entry.marked_at_s >= self._refresh_interval_s:
             entry.marked_at_s = now_s
             self._mark(key)
-        return news
+        return changed
 
     def remove(self, key: FindingKey) -> None:
         """Remove a key (a removed interface) and queue its removal. Unknown keys are ignored."""
@@ -164,7 +164,7 @@ class FindingStore:
         entry = self._entries.pop(own, None)
         if entry is None:
             return
-        self._drop_bulks(look for _, look in entry.looks)
+        self._drop_bulks(one for _, one in entry.ranked)
         if self._streaming:
             self._tombstones.add(own)
             self._mark(own)
@@ -177,11 +177,11 @@ class FindingStore:
     def get(self, probe: str, subject: str) -> Finding | None:
         """Return the finding with the highest rank for a key (whole, partial, failed), or None."""
         entry = self._entries.get(Key(probe, subject))
-        return entry.looks[0][1] if entry else None
+        return entry.ranked[0][1] if entry else None
 
     def newest(self) -> Iterator[Finding]:
         """Return the latest finding of each key, of any rank."""
-        return (entry.looks[-1][1] for entry in self._entries.values())
+        return (entry.ranked[-1][1] for entry in self._entries.values())
 
     # Bulk texts
 
@@ -199,8 +199,8 @@ class FindingStore:
                 self._drop_orphans()
             if self._bulk_bytes + len(bulk.compressed) > self._max_bulk_bytes:
                 raise StoreFull(
-                    f"no room for a text of {bulk.size_bytes} bytes ({len(bulk.compressed)} compressed): "
-                    f"{self._bulk_bytes} of {self._max_bulk_bytes} are taken"
+                    f"a text of {bulk.size_bytes} bytes ({len(bulk.compressed)} compressed) was not stored: "
+                    f"{self._bulk_bytes} of {self._max_bulk_bytes} bytes are used"
                 )
             self._bulks[bulk.sha256] = bulk
             self._bulk_bytes += len(bulk.compressed)
@@ -248,15 +248,15 @@ class FindingStore:
         while self._queue and len(versions) < max_findings:
             key = self._queue[0]
             entry = self._entries.get(key)
-            looks = [look for _, look in entry.looks] if entry else []
-            cost = sum(look.ByteSize() + 8 for look in looks) if looks else 64 + len(key.subject.encode())
+            newest = [one for _, one in entry.ranked] if entry else []
+            cost = sum(one.ByteSize() + 8 for one in newest) if newest else 64 + len(key.subject.encode())
             if versions and size_bytes + cost > max_bytes:
                 break
             size_bytes += cost
             self._queue.popleft()
             self._queued.discard(key)
             versions.append((key, self._dirty[key]))
-            findings.extend(looks)
+            findings.extend(newest)
             if entry is None:
                 removed.append(FindingKey(node=self.node, probe=key.probe, subject=key.subject))
         ends = False
@@ -282,7 +282,7 @@ class FindingStore:
 
     def _drop_bulks(self, findings: Iterable[Finding]) -> None:
         """Drop the texts of removed findings, unless another finding refers to them."""
-        gone = {look.sweep.sha256 for look in findings if look.HasField("sweep")}
+        gone = {one.sweep.sha256 for one in findings if one.HasField("sweep")}
         if gone:
             self._forget(gone - self._named())
 
@@ -296,8 +296,8 @@ class FindingStore:
 
     def _named(self) -> set[bytes]:
         return {
-            look.sweep.sha256
+            one.sweep.sha256
             for entry in self._entries.values()
-            for _, look in entry.looks
-            if look.HasField("sweep")
+            for _, one in entry.ranked
+            if one.HasField("sweep")
         }

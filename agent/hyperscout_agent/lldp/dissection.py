@@ -4,22 +4,18 @@ The agent validates every answer, because a hostile frame may have compromised t
 """
 
 import asyncio
-import contextlib
 import json
-import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import cast
+from typing import Any
 
 from hyperscout_formats.facts.facts import LldpNeighbour
 
-from hyperscout_agent.runtime.subprocesses import end_process, kill_group
-from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.runtime.subprocesses import LineWorker, WorkerEndedError
+from hyperscout_agent.runtime.tasks import Wait, wait
 
-_LENGTH = struct.Struct("!I")
 _MAX_ANSWER_BYTES = 64 * 1024
-_STDERR_BYTES = 4096
 # The first frame includes the start of Python and scapy (0.5 s on an idle machine). Others take under 1 ms.
 _TIMEOUT_S = 30.0
 _IDLE_S = 10.0
@@ -41,25 +37,19 @@ class Dissector:
     """Runs at most one dissecting process, which handles one frame at a time."""
 
     def __init__(
-        self,
-        command: Sequence[str] = _COMMAND,
-        *,
-        timeout_s: float = _TIMEOUT_S,
-        idle_s: float = _IDLE_S,
-        wait: Wait = wait,
+        self, command: Sequence[str] = _COMMAND, *, timeout_s: float = _TIMEOUT_S, wait: Wait = wait
     ) -> None:
         self._command = tuple(command)
         self._timeout_s = timeout_s
-        self._idle_s = idle_s
         self._wait = wait
-        self._process: asyncio.subprocess.Process | None = None
+        self._worker: LineWorker | None = None
         self._lock = asyncio.Lock()
         self._used = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
         """Process id of the running process, or None."""
-        return self._process.pid if self._process else None
+        return self._worker.pid if self._worker else None
 
     async def dissect(self, frame: bytes) -> LldpNeighbour:
         """Return the neighbour in a frame. Raises UnreadableError or DissectorError.
@@ -69,98 +59,88 @@ class Dissector:
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    process = self._process = self._process or await self._start()
-                    answer = await self._ask(process, frame)
-            except TimeoutError:
-                await self._end()
-                raise DissectorError(f"no answer in {self._timeout_s:g} s") from None
-            except (OSError, asyncio.IncompleteReadError) as error:
-                said = await self._last_words()
-                raise DissectorError(f"it ended: {said or type(error).__name__}") from error
-            except BaseException:
-                await self._end()
+                    if self._worker is None:
+                        self._worker = await LineWorker.start(self._command, line_bytes=_MAX_ANSWER_BYTES)
+                    await self._worker.write(frame.hex().encode())
+                    neighbour = _neighbour(await self._worker.read())
+            except UnreadableError:
                 raise
-            self._used.set()
-            try:
-                return _read_answer(answer)
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
+            except BaseException as error:
                 await self._end()
-                raise DissectorError(f"nonsense from the dissecting process: {error}") from error
+                if (reason := self._reason(error)) is None:
+                    raise
+                raise DissectorError(reason) from error
+            finally:
+                self._used.set()
+            return neighbour
 
     async def end_when_idle(self) -> None:
-        """Run until cancelled. End the process when it was idle for `idle_s`, and on cancellation."""
+        """Run until cancelled. End the process when it was idle for 10 s, and on cancellation."""
         try:
             while True:
                 await self._used.wait()
                 self._used.clear()
-                await self._wait(self._used, self._idle_s)
+                await self._wait(self._used, _IDLE_S)
                 if not self._used.is_set():
                     async with self._lock:
                         await self._end()
         finally:
             await self._end()
 
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            limit=_STDERR_BYTES,
-        )
-
-    async def _ask(self, process: asyncio.subprocess.Process, frame: bytes) -> bytes:
-        stdin = cast("asyncio.StreamWriter", process.stdin)
-        stdout = cast("asyncio.StreamReader", process.stdout)
-        stdin.write(_LENGTH.pack(len(frame)) + frame)
-        await stdin.drain()
-        (size,) = _LENGTH.unpack(await stdout.readexactly(_LENGTH.size))
-        if size > _MAX_ANSWER_BYTES:
-            raise ConnectionError(f"an answer of {size} bytes")
-        return await stdout.readexactly(size)
-
-    async def _last_words(self) -> str:
-        """End the process and return the last line of its stderr (a missing scapy, a crash)."""
-        said = b""
-        if self._process is not None:
-            kill_group(self._process)
-            stderr = cast("asyncio.StreamReader", self._process.stderr)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    said = await stderr.read(_STDERR_BYTES)
-        await self._end()
-        lines = said.decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else ""
+    def _reason(self, error: BaseException) -> str | None:
+        """Return the text for a failure of the process, None for another exception."""
+        match error:
+            case TimeoutError():
+                return f"the dissecting process did not answer in {self._timeout_s:g} s"
+            case WorkerEndedError():
+                return f"the dissecting process ended: {str(error) or 'no output on stderr'}"
+            case OSError():
+                return f"the dissecting process cannot be started: {error.strerror or error}"
+            case ValueError() | TypeError() | KeyError() | RecursionError():
+                return f"the dissecting process sent an invalid answer: {error}"
+        return None
 
     async def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            cast("asyncio.StreamWriter", process.stdin).close()
-            await end_process(process)
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.end()
 
 
-def _read_answer(text: bytes) -> LldpNeighbour:
+def _neighbour(line: bytes) -> LldpNeighbour:
     """Parse and validate an answer.
 
     Raises UnreadableError when the answer is an error, and ValueError, TypeError, KeyError or RecursionError
     when it is malformed.
     """
-    answer = json.loads(text)
+    answer = json.loads(line)
     if "error" in answer:
         raise UnreadableError(str(answer["error"])[:300])
     given = answer["neighbour"]
-    values = {field.name: given[field.name] for field in fields(LldpNeighbour)}
-    ttl_s = values.pop("ttl_s")
-    addresses = values.pop("management_addresses")
-    capabilities = values.pop("capabilities")
-    if type(ttl_s) is not int or not 0 <= ttl_s <= _MAX_TTL_S:
-        raise ValueError("a TTL that is none")
-    for texts in (list(values.values()), addresses, capabilities):
-        if not isinstance(texts, list) or len(texts) > _MAX_TEXTS:
-            raise ValueError("a list that is none")
-        if not all(isinstance(one, str) and len(one) <= _MAX_TEXT_CHARS for one in texts):
-            raise ValueError("a text that is none")
-    return LldpNeighbour(
-        **values, ttl_s=ttl_s, management_addresses=tuple(addresses), capabilities=tuple(capabilities)
-    )
+    checks: Mapping[str, Callable[[Any], Any]] = {
+        "ttl_s": _ttl,
+        "management_addresses": _texts,
+        "capabilities": _texts,
+    }
+    values: dict[str, Any] = {}
+    for field in fields(LldpNeighbour):
+        check: Callable[[Any], Any] = checks.get(field.name, _text)
+        values[field.name] = check(given[field.name])
+    return LldpNeighbour(**values)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_TEXT_CHARS:
+        raise ValueError(f"expected a text of at most {_MAX_TEXT_CHARS} characters")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > _MAX_TEXTS:
+        raise ValueError(f"expected a list of at most {_MAX_TEXTS} texts")
+    return tuple(map(_text, value))
+
+
+def _ttl(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_TTL_S:
+        raise ValueError(f"expected a TTL of 0 to {_MAX_TTL_S} s")
+    return value

@@ -1,4 +1,4 @@
-"""Serves the socket to which the LLDP listener sends received frames.
+"""Serves the socket to which the LLDP listener sends received frames, and starts the listener.
 
 The agent owns the socket, so the privileged listener accepts no input from it. The agent accepts
 connections only from root and from its own user.
@@ -10,10 +10,12 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from hyperscout_agent.lldp.messages import MAX_MESSAGE_BYTES, Heard, MessageError, decode
+from hyperscout_agent.runtime.subprocesses import start
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class ListenerLink:
     def _bound(self) -> socket.socket:
         if len(os.fsencode(self._path)) > _MAX_PATH_BYTES:
             raise OSError(
-                f"{self._path}: longer than the {_MAX_PATH_BYTES} bytes that a socket's path may have"
+                f"{self._path}: the path of a socket has at most {_MAX_PATH_BYTES} bytes: set lldp.socket"
             )
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
@@ -72,7 +74,7 @@ class ListenerLink:
 
     async def _serve(self, peer: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        _log.info("the LLDP listener is here")
+        _log.info("the LLDP listener is connected")
         self._on_change()
         try:
             with peer, contextlib.suppress(ConnectionError):
@@ -80,16 +82,41 @@ class ListenerLink:
                 while message := await loop.sock_recv(peer, MAX_MESSAGE_BYTES + 1):
                     self._on_heard(decode(message))
         except MessageError as error:
-            _log.warning("the LLDP listener is not understood: %s", error)
+            _log.warning("the LLDP listener sent an invalid message: %s", error)
         finally:
             self.connected -= 1
             self._on_change()
-            _log.info("the LLDP listener is gone")
+            _log.info("the LLDP listener is disconnected")
 
 
 def _trusted(peer: socket.socket) -> bool:
     _, uid, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     if uid in (0, os.geteuid()):
         return True
-    _log.warning("user %d may not send LLDP frames to the agent", uid)
+    _log.warning("rejected an LLDP listener of user %d: expected root or the agent's own user", uid)
     return False
+
+
+def may_listen() -> bool:
+    """Whether this process has CAP_NET_RAW."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return False
+    return True
+
+
+async def run_listener(socket_path: Path, *, sysfs: Path, pattern: str | None) -> None:
+    """Run the listener until cancelled, with the agent's stderr. Raises OSError when it ends by itself."""
+    arguments = ["--socket", str(socket_path), "--sysfs", str(sysfs)]
+    if pattern is not None:
+        arguments += ["--ports", pattern]
+    child = await start(
+        (sys.executable, "-m", "hyperscout_agent.lldp.listener", *arguments),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=None,
+    )
+    try:
+        raise OSError(f"the LLDP listener ended with exit code {await child.process.wait()}")
+    finally:
+        await child.end()

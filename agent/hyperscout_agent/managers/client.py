@@ -1,4 +1,4 @@
-"""Queries a fabric manager's REST API over HTTPS, with credentials from files and bounded time and size.
+"""Reads a fabric manager's REST API over HTTPS, with credentials from files and bounded time and size.
 
 The client blocks, so run it in a thread of its own. It uses the standard library's HTTP client to avoid
 another dependency in the image. It follows no redirects and uses no proxy, so credentials go only to the
@@ -12,13 +12,22 @@ import json
 import socket
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from hyperscout_agent.runtime.secret_files import SecretError, read_secret
+from hyperscout.v1.finding_pb2 import Sweep
+from hyperscout_formats.text.errors import FormatError
+
+from hyperscout_agent.findings.bulk import compress
+from hyperscout_agent.findings.probe import Observation, ProbeError, ProbeParts, Scope, data
+from hyperscout_agent.runtime.credentials import SecretError, read_secret
+from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.settings.manager_settings import ManagerSettings
+
+S = TypeVar("S", bound=ManagerSettings)
 
 _PIECE_BYTES: Final = 64 * 1024
 _MAX_SECRET_BYTES: Final = 4096
@@ -32,12 +41,18 @@ class ManagerError(Exception):
 class ManagerConnection:
     """The requests of one probe run, sent one after the other.
 
-    `settings.timeout_s` limits all requests together. `clock`: monotonic seconds. `abandon` may be called
-    from another thread.
+    `settings.timeout_s` limits all requests together. `max_answer_bytes`: of one answer. `clock`: monotonic
+    seconds. `abandon` may be called from another thread.
     """
 
-    def __init__(self, settings: ManagerSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        max_answer_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
+        self._max_answer_bytes = max_answer_bytes
         self._clock = clock
         self._until_s = clock() + settings.timeout_s
         parts = urlsplit(settings.url)
@@ -86,15 +101,15 @@ class ManagerConnection:
             signer = self._settings.ca or "the system's CAs"
             raise ManagerError(f"{where}: its certificate: {error.verify_message} (ca: {signer})") from None
         except ssl.SSLError as error:
-            raise ManagerError(f"{where}: no TLS with it: {error.reason}") from None
+            raise ManagerError(f"{where}: the TLS handshake failed: {error.reason}") from None
         except TimeoutError:
             limit_s = self._settings.timeout_s
-            raise ManagerError(f"{where}: no whole answer in {limit_s:g} s (timeout_s)") from None
+            raise ManagerError(f"{where}: no complete answer in {limit_s:g} s (timeout_s)") from None
         except OSError as error:
             raise ManagerError(f"{where}: {error.strerror or type(error).__name__}") from None
         except (http.client.HTTPException, ValueError) as error:
             # `from None`: the error may quote a header, and headers contain credentials.
-            raise ManagerError(f"{where}: no HTTP that is understood ({type(error).__name__})") from None
+            raise ManagerError(f"{where}: the answer is not valid HTTP ({type(error).__name__})") from None
 
     def _answer(
         self, where: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None
@@ -111,7 +126,7 @@ class ManagerConnection:
             response = self._response = connection.getresponse()
             if response.status != http.client.OK:
                 raise ManagerError(f"{where}: {self._refusal(response.status)}")
-            most, size = self._settings.max_answer_bytes, 0
+            most, size = self._max_answer_bytes, 0
             while True:
                 self._hurry(connection)
                 piece = response.read1(_PIECE_BYTES)
@@ -119,7 +134,7 @@ class ManagerConnection:
                     break
                 size += len(piece)
                 if size > most:
-                    raise ManagerError(f"{where}: an answer of more than {most} bytes (max_answer_bytes)")
+                    raise ManagerError(f"{where}: an answer of more than {most} bytes")
                 yield piece
             if response.length:
                 raise ManagerError(f"{where}: the answer is cut off")
@@ -131,9 +146,11 @@ class ManagerConnection:
 
     def _refusal(self, status: int) -> str:
         if status in _REFUSED:
-            return f"{status}: it does not take the user name and password in {self._settings.credentials}"
+            return (
+                f"{status}: the manager rejected the user name and password in {self._settings.credentials}"
+            )
         if 300 <= status < 400:
-            return f"{status}: it is elsewhere, and no redirect is followed: set url to where it is"
+            return f"{status}: redirects are not followed: set url to the address after the redirect"
         return f"{status} {http.client.responses.get(status, '')}".rstrip()
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -164,10 +181,58 @@ class ManagerConnection:
         return left_s
 
 
+class ManagerProbe(ABC, Generic[S]):
+    """A probe that reads a manager once in each run. `clock`: monotonic seconds."""
+
+    name: str
+    max_answer_bytes: int  # of one answer of the manager
+    scope: Scope = "fabric"
+    interval_s = 60.0
+    max_findings = 1
+
+    def __init__(self, settings: S, clock: Callable[[], float] = time.monotonic) -> None:
+        self.timeout_s = settings.timeout_s + 5.0
+        self._settings = settings
+        self._clock = clock
+
+    @classmethod
+    def parts(cls, settings: S) -> ProbeParts | None:
+        """Return the probe for these settings, None when no URL is set."""
+        return ProbeParts(cls(settings)) if settings.on else None
+
+    async def observe(self) -> Observation:
+        connection = ManagerConnection(self._settings, self.max_answer_bytes, self._clock)
+        try:
+            return await in_thread(lambda: self._read(connection), self.name)
+        except (ManagerError, FormatError) as error:
+            raise ProbeError(str(error)) from error
+        finally:
+            connection.abandon()
+
+    @abstractmethod
+    def _read(self, connection: ManagerConnection) -> Observation:
+        """Query the manager. Runs in a thread. Raises ManagerError and FormatError."""
+
+    def _text_observation(
+        self, connection: ManagerConnection, text: bytes, started_s: float, *, partial: str = "", reason: str
+    ) -> Observation:
+        """Return the observation of a text. `partial`: why it is partial. `reason`: the problems in it."""
+        bulk = compress(text)
+        payload = Sweep(
+            format=self.name,
+            sha256=bulk.sha256,
+            size_bytes=bulk.size_bytes,
+            partial=bool(partial),
+            partial_reason=partial,
+            duration_s=self._clock() - started_s,
+        )
+        return Observation({connection.place: data(payload, partial or reason)}, bulks=(bulk,))
+
+
 def bearer(token: object) -> dict[str, str]:
     """Return the header for a manager's access token. Raises ManagerError, without the token in its text."""
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise ManagerError("it gave no access token")
+        raise ManagerError("the manager returned no access token")
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -177,4 +242,6 @@ def _secret(file: Path) -> str:
     except OSError as error:
         raise ManagerError(f"credentials: {file}: {error.strerror}") from None
     except SecretError:
-        raise ManagerError(f"credentials: {file}: empty, too long, or no text") from None
+        raise ManagerError(
+            f"credentials: {file}: expected one line of at most {_MAX_SECRET_BYTES} bytes of text"
+        ) from None

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.runtime.threads import in_thread
-from hyperscout_agent.runtime.waiting import Wait
 
 # A faulty driver can take seconds for one answer. No run is started on a driver that takes longer than this.
 _TIMEOUT_S = 20.0
 # NVML reports the utilisation of about the last second, so a GPU that has just finished still appears busy.
-_LOOKS = 4
+_READS = 4
 _PAUSE_S = 1.0
 _MAX_GPUS = 64
 
@@ -37,7 +37,7 @@ class GpuUse:
     busy: tuple[str, ...] = ()
 
 
-LookAtGpus = Callable[[], GpuUse]
+ReadGpus = Callable[[], GpuUse]
 
 
 def gpu_use() -> GpuUse:
@@ -46,18 +46,18 @@ def gpu_use() -> GpuUse:
         pynvml: Any = importlib.import_module("pynvml")
     except ImportError as error:
         raise GpusUnknownError(
-            "cannot tell whether the GPUs are idle: install nvidia-ml-py (hyperscout[agent])"
+            "it is unknown whether the GPUs are idle: install nvidia-ml-py (hyperscout[agent])"
         ) from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         if isinstance(error, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded):
             raise NoGpusError("no NVIDIA driver on this host") from error
-        raise GpusUnknownError(f"cannot tell whether the GPUs are idle: NVML: {error}") from error
+        raise GpusUnknownError(f"it is unknown whether the GPUs are idle: NVML: {error}") from error
     try:
         return _use(pynvml)
     except pynvml.NVMLError as error:
-        raise GpusUnknownError(f"cannot tell whether the GPUs are idle: NVML: {error}") from error
+        raise GpusUnknownError(f"it is unknown whether the GPUs are idle: NVML: {error}") from error
     finally:
         pynvml.nvmlShutdown()
 
@@ -77,24 +77,24 @@ def _use(nvml: Any) -> GpuUse:
     return GpuUse(count, tuple(processes), tuple(busy))
 
 
-async def idle_gpus(look: LookAtGpus, wait: Wait) -> int:
+async def idle_gpus(read: ReadGpus, wait: Wait) -> int:
     """Return the number of GPUs if all are idle. Retries while a GPU without processes appears busy.
 
     Raises NoGpusError. Raises GpusUnknownError when the state is unknown or a GPU is in use.
     """
-    for turn in range(_LOOKS):
+    for turn in range(_READS):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                use = await in_thread(look, "gpu-use")
+                use = await in_thread(read, "gpu-use")
         except TimeoutError:
             raise GpusUnknownError(
-                f"cannot tell whether the GPUs are idle: no answer in {_TIMEOUT_S:g} s"
+                f"it is unknown whether the GPUs are idle: no answer in {_TIMEOUT_S:g} s"
             ) from None
         if use.processes:
             break
         if not use.busy:
             return use.count
-        if turn + 1 < _LOOKS:
+        if turn + 1 < _READS:
             await wait(asyncio.Event(), _PAUSE_S)
     found = (*use.processes, *use.busy)
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""

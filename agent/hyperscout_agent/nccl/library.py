@@ -49,7 +49,7 @@ class _Library:
         self._library = library
         words = self._function(self._words)
         words.restype, words.argtypes = c_char_p, [c_int]
-        self._say = words
+        self._describe = words
 
     def _function(self, name: str) -> Any:
         try:
@@ -61,8 +61,8 @@ class _Library:
         function = self._function(name)
         function.restype, function.argtypes = c_int, kinds
         if status := function(*values):
-            said = (self._say(status) or b"").decode(errors="replace")
-            raise CallError(f"{name}: error {status} ({said[:200]})")
+            text = (self._describe(status) or b"").decode(errors="replace")
+            raise CallError(f"{name}: error {status} ({text[:200]})")
 
 
 class Cuda(_Library):

@@ -9,17 +9,16 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from hyperscout_formats.facts.facts import NcclResult
 from hyperscout_formats.nvidia.nccl_tests import nccl_version
 
 from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES
 from hyperscout_agent.nccl.worker import RANKS, WorkerOrder
-from hyperscout_agent.runtime.subprocesses import end_process, kill_group
+from hyperscout_agent.runtime.subprocesses import LineWorker, WorkerEndedError
 
 _LINE_BYTES = 64 * 1024
-_STDERR_BYTES = 4096
 _MAX_TIME_US = 1e12
 _FAREWELL_S = 5.0
 _OPERATIONS = ("all_reduce", "sendrecv")
@@ -46,57 +45,39 @@ async def run_worker(
     Raises WorkerError and NothingThereError.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hyperscout_agent.nccl.worker", str(os.getpid())),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            limit=_LINE_BYTES,
+        worker = await LineWorker.start(
+            (sys.executable, "-m", "hyperscout_agent.nccl.worker", str(os.getpid())), line_bytes=_LINE_BYTES
         )
     except OSError as error:
-        raise WorkerError(f"no worker can be started: {error.strerror}") from error
-    words = _LastWords()
-    listening = asyncio.create_task(words.listen(cast("asyncio.StreamReader", process.stderr)))
-    stdin = cast("asyncio.StreamWriter", process.stdin)
-    stdout = cast("asyncio.StreamReader", process.stdout)
+        raise WorkerError(f"the worker cannot be started: {error.strerror}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            stdin.write(order.to_line())
+            await worker.write(order.to_line())
             if order.rank == 0:
-                answer = await _answer(stdout)
+                answer = await _answer(worker)
                 if "id" in answer:
                     send_id(_unique_id(answer))
-                    answer = await _answer(stdout)
+                    answer = await _answer(worker)
             else:
-                stdin.write(json.dumps({"id": (await take_id()).hex()}).encode() + b"\n")
-                answer = await _answer(stdout)
+                await worker.write(json.dumps({"id": (await take_id()).hex()}).encode())
+                answer = await _answer(worker)
             version, results = _results(answer, order.sizes_bytes)
             with contextlib.suppress(TimeoutError):  # the worker leaves the other rank, which may have ended
                 async with asyncio.timeout(_FAREWELL_S):
-                    await process.wait()
+                    await worker.wait()
             return version, results
     except TimeoutError:
-        raise WorkerError(f"no end in {timeout_s:g} s{words.after()}") from None
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        await asyncio.wait((listening,), timeout=1.0)
-        raise WorkerError(f"the worker ended early{words.after()}") from error
+        raise WorkerError(f"the run did not end in {timeout_s:g} s{_quoted(worker.last_line())}") from None
+    except WorkerEndedError as error:
+        raise WorkerError(f"the worker ended early{_quoted(str(error))}") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise WorkerError(f"nonsense from the worker: {str(error)[:200]}") from error
+        raise WorkerError(f"the worker sent an invalid answer: {str(error)[:200]}") from error
     finally:
-        kill_group(process)  # first, before anything that can block
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
-        stdin.close()
-        await end_process(process)
+        await worker.end()
 
 
-async def _answer(stdout: asyncio.StreamReader) -> dict[str, Any]:
-    try:
-        line = await stdout.readuntil()
-    except asyncio.LimitOverrunError as error:
-        raise ValueError(f"a line of more than {_LINE_BYTES} bytes") from error
-    found = json.loads(line)
+async def _answer(worker: LineWorker) -> dict[str, Any]:
+    found = json.loads(await worker.read())
     if not isinstance(found, dict):
         raise TypeError("not an object")
     if "missing" in found:
@@ -128,21 +109,9 @@ def _results(answer: dict[str, Any], sizes_bytes: Sequence[int]) -> tuple[str, t
         factor = 2.0 * (RANKS - 1) / RANKS if operation == "all_reduce" else 1.0
         found.append(NcclResult(operation, size, time_us, gbytes_per_s, gbytes_per_s * factor))
     if wanted:
-        raise ValueError(f"{len(wanted)} results did not come")
+        raise ValueError(f"{len(wanted)} results are missing")
     return nccl_version(answer["version"]), tuple(found)
 
 
-class _LastWords:
-    """Keeps the end of the worker's stderr, which includes NCCL's output."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    async def listen(self, stderr: asyncio.StreamReader) -> None:
-        while piece := await stderr.read(_STDERR_BYTES):
-            self._kept = (self._kept + piece)[-_STDERR_BYTES:]
-
-    def after(self) -> str:
-        """Return ": " and the last line, or "" when there is none."""
-        lines = [x.strip() for x in self._kept.decode(errors="replace").splitlines() if x.strip()]
-        return f": {lines[-1][:300]}" if lines else ""
+def _quoted(last_line: str) -> str:
+    return f": {last_line}" if last_line else ""

@@ -18,14 +18,14 @@ from pathlib import Path
 from hyperscout_formats.nvidia.nccl_tests import MAX_BYTES, NcclTests, parse
 from hyperscout_formats.text.errors import FormatError
 
-from hyperscout_agent.runtime.ends_with_agent import bound
-from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
-from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.nccl.ends_with_agent import bound
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, last_line, run_tool
+from hyperscout_agent.runtime.tasks import Wait, wait
 
 _MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of text on stdout: NCCL_DEBUG=INFO prints much
-_LAST_WORDS_BYTES = 2048
+_KEPT_BYTES = 2048
 _PREFIX = "hyperscout-nccl-"
-_LOOK_S = 0.25  # interval between checks of the file's size
+_CHECK_S = 0.25  # interval between checks of the file's size
 _LARGE_BYTES = 1 << 20
 # Enough iterations for a median. One gigabyte takes at least a hundredth of a second.
 _SMALL_ITERATIONS, _LARGE_ITERATIONS = 100, 20
@@ -74,7 +74,7 @@ async def run_operation(
             for chain in chains(sizes_bytes):
                 parts.append(await _run_chain(command, operation, chain, gpus, timeout_s, wait))  # noqa: PERF401 - one after the other
     except TimeoutError:
-        raise ToolError(f"{command[0]}: no end in {timeout_s:g} s") from None
+        raise ToolError(f"{command[0]}: still running after {timeout_s:g} s") from None
     wanted = set(sizes_bytes)
     results = [one for part in parts for one in part.results if one.size_bytes in wanted]
     if not results:
@@ -96,27 +96,32 @@ async def _run_chain(
         "-c": 1,
         "-T": math.ceil(timeout_s),
     }
-    words = _LastWords()
+    output = b""  # its end
+
+    def take(piece: bytes) -> None:
+        nonlocal output
+        output = (output + piece)[-_KEPT_BYTES:]
+
     with _folder() as folder:
         file = folder / "out.json"
         argv = (*command, *(str(x) for pair in flags.items() for x in pair), "-J", str(file))
         running = asyncio.create_task(
-            run_tool(bound(argv), take=words.take, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES),
+            run_tool(bound(argv), take=take, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES),
             name="nccl-tests",
         )
         growing = asyncio.create_task(_outgrown(file, wait), name="nccl-tests-file")
         try:
             await asyncio.wait((running, growing), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                raise ToolError(f"{command[0]}: its file outgrew {MAX_BYTES} bytes")
+                raise ToolError(f"{command[0]}: its JSON file is larger than {MAX_BYTES} bytes")
             result = running.result()
         finally:
             for task in (running, growing):
                 task.cancel()
             await asyncio.gather(running, growing, return_exceptions=True)
         if result.exit_code != 0:
-            said = words.line() or _last_line(result.stderr)
-            raise ToolError(f"{command[0]}: exit {result.exit_code}: {said}")
+            reason = last_line(output) or last_line(result.stderr) or "no output"
+            raise ToolError(f"{command[0]}: exit {result.exit_code}: {reason}")
         return _read(file, operation, command[0])
 
 
@@ -124,25 +129,25 @@ def _read(file: Path, operation: str, name: str) -> NcclTests:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ToolError(f"{name}: what it wrote is no file")
+                raise ToolError(f"{name}: its JSON file is not a regular file")
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ToolError(f"{name}: it wrote no JSON (nccl-tests 2.17 or newer do, with -J)") from None
+        raise ToolError(f"{name}: it wrote no JSON file: install nccl-tests 2.17 or newer") from None
     except OSError as error:
-        raise ToolError(f"{name}: its JSON cannot be read: {error.strerror}") from error
+        raise ToolError(f"{name}: its JSON file cannot be read: {error.strerror}") from error
     try:
-        told, problems = parse(data, operation, name)
+        found, problems = parse(data, operation, name)
     except FormatError as error:
         raise ToolError(str(error)) from error
     if problems:  # a part of the file is invalid, so the rest is not trusted either
         raise ToolError(str(problems[0]))
-    return told
+    return found
 
 
 async def _outgrown(file: Path, wait: Wait) -> None:
     """Wait until the file is larger than MAX_BYTES."""
     while True:
-        await wait(asyncio.Event(), _LOOK_S)
+        await wait(asyncio.Event(), _CHECK_S)
         with contextlib.suppress(OSError):
             if os.lstat(file).st_size > MAX_BYTES:
                 return
@@ -163,21 +168,3 @@ def _folder() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-class _LastWords:
-    """Keeps the end of a program's output."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    def take(self, piece: bytes) -> None:
-        self._kept = (self._kept + piece)[-_LAST_WORDS_BYTES:]
-
-    def line(self) -> str:
-        return _last_line(self._kept)
-
-
-def _last_line(text: bytes) -> str:
-    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip(" #\t\r")]
-    return lines[-1][:300] if lines else "it said nothing"

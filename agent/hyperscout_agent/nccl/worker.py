@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TextIO
 
+from hyperscout_agent.nccl.ends_with_agent import AgentGoneError, end_with
 from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES, CallError, Cuda, MissingError, Nccl
-from hyperscout_agent.runtime.ends_with_agent import AgentGoneError, end_with
 
 RANKS = 2
 _FLOAT_BYTES = 4
@@ -36,7 +36,7 @@ class WorkerOrder:
     cuda_library: str
 
     def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def of_line(line: str) -> "WorkerOrder":

@@ -131,9 +131,9 @@ class GpuReader:
             wanted = [(what, link) for link in numbers for what in per_link]
             values = nvml.field_values(handle, wanted) if wanted else []
             if values is not None and (not values or values[0] is not None):
-                said = dict(zip(wanted, values, strict=True))
+                found = dict(zip(wanted, values, strict=True))
                 return tuple(
-                    self._link(handle, link, {what: said[what, link] for what in per_link})
+                    self._link(handle, link, {what: found[what, link] for what in per_link})
                     for link in numbers
                 )
         links: list[NvlinkLink] = []
@@ -146,20 +146,20 @@ class GpuReader:
 
     def _link(self, handle: Any, link: int, values: Mapping[int, int | float | None]) -> NvlinkLink:
         """Build one link from its field values. Missing values become 0."""
-        said = {what: int(value or 0) for what, value in values.items()}
-        active = said[_STATE] in _ACTIVE_STATES
+        found = {what: int(value or 0) for what, value in values.items()}
+        active = found[_STATE] in _ACTIVE_STATES
         remote_type, remote = self._remote(handle, link) if active else ("", "")
         return NvlinkLink(
             link,
             active,
-            said[_VERSION],
+            found[_VERSION],
             remote_type,
             remote,
-            replay_errors=said[_REPLAYS],
-            recovery_errors=said[_RECOVERIES] or said.get(_RECOVERY_EVENTS, 0),
-            crc_errors=said[_CRC_ERRORS] or said.get(_RECEIVE_ERRORS, 0),
-            ber_exponent=nvml_values.ber_exponent(said.get(_EFFECTIVE_BER, 0)),
-            gbytes_per_s=said[_SPEED] / 1000,
+            replay_errors=found[_REPLAYS],
+            recovery_errors=found[_RECOVERIES] or found.get(_RECOVERY_EVENTS, 0),
+            crc_errors=found[_CRC_ERRORS] or found.get(_RECEIVE_ERRORS, 0),
+            ber_exponent=nvml_values.ber_exponent(found.get(_EFFECTIVE_BER, 0)),
+            gbytes_per_s=found[_SPEED] / 1000,
         )
 
     def _old_link(self, handle: Any, link: int, active: bool) -> NvlinkLink:

@@ -43,10 +43,10 @@ _OVER: Final = frozenset({1, _DRIVER_NOT_LOADED, _VERSION_MISMATCH})
 _ADVICE: Final = {
     _GPU_IS_LOST: "the GPU is lost: see the kernel's log for an Xid, then reset it or restart the host",
     _RESET_REQUIRED: "the GPU needs a reset",
-    _VERSION_MISMATCH: "the driver in the kernel is another than its library: restart the agent, "
-    "or the host when nvidia-smi says the same",
+    _VERSION_MISMATCH: "the driver and its library have different versions: restart the agent, "
+    "or the host when nvidia-smi reports the same",
 }
-_TOO_OLD: Final = "the driver is too old: its library lacks a function that nothing can do without"
+_TOO_OLD: Final = "the driver is too old: its library lacks a required function"
 # nvmlFieldValue_t: field, scope, time stamp, latency, type of the value, code, value. Unpacked as bytes:
 # reading a thousand members through the binding's objects takes longer than everything else.
 _FIELD_VALUE: Final = struct.Struct("@IIqqII8s")
@@ -100,7 +100,7 @@ class Nvml:
         except self._binding.NVMLError as error:
             if error.value == _DRIVER_NOT_LOADED:
                 raise DriverAbsentError("the NVIDIA driver is not loaded") from error
-            why = _TOO_OLD if error.value == _FUNCTION_NOT_FOUND else _said(error)
+            why = _TOO_OLD if error.value == _FUNCTION_NOT_FOUND else _described(error)
             raise NvmlUnusableError(f"NVML does not start: {why}") from error
         self._is_open = True
 
@@ -120,7 +120,7 @@ class Nvml:
                 raise NvmlUnusableError(f"{_TOO_OLD} ({name})") from error
             raise self._named(error) from error
         except UnicodeDecodeError as error:
-            raise GpuUnreadableError(f"{name}: an answer that is no text") from error
+            raise GpuUnreadableError(f"{name}: the answer is not text") from error
 
     def optional(self, name: str, *arguments: Any) -> Any:
         """Call an optional function of the binding. Returns None when GPU or driver do not support it.
@@ -183,8 +183,8 @@ class Nvml:
         return cast(Callable[..., Any], getattr(self._binding, name))
 
     def _named(self, error: Any) -> Exception:
-        return (NvmlUnusableError if error.value in _OVER else GpuUnreadableError)(_said(error))
+        return (NvmlUnusableError if error.value in _OVER else GpuUnreadableError)(_described(error))
 
 
-def _said(error: Any) -> str:
+def _described(error: Any) -> str:
     return _ADVICE.get(error.value) or str(error)

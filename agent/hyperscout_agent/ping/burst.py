@@ -35,8 +35,8 @@ from hyperscout_agent.ping.packet import (
 from hyperscout_agent.ping.stamps import Datagram, enable, open_socket, receive, sent_stamps
 from hyperscout_agent.ping.statistics import Sample, Summary, summary
 
-_LOOK_EVERY_S = 0.1
-_LOOKS = 20
+_FIND_EVERY_S = 0.1
+_FIND_TRIES = 20
 _ANSWER_S = 0.2
 # A host can be slow for some milliseconds (its clock, a busy neighbour on its core, a queue), which would
 # slow all consecutive pings. Groups are therefore spread over this time, at irregular intervals.
@@ -136,7 +136,7 @@ class Burst:
 
     def _measure(self, ours: socket.socket, poll: "select.poll", stamping: bool) -> Summary | None:
         plan = self._plan
-        found = self._look(ours, poll)
+        found = self._find_peer(ours, poll)
         counted: list[int] = []
         pauses_s = itertools.cycle(one * _SPREAD_S * GROUP / plan.pings for one in _RHYTHM)
         while found and len(counted) < plan.pings:
@@ -176,17 +176,17 @@ class Burst:
             self._turn.release()
         return range(len(self._pings) - pings, len(self._pings))
 
-    def _look(self, ours: socket.socket, poll: "select.poll") -> bool:
+    def _find_peer(self, ours: socket.socket, poll: "select.poll") -> bool:
         """Ping until the peer answers; return whether it did.
 
         The first exchange fills caches and neighbour tables, so it is not counted.
         """
-        for look in range(_LOOKS):
-            if look and not self._bucket.take(self._plan.wire_bytes):
-                if self._stopped.wait(_LOOK_EVERY_S):
+        for attempt in range(_FIND_TRIES):
+            if attempt and not self._bucket.take(self._plan.wire_bytes):
+                if self._stopped.wait(_FIND_EVERY_S):
                     return False
                 continue
-            if self._ping(ours, poll, _LOOK_EVERY_S):
+            if self._ping(ours, poll, _FIND_EVERY_S):
                 return True
             if self._stopped.is_set():
                 return False

@@ -28,7 +28,9 @@ _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _REQUEST = struct.Struct("=IHHIIBxxxi")  # nlmsghdr, then ifaddrmsg: family, index
 _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, scope, index
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
-# IFA_F_TEMPORARY (IFA_F_SECONDARY for IPv4), IFA_F_DADFAILED, IFA_F_DEPRECATED, IFA_F_TENTATIVE
+# IFA_F_TEMPORARY, which is IFA_F_SECONDARY for IPv4; IFA_F_DADFAILED, IFA_F_DEPRECATED, IFA_F_TENTATIVE.
+# Secondary IPv4 addresses are omitted on purpose: the interface has a primary address in the same subnet,
+# which the same peers reach, and a secondary address is often a virtual one that moves to another host.
 _UNUSABLE = 0x01 | 0x08 | 0x20 | 0x40
 _INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand
 _TIMEOUT_S = 2.0

@@ -16,7 +16,7 @@ from hyperscout_formats.text.errors import FormatError
 
 from hyperscout_agent.ping.bucket import Bucket
 from hyperscout_agent.ping.statistics import Summary
-from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, first_line, run_tool
 
 _ITERATIONS = 200
 _LATENCY_BYTES = 2
@@ -75,8 +75,8 @@ class RdmaPings:
         async with self._one_at_a_time:
             await self._pay(2 * _ITERATIONS * _WIRE_BYTES)  # as client and as server
             try:
-                told = await self._turns(plan, 0, self._latency_argv(plan))
-                found = parse_latency(told, self._latency[0])
+                output = await self._turns(plan, 0, self._latency_argv(plan))
+                found = parse_latency(output, self._latency[0])
             except ToolMissingError as error:
                 return RdmaOutcome(Summary(0, 0, failure=f"{error}: {_PACKAGE}"))
             except (ToolError, FormatError) as error:
@@ -93,8 +93,8 @@ class RdmaPings:
                 # The peer's traffic limit may forbid the test. Then its server does not answer, and the
                 # bandwidth stays 0.
                 with contextlib.suppress(ToolError, FormatError):
-                    told = await self._turns(plan, 2, self._bandwidth_argv(plan))
-                    gbps = parse_bandwidth(told, self._bandwidth[0])
+                    output = await self._turns(plan, 2, self._bandwidth_argv(plan))
+                    gbps = parse_bandwidth(output, self._bandwidth[0])
             return RdmaOutcome(summary, gbps)
 
     async def _pay(self, size_bytes: int) -> None:
@@ -108,8 +108,8 @@ class RdmaPings:
     async def _turns(self, plan: RdmaPlan, run: int, argv: Sequence[str]) -> bytes:
         """Run client and server in turn. Returns the client's output. Raises ToolError."""
         first, second = (self._client, self._server) if plan.first else (self._server, self._client)
-        told = await first(plan, run, argv)
-        return await second(plan, run + 1, argv) or told
+        output = await first(plan, run, argv)
+        return await second(plan, run + 1, argv) or output
 
     async def _server(self, plan: RdmaPlan, run: int, argv: Sequence[str]) -> bytes:
         """Serve one run. A missing client is not a failure of this end."""
@@ -131,13 +131,14 @@ class RdmaPings:
             await self._sleep(_RETRY_S)
 
     async def _run(self, argv: Sequence[str], timeout_s: float) -> bytes:
-        told = bytearray()
+        output = bytearray()
         result = await run_tool(
-            argv, take=told.extend, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES
+            argv, take=output.extend, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES
         )
         if result.exit_code != 0:
-            raise ToolError(f"{argv[0]}: exit {result.exit_code}: {_first_line(result.stderr + bytes(told))}")
-        return bytes(told)
+            reason = first_line(result.stderr + bytes(output)) or "no output"
+            raise ToolError(f"{argv[0]}: exit {result.exit_code}: {reason}")
+        return bytes(output)
 
     def _latency_argv(self, plan: RdmaPlan) -> tuple[str, ...]:
         size, iterations = str(_LATENCY_BYTES), str(_ITERATIONS)
@@ -147,11 +148,6 @@ class RdmaPings:
         size, iterations = str(_BANDWIDTH_BYTES), str(_BANDWIDTH_ITERATIONS)
         options = ("-s", size, "-n", iterations, "-F", "--report_gbits")
         return (*self._bandwidth, *_device(plan.port), *options)
-
-
-def _first_line(told: bytes) -> str:
-    lines = (line.strip() for line in told.decode(errors="replace").splitlines())
-    return next((line[:300] for line in lines if line), "it says nothing")
 
 
 def _device(port: str) -> tuple[str, ...]:

@@ -37,14 +37,14 @@ class Results:
         while len(self._held) > MAX_RESULTS:
             self._held.popitem(last=False)
 
-    def newest(self, share: float = 1.0, told: float = 1.0) -> tuple[LatencyResult, ...]:
+    def newest(self, share: float = 1.0, with_history: float = 1.0) -> tuple[LatencyResult, ...]:
         """Return the results, sorted by peer, peer interface and method.
 
-        `share`: the share of the results to return, the newest ones. `told`: the share of these that include
-        their history, the newest ones.
+        `share`: the share of the results to return, the newest ones. `with_history`: the share of these
+        that include their history, the newest ones.
         """
         kept = list(self._held.items())
         kept = kept[len(kept) - int(len(kept) * share) :]
-        bare = len(kept) - int(len(kept) * told)
+        bare = len(kept) - int(len(kept) * with_history)
         kept[:bare] = [(key, replace(x, history=()) if x.history else x) for key, x in kept[:bare]]
         return tuple(result for _, result in sorted(kept, key=lambda one: one[0]))

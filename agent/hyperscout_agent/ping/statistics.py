@@ -25,7 +25,7 @@ _SLACK_NS = 2_000
 STEPPED = "a clock stepped"
 LIED = "residence longer than the round trip"
 ALONE = "far below the rest"
-UNKNOWN = "residence not told"
+UNKNOWN = "residence not reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ def summary(sent: int, samples: Sequence[Sample]) -> Summary:
     kept_us = without_lonely(round_trips_us)
     if len(kept_us) < len(round_trips_us):
         dropped[ALONE] = len(round_trips_us) - len(kept_us)
-    told = len(samples) - dropped[UNKNOWN]
-    impossible = told - len(kept_us)
-    if len(kept_us) < min(_MIN_SAMPLES, sent) or impossible > told * _MIN_SHARE:
+    known = len(samples) - dropped[UNKNOWN]
+    impossible = known - len(kept_us)
+    if len(kept_us) < min(_MIN_SAMPLES, sent) or impossible > known * _MIN_SHARE:
         return Summary(sent, len(samples), failure=_failure(kept_us, dropped), dropped=dict(dropped))
     middle_us = median(kept_us)
     jitter_us = median(abs(one - middle_us) for one in kept_us)

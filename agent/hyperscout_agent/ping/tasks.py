@@ -25,8 +25,8 @@ from hyperscout_agent.ping.packet import KEY_BYTES
 from hyperscout_agent.ping.rdma import RdmaPings, RdmaPlan
 from hyperscout_agent.ping.responder import Responder
 from hyperscout_agent.ping.statistics import Summary
+from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.runtime.threads import in_thread
-from hyperscout_agent.runtime.waiting import Wait, wait
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _MAX_KNOWN = 4096
 _AT_ONCE = 4
 # The end that measures second polls at the first interval. It begins when the first end has been silent for
 # the second one, or when it has not received any packet for the third one.
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _SILENCE_S = 0.6
 _NEVER_HEARD_S = 3.0
 
@@ -179,7 +179,7 @@ class PairTasks:
                 return
             if live.heard_s is None and now_s - began_s > patience_s:
                 return
-            await self._wait(self._ends[live.task_id], _LOOK_S)
+            await self._wait(self._ends[live.task_id], _POLL_S)
 
     async def _paid(self, plan: BurstPlan) -> BurstPlan:
         """Wait until the traffic limit allows the burst. A burst above the limit gets fewer pings."""

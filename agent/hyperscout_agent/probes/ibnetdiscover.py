@@ -10,68 +10,47 @@ smaller fabric is accepted.
 """
 
 import re
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from hyperscout.v1.discovery_pb2 import SweepLease
-from hyperscout.v1.finding_pb2 import Sweep
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover_text import TextSummary, summary
+from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 
 from hyperscout_agent.findings.bulk import Bulk, BulkBuilder
-from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed
-from hyperscout_agent.probes.held_leases import HeldLeases
-from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.findings.probe import ProbeContext, ProbeParts
+from hyperscout_agent.probes.infiniband import read_ports
+from hyperscout_agent.runtime.subprocesses import ToolError, first_line, run_tool
+from hyperscout_agent.sweeps.leased import FabricSize, LeasedProbe, Swept, error_lines
 
-# Error texts of libibnetdisc and libibmad (infiniband-diags 44; a silent node gives "bad status 110").
-_TROUBLE = re.compile(rb"bad status|iberror|ibwarn|timed out|failed|can't|cannot|error", re.IGNORECASE)
 # The only line that differs between two sweeps of an unchanged fabric. Its date is removed, so an unchanged
 # text keeps its digest and is not sent again.
 _DATE = re.compile(rb"^# Topology file: generated on .*$", re.MULTILINE)
-# A sweep that lost more than this share of its switches, adapters or port records is repeated.
-_SHRUNKEN_SHARE = 0.2
 # The date is searched only in the beginning of the text. Real lines are far shorter than `_LINE_BYTES`.
 _HEAD_BYTES = 4096
 _LINE_BYTES = 64 * 1024
 _MIN_INTERVAL_S = 1.0
 _MAX_INTERVAL_S = 86_400.0
-_PACKAGE = "install it (Debian and RHEL: the package infiniband-diags) or set its path"
+
+PortOf = Callable[[str, int], Awaitable[InfinibandPort | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """The number of devices and port records in a sweep. `switches` includes routers."""
-
-    switches: int = 0
-    adapters: int = 0
-    records: int = 0
-
-    def plus(self, other: TextSummary) -> "_Size":
-        return _Size(
-            self.switches + other.switches + other.routers,
-            self.adapters + other.adapters,
-            self.records + other.records,
-        )
-
-    def shrunken(self, before: "_Size") -> bool:
-        keep = 1 - _SHRUNKEN_SHARE
-        return (
-            self.switches < before.switches * keep
-            or self.adapters < before.adapters * keep
-            or self.records < before.records * keep
-        )
-
-    def __str__(self) -> str:
-        return f"{self.switches} switches, {self.adapters} adapters, {self.records} port records"
+def build(context: ProbeContext) -> ProbeParts | None:
+    settings = context.settings.ibnetdiscover
+    if not settings.enabled:
+        return None
+    return IbnetdiscoverProbe(
+        port_of=partial(_port_of, context.settings.infiniband.root),
+        command=settings.command,
+        timeout_s=settings.timeout_s,
+        trigger=context.trigger,
+    ).parts()
 
 
-@dataclass(frozen=True, slots=True)
-class _Swept:
-    bulk: Bulk
-    size: _Size
-    port_guid: int
-    trouble: str  # why the sweep is partial; "" = it is whole
+async def _port_of(root: Path, device: str, port: int) -> InfinibandPort | None:
+    return next((one for one in await read_ports(root) if (one.device, one.port) == (device, port)), None)
 
 
 class _Reader:
@@ -79,7 +58,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.builder = BulkBuilder()
-        self.size = _Size()
+        self.size = FabricSize()
         self.port_guid = 0
         self._rest = b""
         self._first = True
@@ -105,48 +84,33 @@ class _Reader:
             self._first = False
             text = _DATE.sub(b"# Topology file", text, count=1)
         counts = summary(text)
-        self.size = self.size.plus(counts)
+        self.size = FabricSize(
+            self.size.switches + counts.switches + counts.routers,
+            self.size.adapters + counts.adapters,
+            self.size.links + counts.records,
+        )
         self.port_guid = self.port_guid or counts.port_guid
         self.builder.write(text)
 
 
-PortOf = Callable[[str, int], Awaitable[InfinibandPort | None]]
-
-
-class IbnetdiscoverProbe:
-    """Sweeps under each lease; without a lease it does not run.
+class IbnetdiscoverProbe(LeasedProbe):
+    """Sweeps under each lease.
 
     `port_of` reads the state of the leased port; it returns None when this host does not have the port.
     """
 
     name = "ibnetdiscover"
-    scope: Scope = "fabric"
-    max_findings = 64
 
-    def __init__(
-        self,
-        *,
-        command: Sequence[str] = ("ibnetdiscover",),
-        timeout_s: float = 120.0,
-        max_output_bytes: int = 256 * 1024 * 1024,
-        port_of: PortOf,
-        trigger: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._command = tuple(command)
-        self._tool_timeout_s = timeout_s
-        self._max_output_bytes = max_output_bytes
+    def __init__(self, *, port_of: PortOf, **options: Any) -> None:
+        super().__init__(**options)
         self._port_of = port_of
-        self._clock = clock
-        self._leases = HeldLeases(lambda: self.trigger())  # noqa: PLW0108 - set anew later
-        self._last_whole: dict[tuple[str, int], _Size] = {}
-        self.trigger = trigger
+        self._last_whole: dict[tuple[str, int], FabricSize] = {}
 
     @property
     def interval_s(self) -> float | None:
         if not self._leases:
             return None
-        shortest_s = min(lease.interval_s for lease in self._leases)
+        shortest_s = min(lease.interval_s for lease in self._leases.values())
         return min(max(shortest_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
 
     @property
@@ -154,101 +118,41 @@ class IbnetdiscoverProbe:
         """Time in seconds for two consecutive sweeps under each lease, and for ending the tool."""
         return 2 * self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
-    def take_lease(self, lease: SweepLease) -> None:
-        """Take a lease: sweep immediately, then at the lease's interval."""
-        self._leases.take(lease)
-
-    def revoke(self, lease_id: str) -> None:
-        """End one lease, and a sweep that runs under it."""
-        self._leases.revoke(lease_id)
-
-    def drop_lease(self) -> None:
-        """End all leases and a running sweep, when the stream to the collector ends."""
-        self._leases.drop()
-
-    async def observe(self) -> Observation:
-        """Sweep once for each lease, one after the other, to limit the load on host and fabric."""
-        found = [await self._leases.under(lease, self._sweep(lease)) for lease in self._leases]
-        swept = [one for one in found if one is not None]
-        return Observation(
-            {subject: sight for one in swept for subject, sight in one.sights.items()},
-            complete=False,
-            bulks=tuple(bulk for one in swept for bulk in one.bulks),
-        )
-
-    async def _sweep(self, lease: SweepLease) -> Observation:
-        started_s = self._clock()
-        payload = Sweep(format="ibnetdiscover", device=lease.device, port=lease.port, lease_id=lease.lease_id)
-        subject = f"{lease.device}/{lease.port}"
-        try:
-            swept = await self._judged(lease)
-        except ToolMissingError as error:
-            return _only(subject, failed(f"{error}: {_PACKAGE}", payload))
-        except ToolError as error:
-            return _only(subject, failed(str(error), payload))
-        port = await self._port_of(lease.device, lease.port)
-        payload.port_guid = swept.port_guid or (port.port_guid if port else 0)
-        payload.sha256 = swept.bulk.sha256
-        payload.size_bytes = swept.bulk.size_bytes
-        payload.partial = bool(swept.trouble)
-        payload.partial_reason = swept.trouble
-        payload.duration_s = self._clock() - started_s
-        return Observation({subject: data(payload, swept.trouble)}, complete=False, bulks=(swept.bulk,))
-
-    async def _judged(self, lease: SweepLease) -> _Swept:
+    async def _sweep(self, lease: SweepLease) -> Swept:
         """Sweep, and sweep again if the result is much smaller than the last whole sweep."""
         key = (lease.device, lease.port)
         before = self._last_whole.get(key)
-        swept = await self._once(lease)
-        if not swept.trouble and before is not None and swept.size.shrunken(before):
-            first, swept = swept, await self._once(lease)
-            if not swept.trouble and swept.size.shrunken(before) and swept.size != first.size:
-                reason = f"{swept.size} after {before}, and a sweep just before saw {first.size}"
-                swept = _Swept(swept.bulk, swept.size, swept.port_guid, reason)
+        swept, size = await self._once(lease)
+        if not swept.trouble and before is not None and size.is_shrunken(before):
+            first_size = size
+            swept, size = await self._once(lease)
+            if not swept.trouble and size.is_shrunken(before) and size != first_size:
+                reason = f"{size} after {before}; the sweep just before found {first_size}"
+                swept = Swept(swept.bulk, reason, swept.port_guid)
         if not swept.trouble:
-            self._last_whole[key] = swept.size
+            self._last_whole[key] = size
         return swept
 
-    async def _once(self, lease: SweepLease) -> _Swept:
+    async def _once(self, lease: SweepLease) -> tuple[Swept, FabricSize]:
         reader = _Reader()
         argv = (*self._command, "-C", lease.device, "-P", str(lease.port))
         result = await run_tool(
             argv, take=reader.take, timeout_s=self._tool_timeout_s, max_output_bytes=self._max_output_bytes
         )
         bulk = reader.finish()
-        said_wrong = complaint(result.stderr)
+        errors = error_lines(result.stderr)
         size = reader.size
         if not size.switches and not size.adapters:
-            said = said_wrong or first_line(result.stderr) or "no device in its output"
-            raise ToolError(f"{self._command[0]}: exit {result.exit_code}: {said}")
+            reason = errors or first_line(result.stderr) or "no device in its output"
+            raise ToolError(f"{self._command[0]}: exit {result.exit_code}: {reason}")
         port = await self._port_of(lease.device, lease.port)
         trouble = ""
         if result.exit_code != 0:
-            trouble = f"exit {result.exit_code}: {said_wrong or first_line(result.stderr)}"
-        elif said_wrong:
-            trouble = said_wrong
+            trouble = f"exit {result.exit_code}: {errors or first_line(result.stderr)}"
+        elif errors:
+            trouble = errors
         elif port is not None and port.state != "ACTIVE":
-            trouble = f"the port it looked from, {lease.device}/{lease.port}, is {port.state}"
-        elif size.records == 0:
-            trouble = "it saw nothing but its own adapter: the port is down or its cable is out"
-        return _Swept(bulk, size, reader.port_guid, trouble)
-
-
-def _only(subject: str, sight: Sight) -> Observation:
-    return Observation({subject: sight}, complete=False)
-
-
-def complaint(stderr: bytes) -> str:
-    """Return the first error line in stderr and the number of further ones, "" when there is none."""
-    lines = [line for line in stderr.splitlines() if _TROUBLE.search(line)]
-    if not lines:
-        return ""
-    first = lines[0].decode(errors="replace").strip()[:300]
-    return first if len(lines) == 1 else f"{first} (and {len(lines) - 1} more like it)"
-
-
-def first_line(stderr: bytes) -> str:
-    """Return the first line of stderr that is not empty, or ""."""
-    return next(
-        (line.decode(errors="replace").strip()[:300] for line in stderr.splitlines() if line.strip()), ""
-    )
+            trouble = f"the port of the sweep, {lease.device}/{lease.port}, is {port.state}"
+        elif size.links == 0:
+            trouble = "the sweep found only its own adapter: the port is down or its cable is unplugged"
+        return Swept(bulk, trouble, reader.port_guid or (port.port_guid if port else 0)), size

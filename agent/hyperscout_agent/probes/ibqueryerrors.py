@@ -5,18 +5,15 @@ probe does not clear counters, because other tools use them too. The tool addres
 `ibnetdiscover`, it needs a running subnet manager.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from typing import Any
 
 from hyperscout.v1.discovery_pb2 import SweepLease
-from hyperscout.v1.finding_pb2 import Sweep
 from hyperscout_formats.infiniband.ibqueryerrors import SUMMARY
 
 from hyperscout_agent.findings.bulk import BulkBuilder
-from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed
-from hyperscout_agent.probes.held_leases import HeldLeases
-from hyperscout_agent.probes.ibnetdiscover import complaint, first_line
-from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.findings.probe import Observation, ProbeContext, ProbeParts
+from hyperscout_agent.runtime.subprocesses import ToolError, first_line, run_tool
+from hyperscout_agent.sweeps.leased import LeasedProbe, Swept, error_lines
 
 # The site's own thresholds would hide counters, and with them their growth.
 _EVERYTHING = ("--threshold-file", "/dev/null")
@@ -31,34 +28,31 @@ _PASSED_OVER = (
     "QP1Dropped",
 )
 _NO_MANAGER = b"No SM/SA found"
-_PACKAGE = "install it (Debian and RHEL: the package infiniband-diags) or set its path"
+_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
-class IbqueryerrorsProbe:
-    """Reads counters under each lease. Subjects are the leased local ports, for example "mlx5_0/1"."""
+def build(context: ProbeContext) -> ProbeParts | None:
+    settings = context.settings.ibqueryerrors
+    if not (settings.enabled and context.settings.ibnetdiscover.enabled):
+        return None
+    return IbqueryerrorsProbe(
+        command=settings.command,
+        timeout_s=settings.timeout_s,
+        max_output_bytes=_MAX_OUTPUT_BYTES,
+        trigger=context.trigger,
+    ).parts()
+
+
+class IbqueryerrorsProbe(LeasedProbe):
+    """Reads counters under each lease. Findings of earlier leases are removed."""
 
     name = "ibqueryerrors"
-    scope: Scope = "fabric"
-    max_findings = 64
+    complete = True
 
-    def __init__(
-        self,
-        *,
-        command: Sequence[str] = ("ibqueryerrors",),
-        interval_s: float = 300.0,
-        timeout_s: float = 240.0,
-        max_output_bytes: int = 64 * 1024 * 1024,
-        trigger: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._command = tuple(command)
+    def __init__(self, *, interval_s: float = 300.0, **options: Any) -> None:
+        super().__init__(**options)
         self._interval_s = interval_s
-        self._tool_timeout_s = timeout_s
-        self._max_output_bytes = max_output_bytes
-        self._clock = clock
-        self._trigger = trigger
-        self._leases = HeldLeases(trigger)
-        self._told = False
+        self._has_reported = False
 
     @property
     def interval_s(self) -> float | None:
@@ -67,39 +61,23 @@ class IbqueryerrorsProbe:
         After the last lease the probe runs once more to withdraw its findings. After a broken stream, stream
         and lease are usually back by then.
         """
-        return self._interval_s if self._leases or self._told else None
+        return self._interval_s if self._leases or self._has_reported else None
 
     @property
     def timeout_s(self) -> float:
         return self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
-    def take_lease(self, lease: SweepLease) -> None:
-        """Take a lease: run immediately, then at the probe's own interval."""
-        self._leases.take(lease)
-
     def revoke(self, lease_id: str) -> None:
         """End one lease and a run under it, and trigger a run that withdraws its findings."""
-        self._leases.revoke(lease_id)
+        super().revoke(lease_id)
         self._trigger()
 
-    def drop_lease(self) -> None:
-        """End all leases, when the stream to the collector ends."""
-        self._leases.drop()
-
     async def observe(self) -> Observation:
-        """Run the tool once for each lease, one after the other. Findings of earlier leases are removed."""
-        found = [await self._leases.under(lease, self._look(lease)) for lease in self._leases]
-        looks = [one for one in found if one is not None]
-        self._told = bool(looks)
-        return Observation(
-            {subject: sight for one in looks for subject, sight in one.sights.items()},
-            bulks=tuple(bulk for one in looks for bulk in one.bulks),
-        )
+        observation = await super().observe()
+        self._has_reported = bool(observation.samples)
+        return observation
 
-    async def _look(self, lease: SweepLease) -> Observation:
-        started_s = self._clock()
-        subject = f"{lease.device}/{lease.port}"
-        payload = Sweep(format=self.name, device=lease.device, port=lease.port, lease_id=lease.lease_id)
+    async def _sweep(self, lease: SweepLease) -> Swept:
         builder = BulkBuilder()
         end = b""
 
@@ -109,33 +87,18 @@ class IbqueryerrorsProbe:
             builder.write(piece)
 
         argv = (*self._command, *_EVERYTHING, "--suppress", ",".join(_PASSED_OVER))
-        try:
-            result = await run_tool(
-                (*argv, "-C", lease.device, "-P", str(lease.port)),
-                take=take,
-                timeout_s=self._tool_timeout_s,
-                max_output_bytes=self._max_output_bytes,
-            )
-        except ToolMissingError as error:
-            return _only(subject, failed(f"{error}: {_PACKAGE}", payload))
-        except ToolError as error:
-            return _only(subject, failed(str(error), payload))
+        result = await run_tool(
+            (*argv, "-C", lease.device, "-P", str(lease.port)),
+            take=take,
+            timeout_s=self._tool_timeout_s,
+            max_output_bytes=self._max_output_bytes,
+        )
         if SUMMARY not in end:  # the tool exits with 0 even when it could not start
-            return _only(subject, failed(self._why(result.exit_code, result.stderr), payload))
-        bulk = builder.finish()
-        payload.sha256 = bulk.sha256
-        payload.size_bytes = bulk.size_bytes
-        payload.partial_reason = complaint(result.stderr)
-        payload.partial = bool(payload.partial_reason)
-        payload.duration_s = self._clock() - started_s
-        return Observation({subject: data(payload, payload.partial_reason)}, bulks=(bulk,))
-
-    def _why(self, exit_code: int, stderr: bytes) -> str:
-        if _NO_MANAGER in stderr:
-            return f"{self._command[0]}: no subnet manager answers on this fabric: no port answers without it"
-        said = complaint(stderr) or first_line(stderr) or "no summary in its output"
-        return f"{self._command[0]}: exit {exit_code}: {said}"
+            raise ToolError(f"{self._command[0]}: {_reason(result.exit_code, result.stderr)}")
+        return Swept(builder.finish(), error_lines(result.stderr))
 
 
-def _only(subject: str, sight: Sight) -> Observation:
-    return Observation({subject: sight})
+def _reason(exit_code: int, stderr: bytes) -> str:
+    if _NO_MANAGER in stderr:
+        return "no subnet manager answers on this fabric, and without one no port answers"
+    return f"exit {exit_code}: {error_lines(stderr) or first_line(stderr) or 'no summary in its output'}"

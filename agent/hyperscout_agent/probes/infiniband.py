@@ -14,11 +14,27 @@ from hyperscout_formats.infiniband.sysfs import parse
 from hyperscout_formats.infiniband.tree import read_counters, read_tree
 from hyperscout_formats.text.errors import Problem
 
-from hyperscout_agent.findings.probe import Observation, Scope, data, failed
-from hyperscout_agent.probes.counted import EVERY_S
+from hyperscout_agent.findings.probe import Observation, ProbeContext, ProbeParts, Scope, data, failed
 from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
+
+
+# Seconds between two reads of the counters.
+_COUNTERS_EVERY_S = 60.0
+
+
+def build(context: ProbeContext) -> ProbeParts | None:
+    settings = context.settings.infiniband
+    if not settings.enabled:
+        return None
+    return ProbeParts(InfinibandProbe(root=settings.root))
+
+
+async def read_ports(root: Path) -> tuple[InfinibandPort, ...]:
+    """Read the current state of the RDMA ports, without counters."""
+    tree = await in_thread(lambda: read_tree(root), "infiniband-sysfs")
+    return parse(tree, str(root))[0]
 
 
 class InfinibandProbe:
@@ -44,36 +60,30 @@ class InfinibandProbe:
         self._tree: dict[str, bytes] = {}
         self._observation = Observation()
         self._problems: tuple[Problem, ...] = ()
-        self._ports: tuple[InfinibandPort, ...] = ()
 
     async def observe(self) -> Observation:
         tree = await in_thread(lambda: read_tree(self._root), "infiniband-sysfs")
         now_s = self._clock()
         changed = tree != self._tree  # when nothing changed, comparing bytes is the only work
-        if changed or self._counted_at_s is None or now_s - self._counted_at_s >= EVERY_S:
+        if changed or self._counted_at_s is None or now_s - self._counted_at_s >= _COUNTERS_EVERY_S:
             before, self._counted_at_s = self._counted, now_s
             self._counted = await in_thread(lambda: read_counters(self._root), "infiniband-counters")
             if changed or self._counted != before:
                 self._take(tree)
         return self._observation
 
-    async def port_of(self, device: str, port: int) -> InfinibandPort | None:
-        """Read the current state of one port. None: there is no such port."""
-        await self.observe()
-        return next((one for one in self._ports if (one.device, one.port) == (device, port)), None)
-
     def _take(self, tree: dict[str, bytes]) -> None:
         ports, problems = parse(tree | self._counted, str(self._root))
         if problems != self._problems:
             for problem in problems:
                 _log.warning("%s", problem)
-        self._tree, self._ports, self._problems = tree, ports, problems
-        sights = {f"{port.device}/{port.port}": data(infiniband_to_proto(port)) for port in ports}
+        self._tree, self._problems = tree, problems
+        samples = {f"{port.device}/{port.port}": data(infiniband_to_proto(port)) for port in ports}
         for path in tree:
             match path.split("/"):
-                case [device, "ports", number, *_] if f"{device}/{number}" not in sights:
-                    sights[f"{device}/{number}"] = failed(_why(problems, device))
-        self._observation = Observation(sights, complete=not problems)
+                case [device, "ports", number, *_] if f"{device}/{number}" not in samples:
+                    samples[f"{device}/{number}"] = failed(_why(problems, device))
+        self._observation = Observation(samples, complete=not problems)
 
 
 def _why(problems: tuple[Problem, ...], device: str) -> str:

@@ -15,26 +15,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId
+from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StreamFindingsRequest
 from hyperscout.v1.finding_pb2 import NcclRun as NcclRunMessage
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_formats.facts.wire_measured import nccl_to_proto
 
-from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed, nothing
+from hyperscout_agent.findings.probe import (
+    Observation,
+    ProbeContext,
+    ProbeParts,
+    Sample,
+    Scope,
+    data,
+    failed,
+    nothing,
+)
 from hyperscout_agent.nccl.gpu_use import (
     GpusUnknownError,
-    LookAtGpus,
     NoGpusError,
+    ReadGpus,
     gpu_use,
     idle_gpus,
 )
+from hyperscout_agent.nccl.host_lock import HostLock, LockedError
 from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES
 from hyperscout_agent.nccl.pair import NothingThereError, WorkerError, run_worker
 from hyperscout_agent.nccl.tool import run_operation
 from hyperscout_agent.nccl.worker import RANKS, WorkerOrder
-from hyperscout_agent.runtime.host_lock import HostLock, LockedError
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError
-from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.runtime.tasks import Wait, wait
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +64,35 @@ class NcclCommands:
     sendrecv: Sequence[str] = ("sendrecv_perf",)
     library: str = "libnccl.so.2"
     cuda_library: str = "libcudart.so"
+
+
+def build(context: ProbeContext) -> ProbeParts:
+    """Return the probe, or a handler that rejects runs on a node where the probe is disabled."""
+    settings = context.settings.nccl
+
+    def send(nccl_id: NcclId) -> None:
+        context.send(StreamFindingsRequest(nccl_id=nccl_id))
+
+    def reject(task: MeasureNccl) -> None:
+        send(NcclId(task_id=task.task_id, failure="the nccl probe is off on this node (nccl.enabled)"))
+
+    if not settings.enabled:
+        return ProbeParts(None, directives={"measure_nccl": reject})
+    probe = NcclProbe(
+        NcclCommands(settings.all_reduce, settings.sendrecv, settings.library, settings.cuda_library),
+        timeout_s=settings.timeout_s,
+        send=send,
+        trigger=context.trigger,
+    )
+    return ProbeParts(
+        probe,
+        directives={
+            "measure_nccl": probe.measure,
+            "nccl_id": probe.take_id,
+            "stop_measuring": lambda stop: probe.stop(stop.reason),
+        },
+        stream_ended=probe.stream_ended,
+    )
 
 
 class _RefusedError(Exception):
@@ -98,7 +136,7 @@ class NcclProbe:
         send: Callable[[NcclId], None],
         trigger: Callable[[], None],
         lock: str = "hyperscout-nccl",
-        gpus: LookAtGpus = gpu_use,
+        gpus: ReadGpus = gpu_use,
         wait: Wait = wait,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -133,16 +171,12 @@ class NcclProbe:
             return
         try:
             if run is not None:
-                raise _RefusedError(f"a run is under way already ({_between(run)})")
+                raise _RefusedError(f"another run is in progress ({_between(run)})")
             self._run = self._accepted(task)
         except _RefusedError as error:
             self._send(NcclId(task_id=task.task_id, failure=str(error)))
         else:
             self._trigger()
-
-    def refuse(self, task: MeasureNccl) -> None:
-        """Reject a run on a node where the probe is disabled."""
-        self._send(NcclId(task_id=task.task_id, failure="the probe is off on this node (nccl.enabled)"))
 
     def take_id(self, nccl_id: NcclId) -> None:
         """Take the id of rank 0, or stop the run when the message contains a failure."""
@@ -170,9 +204,14 @@ class NcclProbe:
         """Validate a request. Raises _RefusedError for an invalid one."""
         ranks, sizes = task.ranks, tuple(task.sizes_bytes) or DEFAULT_SIZES
         if ranks not in (0, RANKS) or task.rank >= max(ranks, 1) or bool(task.peer) != (ranks == RANKS):
-            raise _RefusedError(f"rank {task.rank} of {ranks} with the peer {task.peer!r}: not a run of ours")
+            raise _RefusedError(
+                f"rank {task.rank} of {ranks} with the peer {task.peer!r}: "
+                "expected rank 0 of 0 without a peer, or of 2 with a peer"
+            )
         if len(sizes) > MAX_SIZES or not all(4 <= x <= MAX_SIZE_BYTES and x % 4 == 0 for x in sizes):
-            raise _RefusedError(f"at most {MAX_SIZES} sizes, each of 4 B to 16 GiB and a multiple of 4")
+            raise _RefusedError(
+                f"expected at most {MAX_SIZES} sizes, each a multiple of 4 from 4 B to 16 GiB"
+            )
         limit_s = task.timeout_s if task.timeout_s > 0 else self._limit_s  # also false for NaN
         return _Run(
             task.task_id,
@@ -191,7 +230,7 @@ class NcclProbe:
         if run is None:
             return Observation(complete=False)
         try:
-            sight = await self._until_stopped(run)
+            sample = await self._until_stopped(run)
         except Exception as error:
             # A defect in the probe, which the scheduler reports. The collector must not wait for a result.
             self._send(NcclId(task_id=run.task_id, failure=f"the probe crashed: {error}"[:1000]))
@@ -199,16 +238,16 @@ class NcclProbe:
         finally:
             self._run = None
             run.unique_id.cancel()
-        failure = "" if sight.payload is not None else sight.reason
+        failure = "" if sample.payload is not None else sample.reason
         if failure:
             _log.warning("NCCL run %s: %s", _between(run), failure)
         # Both ranks send this. Until then the collector gives this host no other run.
         self._send(NcclId(task_id=run.task_id, failure=failure))
         if run.rank > 0:
             return Observation(complete=False)  # rank 0 reports
-        return Observation({run.subject: sight}, complete=False)
+        return Observation({run.subject: sample}, complete=False)
 
-    async def _until_stopped(self, run: _Run) -> Sight:
+    async def _until_stopped(self, run: _Run) -> Sample:
         """Return the run's sample. After a stop, its processes have ended before this returns."""
         working = asyncio.create_task(self._guarded(run), name="nccl-run")
         stopped = asyncio.create_task(run.stopped.wait(), name="nccl-stop")
@@ -220,7 +259,7 @@ class NcclProbe:
                 task.cancel()
             await _end_of(working)
 
-    async def _guarded(self, run: _Run) -> Sight:
+    async def _guarded(self, run: _Run) -> Sample:
         """Run under the host lock and convert expected errors to samples."""
         try:
             with HostLock(self._lock):
@@ -231,11 +270,11 @@ class NcclProbe:
         except NothingThereError as error:
             return nothing(str(error))
         except LockedError:
-            return failed("another agent of this host has a run under way")
+            return failed("another agent of this host has a run in progress")
         except (GpusUnknownError, WorkerError, ToolError, OSError) as error:
             return failed(str(error))
 
-    async def _between_hosts(self, run: _Run) -> Sight:
+    async def _between_hosts(self, run: _Run) -> Sample:
         began_s = self._clock()
 
         async def take_id() -> bytes:
@@ -249,9 +288,9 @@ class NcclProbe:
         )
         return data(self._payload(run, "libnccl", version, RANKS, results, began_s))
 
-    async def _within_host(self, run: _Run, gpus: int) -> Sight:
+    async def _within_host(self, run: _Run, gpus: int) -> Sample:
         if gpus < 2:
-            return nothing("one GPU: there is nothing to measure within this host")
+            return nothing("this host has one GPU: a run within the host needs two")
         began_s = self._clock()
         missing: list[str] = []
         results: list[NcclResult] = []
@@ -262,14 +301,14 @@ class NcclProbe:
         ):
             left_s = max(run.timeout_s - (self._clock() - began_s), 0.0)
             try:
-                told = await run_operation(
+                measured = await run_operation(
                     command, operation, run.sizes_bytes, gpus, timeout_s=left_s, wait=self._wait
                 )
             except ToolMissingError as error:
                 missing.append(str(error))
                 continue
-            version, ranks = told.nccl_version, told.ranks
-            results += told.results
+            version, ranks = measured.nccl_version, measured.ranks
+            results += measured.results
         reason = ", ".join(missing)
         if not results:
             return nothing(f"{reason}: install nccl-tests, or set the paths of its programs")
@@ -292,7 +331,7 @@ class NcclProbe:
         )
 
 
-async def _end_of(task: asyncio.Task[Sight]) -> None:
+async def _end_of(task: asyncio.Task[Sample]) -> None:
     """Wait until the task has cleaned up (some seconds), even if this coroutine is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -13,17 +13,33 @@ from typing import Final
 from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 
-from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.findings.probe import (
+    Observation,
+    ProbeContext,
+    ProbeError,
+    ProbeParts,
+    Sample,
+    Scope,
+    data,
+    failed,
+)
 from hyperscout_agent.nvml.gpus import GpuReader, Unreadable
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
 from hyperscout_agent.nvml.pci_tree import PciTree, read_pci_tree
 from hyperscout_agent.runtime.threads import in_thread
 
-_HANGS: Final = "NVML has not come back from an earlier look: the driver is stuck, see the kernel's log"
+_HANGS: Final = "an earlier call of NVML has not returned: the driver hangs, see the kernel log"
 _NOT_LISTED: Final = (
-    "the driver holds it, but NVML does not list it: lost, excluded, or hidden from this container"
+    "the driver is bound to it, but NVML does not list it: lost, excluded, or hidden from this container"
 )
 _DRIVER: Final = "nvidia"
+
+
+def build(context: ProbeContext) -> ProbeParts | None:
+    settings = context.settings.nvlink
+    if not settings.enabled:
+        return None
+    return ProbeParts(NvlinkProbe(library=settings.library, sysfs=context.sysfs))
 
 
 class NvlinkProbe:
@@ -44,15 +60,15 @@ class NvlinkProbe:
         self._sysfs = sysfs
         self._nvml = Nvml(library)
         self._reader = GpuReader(self._nvml)
-        self._looking = threading.Lock()
+        self._reading = threading.Lock()
 
     async def observe(self) -> Observation:
-        if self._looking.locked():  # an earlier thread hangs; do not start another one
+        if self._reading.locked():  # an earlier thread hangs; do not start another one
             raise ProbeError(_HANGS)
-        return await in_thread(self._look, "nvml")
+        return await in_thread(self._read, "nvml")
 
-    def _look(self) -> Observation:
-        with self._looking:
+    def _read(self) -> Observation:
+        with self._reading:
             tree = read_pci_tree(self._sysfs)
             try:
                 self._nvml.open()
@@ -61,26 +77,26 @@ class NvlinkProbe:
                 if not tree.gpus:
                     return Observation()
                 raise ProbeError(
-                    f"{len(tree.gpus)} NVIDIA GPUs are here, but {error}: install the driver, "
-                    "and let the agent's container have it (runtimeClassName: nvidia)"
+                    f"this host has {len(tree.gpus)} NVIDIA GPUs, but {error}: install the driver, "
+                    "and give the agent's container access to it (runtimeClassName: nvidia)"
                 ) from error
             except NvmlUnusableError as error:
                 self._nvml.close()
                 raise ProbeError(str(error)) from error
-            sights, nameless = _sights(gpus, unreadable, tree)
-            if len(sights) > len(gpus):  # an open library does not find a GPU that returns
+            samples, nameless = _samples(gpus, unreadable, tree)
+            if len(samples) > len(gpus):  # an open library does not find a GPU that returns
                 self._nvml.close()
-            return Observation(sights, complete=not nameless)
+            return Observation(samples, complete=not nameless)
 
 
-def _sights(
+def _samples(
     gpus: Sequence[Gpu], unreadable: Sequence[Unreadable], tree: PciTree
-) -> tuple[dict[str, Sight], bool]:
+) -> tuple[dict[str, Sample], bool]:
     """Return the samples by PCI address, and whether there are GPUs without a known address.
 
     The latter have subjects such as "gpu3", by NVML index.
     """
-    sights: dict[str, Sight] = {}
+    samples: dict[str, Sample] = {}
     for gpu in gpus:
         device = tree.gpus.get(gpu.pci_address)
         placed = replace(
@@ -88,11 +104,11 @@ def _sights(
             numa_node=device.numa_node if device else None,
             nearest_nics=tree.nearest_nics(gpu.pci_address),
         )
-        sights[gpu.pci_address] = data(gpu_to_proto(placed))
-    sights |= {one.pci_address: failed(one.reason) for one in unreadable if one.pci_address}
+        samples[gpu.pci_address] = data(gpu_to_proto(placed))
+    samples |= {one.pci_address: failed(one.reason) for one in unreadable if one.pci_address}
     nameless = [one for one in unreadable if not one.pci_address]
-    unseen = [at for at, device in tree.gpus.items() if device.driver == _DRIVER and at not in sights]
+    unseen = [at for at, device in tree.gpus.items() if device.driver == _DRIVER and at not in samples]
     for address in sorted(unseen):
-        sights[address] = failed(nameless.pop(0).reason if nameless else _NOT_LISTED)
-    sights |= {f"gpu{one.index}": failed(one.reason) for one in nameless}
-    return sights, bool(nameless)
+        samples[address] = failed(nameless.pop(0).reason if nameless else _NOT_LISTED)
+    samples |= {f"gpu{one.index}": failed(one.reason) for one in nameless}
+    return samples, bool(nameless)

@@ -17,33 +17,55 @@ from hyperscout_formats.lldp import lldpcli_interfaces
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import SWITCH_PROBE
 
-from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, nothing
+from hyperscout_agent.findings.probe import (
+    Observation,
+    ProbeContext,
+    ProbeError,
+    ProbeParts,
+    Sample,
+    Scope,
+    data,
+    nothing,
+)
+from hyperscout_agent.lldp.lldpd import TOOL_TIMEOUT_S, lldpd_output, neighbours_by_port
 from hyperscout_agent.probes.lldp import NO_CARRIER
-from hyperscout_agent.probes.lldpctl import TOOL_TIMEOUT_S, asked, neighbours_by_port
-from hyperscout_agent.runtime.ports import PortState, physical_ports, read_port, read_statistics
+from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port, read_statistics
+from hyperscout_agent.runtime.rtnetlink import LinkWatch
 from hyperscout_agent.runtime.threads import in_thread
 
 NOTHING_HEARD = "nothing heard on a port that is up: the other end sends no LLDP, or has just been plugged in"
-NOT_LLDPD = "lldpd does not work on this port (`configure system interface pattern`)"
+NOT_LLDPD = "lldpd does not use this port (`configure system interface pattern`)"
 
 _IF_MISSING = "install lldpd, or set `lldp.lldpctl_command`"
 # More than any switch has: 64 cages, each split into eight, are 512 ports.
 _MAX_PORTS = 1024
 # A new neighbour is heard some seconds after the carrier comes up, without another carrier change. So the
 # probe runs at the first interval until the port has been up without a neighbour for the second time span.
-_SOON_S = 2.0
+_YOUNG_INTERVAL_S = 2.0
 _YOUNG_S = 60.0
 # Changed counters (drops change on healthy ports too) are reported at this interval, or with other changes.
 _COUNTERS_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     """The last reported state of a port. Times are monotonic seconds."""
 
     port: SwitchPort
     counters_at_s: float
     quiet_since_s: float | None  # since when the port is up without a neighbour
+
+
+def build(context: ProbeContext) -> ProbeParts:
+    lldp = context.settings.lldp
+    probe = SwitchProbe(
+        lldpctl=lldp.lldpctl_command,
+        lldpcli=context.settings.lldpcli,
+        sysfs=context.sysfs,
+        pattern=compiled(lldp.ports),
+        interval_s=lldp.interval_s,
+    )
+    return ProbeParts(probe, {"link-watch": LinkWatch(context.trigger).run})
 
 
 class SwitchProbe:
@@ -74,17 +96,17 @@ class SwitchProbe:
         self._pattern = pattern
         self._interval_s = interval_s
         self._clock = clock
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
 
     @property
     def interval_s(self) -> float | None:
         """Seconds between runs; shorter while a port that came up has no neighbour yet."""
         now_s = self._clock()
         young = any(
-            told.quiet_since_s is not None and now_s - told.quiet_since_s < _YOUNG_S
-            for told in self._told.values()
+            reported.quiet_since_s is not None and now_s - reported.quiet_since_s < _YOUNG_S
+            for reported in self._reported.values()
         )
-        return min(self._interval_s, _SOON_S) if young else self._interval_s
+        return min(self._interval_s, _YOUNG_INTERVAL_S) if young else self._interval_s
 
     async def observe(self) -> Observation:
         own = await self._own()
@@ -94,8 +116,8 @@ class SwitchProbe:
             raise ProbeError(self._why_no_ports(own))
         chassis = next(iter(own.values()))
         now_s = self._clock()
-        told: dict[str, _Told] = {}
-        sights: dict[str, Sight] = {}
+        reported: dict[str, _Reported] = {}
+        samples: dict[str, Sample] = {}
         for state, files in states:
             neighbours = heard.get(state.name, ()) if state.carrier else ()
             port = replace(
@@ -103,26 +125,28 @@ class SwitchProbe:
                 neighbours=neighbours,
                 counters=interface_counters.parse(files),
             )
-            told[state.name] = self._settled(port, now_s)
-            payload = switch_port_to_proto(told[state.name].port)
+            reported[state.name] = self._settled(port, now_s)
+            payload = switch_port_to_proto(reported[state.name].port)
             if neighbours:
-                sights[state.name] = data(payload)
+                samples[state.name] = data(payload)
             else:
                 why = NO_CARRIER if not state.carrier else NOTHING_HEARD if port.port_id else NOT_LLDPD
-                sights[state.name] = nothing(why, payload)
-        self._told = told
-        return Observation(sights)
+                samples[state.name] = nothing(why, payload)
+        self._reported = reported
+        return Observation(samples)
 
     async def _own(self) -> dict[str, LldpNeighbour]:
         """Return the ids that this switch announces, by port. Raises ProbeError."""
-        output = await asked((*self._lldpcli, "-f", "json0", "show", "interfaces"), "lldpcli", _IF_MISSING)
+        output = await lldpd_output(
+            (*self._lldpcli, "-f", "json0", "show", "interfaces"), "lldpcli", _IF_MISSING
+        )
         try:
             own, problems = lldpcli_interfaces.parse(output)
         except FormatError as error:
             raise ProbeError(str(error)) from error
         if not own:
-            why = str(problems[0]) if problems else "lldpd works on no port"
-            raise ProbeError(f"{why}: what this switch calls itself is not known")
+            why = str(problems[0]) if problems else "lldpd uses no port"
+            raise ProbeError(f"{why}: the ids that this switch announces are unknown")
         return own
 
     def _states(self, own: dict[str, LldpNeighbour]) -> list[tuple[PortState, dict[str, bytes]]]:
@@ -139,15 +163,12 @@ class SwitchProbe:
     def _why_no_ports(self, own: dict[str, LldpNeighbour]) -> str:
         some = ", ".join(sorted(own)[:5])
         if self._pattern is None:
-            return f"{self._sysfs}/class/net has none of the ports that lldpd works on ({some})"
-        return (
-            f"`lldp.ports` ({self._pattern.pattern}) matches no port, whole or from a ^ on: "
-            f"lldpd works on {some}"
-        )
+            return f"{self._sysfs}/class/net has none of the ports that lldpd uses ({some})"
+        return f"`lldp.ports` ({self._pattern.pattern}) matches no port name: lldpd uses {some}"
 
-    def _settled(self, port: SwitchPort, now_s: float) -> _Told:
+    def _settled(self, port: SwitchPort, now_s: float) -> _Reported:
         """Return the port to report. If only counters changed, they are updated at most once a minute."""
-        before = self._told.get(port.interface)
+        before = self._reported.get(port.interface)
         quiet_since_s = None
         if port.carrier and not port.neighbours and port.port_id:
             changed = before is not None and (
@@ -160,7 +181,7 @@ class SwitchProbe:
             and now_s - before.counters_at_s < _COUNTERS_EVERY_S
         ):
             return replace(before, quiet_since_s=quiet_since_s)
-        return _Told(port, now_s, quiet_since_s)
+        return _Reported(port, now_s, quiet_since_s)
 
 
 def _fact(state: PortState, own: LldpNeighbour | None, chassis: LldpNeighbour) -> SwitchPort:

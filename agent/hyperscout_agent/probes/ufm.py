@@ -7,80 +7,35 @@ much smaller than the last whole one is partial until the next run returns the s
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from hyperscout.v1.finding_pb2 import Sweep
-from hyperscout_formats.managers.ufm import Fabric, UfmReader
-from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.managers.ufm import UfmReader
 from hyperscout_formats.text.json_array import ArrayReader
 
-from hyperscout_agent.findings.bulk import compress
-from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, data
-from hyperscout_agent.managers.client import ManagerConnection, ManagerError
-from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, ProbeContext, ProbeParts
+from hyperscout_agent.managers.client import ManagerConnection, ManagerProbe
 from hyperscout_agent.settings.manager_settings import UfmSettings
+from hyperscout_agent.sweeps.leased import FabricSize
 
 _RESOURCES = ("ports", "links", "systems")
-_SHRUNKEN_SHARE = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
-    switches: int
-    adapters: int
-    cables: int
-
-    def is_shrunken(self, before: "_Size") -> bool:
-        keep = 1 - _SHRUNKEN_SHARE
-        return (
-            self.switches < before.switches * keep
-            or self.adapters < before.adapters * keep
-            or self.cables < before.cables * keep
-        )
-
-    def __str__(self) -> str:
-        return f"{self.switches} switches, {self.adapters} adapters' ports, {self.cables} cables"
+def build(context: ProbeContext) -> ProbeParts | None:
+    return UfmProbe.parts(context.settings.ufm)
 
 
-class UfmProbe:
-    """Reads a fabric from UFM. `clock`: monotonic seconds."""
+class UfmProbe(ManagerProbe[UfmSettings]):
+    """Reads a fabric from UFM."""
 
     name = "ufm"
-    scope: Scope = "fabric"
-    max_findings = 1
 
     def __init__(self, settings: UfmSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        self.interval_s = settings.interval_s
-        self.timeout_s = settings.timeout_s + 5.0
-        self._settings = settings
-        self._clock = clock
-        self._last: _Size | None = None
-        self._last_whole: _Size | None = None
+        super().__init__(settings, clock)
+        self.max_answer_bytes = settings.max_answer_bytes
+        self._last: FabricSize | None = None
+        self._last_whole: FabricSize | None = None
 
-    async def observe(self) -> Observation:
+    def _read(self, connection: ManagerConnection) -> Observation:
         started_s = self._clock()
-        connection = ManagerConnection(self._settings, self._clock)
-        try:
-            fabric = await in_thread(lambda: self._look(connection), self.name)
-        except (ManagerError, FormatError) as error:
-            raise ProbeError(str(error)) from error
-        finally:
-            connection.abandon()
-        trouble = self._judged(_Size(fabric.switches, fabric.adapters, fabric.cables))
-        bulk = compress(fabric.text)
-        payload = Sweep(
-            format="ufm",
-            sha256=bulk.sha256,
-            size_bytes=bulk.size_bytes,
-            partial=bool(trouble),
-            partial_reason=trouble,
-            duration_s=self._clock() - started_s,
-        )
-        reason = trouble or "; ".join(str(problem) for problem in fabric.problems[:3])
-        return Observation({connection.place: data(payload, reason)}, bulks=(bulk,))
-
-    def _look(self, connection: ManagerConnection) -> Fabric:
-        """Query UFM and convert the answers. Runs in a thread. Raises ManagerError and FormatError."""
         reader = UfmReader(f"UFM at {connection.place}")
         headers = connection.basic()
         for what in _RESOURCES:
@@ -89,12 +44,19 @@ class UfmProbe:
                 for item in array.feed(piece):
                     reader.take(item)
             array.close()
-        return reader.finish()
+        fabric = reader.finish()
+        return self._text_observation(
+            connection,
+            fabric.text,
+            started_s,
+            partial=self._partial(FabricSize(fabric.switches, fabric.adapters, fabric.cables)),
+            reason="; ".join(str(problem) for problem in fabric.problems[:3]),
+        )
 
-    def _judged(self, size: _Size) -> str:
+    def _partial(self, size: FabricSize) -> str:
         """Return why this result is partial, or "" when it is whole."""
         before, last, self._last = self._last_whole, self._last, size
         if before is not None and size.is_shrunken(before) and size != last:
-            return f"{size} after {before}: a UFM that has just started? The next look tells"
+            return f"{size} after {before}: UFM may have just started; the next run decides"
         self._last_whole = size
         return ""

@@ -2,8 +2,12 @@
 
 Certificates and projected tokens are renewed in place. So the certificate files are read for each
 connection, and the token file for each call. The command line uses this module too.
+
+Findings describe every link of a cluster. They do not cross a network unencrypted unless the operator
+permits it, and a token never does.
 """
 
+import ipaddress
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +16,15 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from hyperscout_agent.runtime.secret_files import NO_TEXT, SecretError, read_secret
-from hyperscout_agent.runtime.targets import TargetError, check_target
-
 _MAX_BYTES = 1024 * 1024
 _MAX_TOKEN_BYTES = 16 * 1024
 
 Metadata = tuple[tuple[str, str], ...]
+EMPTY, NO_TEXT = "empty", "not one line of text"
+
+
+class TargetError(ValueError):
+    """The address is not usable. The message names the setting to change."""
 
 
 class CredentialsError(Exception):
@@ -131,3 +137,68 @@ def _read(path: Path) -> bytes:
     if not found or len(found) > _MAX_BYTES:
         raise CredentialsError(f"{path}: {'empty' if not found else f'larger than {_MAX_BYTES} bytes'}")
     return found
+
+
+def is_loopback(target: str) -> bool:
+    """Whether a gRPC target ("host:port", "[v6]:port", "unix:path") is on this machine."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool = False) -> None:
+    """Raise TargetError unless `target` is well formed and permitted with these options.
+
+    `insecure`: the operator permits plaintext. A token is never sent in plaintext to another machine, because
+    an eavesdropper could use it.
+    """
+    if not target.startswith(("unix:", "unix-abstract:")):
+        host, _, port = target.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise TargetError(
+                f"collector address {target!r}: expected host:port, [v6 address]:port or unix:PATH"
+            )
+    if tls or is_loopback(target):
+        return
+    if token:
+        raise TargetError(
+            f"collector address {target!r} is not on this machine, and a token is never sent in the clear: "
+            "give the CA of its certificate (tls_ca)"
+        )
+    if not insecure:
+        raise TargetError(
+            f"collector address {target!r} is not on this machine, and the stream is not encrypted: "
+            "give the CA of its certificate (tls_ca), or set `insecure: true` if the network is trusted"
+        )
+
+
+class SecretError(ValueError):
+    """The file contains no valid secret. `reason`: EMPTY, NO_TEXT, or a text that gives the size limit."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
+
+
+def read_secret(path: Path, most_bytes: int) -> str:
+    """Return the one line of a file with a secret. Raises SecretError, and OSError from `open`."""
+    with path.open("rb") as file:
+        found = file.read(most_bytes + 2)
+    found = found.rstrip(b"\r\n")
+    if len(found) > most_bytes:
+        raise SecretError(path, f"larger than {most_bytes} bytes")
+    if not found:
+        raise SecretError(path, EMPTY)
+    try:
+        text = found.decode()
+    except UnicodeDecodeError:
+        raise SecretError(path, NO_TEXT) from None  # the original message would show a part of the secret
+    if not text.isprintable():
+        raise SecretError(path, NO_TEXT)
+    return text

@@ -1,6 +1,7 @@
 """Runs a call that may block in the kernel (sysfs of a faulty adapter) without blocking the agent.
 
-Each call runs in its own daemon thread. A call that does not return blocks neither a pool nor the exit.
+Each call runs in its own daemon thread. A call that does not return blocks neither a pool nor the exit, as it
+would in a BoundedExecutor.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Settings of the role `fabric`: whom it asks about whole switches, and with which credentials.
+"""Settings of the role `fabric`: the switches to query over SNMP, and the files of their credentials.
 
-Secrets are never settings: a setting is in a file that many may read, in an environment that shows in /proc,
-in flags that show in `ps`. Settings name the files that hold them.
+Secrets are never settings: settings files are widely readable, the environment shows in /proc, and flags show
+in `ps`. Settings name the files that hold the secrets.
 """
 
 import ipaddress
@@ -10,10 +10,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from hyperscout_agent.settings.setting_texts import split_commas
+from hyperscout_agent.settings.probe_settings import Group, split_commas
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
@@ -27,7 +27,7 @@ def _network(value: object) -> object:
     except ValueError as error:
         raise ValueError(f"{error}: expected a range such as 10.20.0.0/16") from error
     if not network.prefixlen:
-        raise ValueError(f"{value} is every address there is: name the networks that switches are managed by")
+        raise ValueError(f"{value} contains every address: expected the management networks of the switches")
     return network
 
 
@@ -37,11 +37,11 @@ def _address(value: object) -> object:
     try:
         return ipaddress.ip_address(value)
     except ValueError as error:
-        raise ValueError(f"{value!r} is no IP address (names are not looked up)") from error
+        raise ValueError(f"{value!r}: expected an IP address (names are not resolved)") from error
 
 
 def _from_json(value: object) -> object:
-    """In a flag it is JSON."""
+    """Parse the JSON of a flag."""
     if not isinstance(value, str):
         return value
     try:
@@ -50,107 +50,101 @@ def _from_json(value: object) -> object:
         raise ValueError('expected JSON: {"ranges": ["10.20.0.0/16"], "community_file": "FILE"}') from error
 
 
-class FabricGroup(BaseModel):
-    """Settings of one probe of the role `fabric`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class FabricGroup(Group):
+    """Base of the settings of a probe of the role `fabric`."""
 
     @property
     def on(self) -> bool:
-        """Whether enough is set for the probe to run."""
+        """Whether the probe is configured to run."""
         raise NotImplementedError
 
 
-class SnmpAccess(BaseModel):
-    """Ranges of addresses, and what opens the switches there: a community (v2c) or a user (v3, authPriv)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class SnmpAccess(Group):
+    """Address ranges, and the credentials of their switches: a community (v2c) or a user (v3, authPriv)."""
 
     ranges: Annotated[
         tuple[Annotated[Network, BeforeValidator(_network)], ...], BeforeValidator(split_commas)
     ] = Field(
         min_length=1,
         max_length=256,
-        description="Only addresses in these are ever asked; the narrowest counts.",
+        description="Address ranges to query; of several entries the narrowest range applies.",
     )
     community_file: Path | None = Field(default=None, description="File with the community, for v2c.")
     user: str = Field(default="", max_length=32, description="Name of the user, for v3.")
     auth: Literal["SHA", "SHA-224", "SHA-256", "SHA-384", "SHA-512"] = Field(
-        default="SHA-256", description="How messages are authenticated; SHA is SHA-1."
+        default="SHA-256", description="Authentication protocol; SHA is SHA-1."
     )
-    auth_password_file: Path | None = Field(default=None, description="File with its password.")
+    auth_password_file: Path | None = Field(default=None, description="File with the password.")
     priv: Literal["AES", "AES-192", "AES-256", "AES-192-C", "AES-256-C"] = Field(
         default="AES",
-        description="How messages are encrypted; AES is AES-128. -C: keys are made longer as Cisco does it.",
+        description="Encryption; AES is AES-128. -C: keys are extended by Cisco's method.",
     )
-    priv_password_file: Path | None = Field(default=None, description="File with its password.")
+    priv_password_file: Path | None = Field(default=None, description="File with the password.")
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "SnmpAccess":
         passwords = (self.auth_password_file, self.priv_password_file)
         if bool(self.user) == (self.community_file is not None):
-            raise ValueError("give either community_file (SNMP v2c) or user and its two password files (v3)")
+            raise ValueError(
+                "expected either community_file (SNMP v2c) or user and its two password files (v3)"
+            )
         if self.user and None in passwords:
             raise ValueError(
-                "a user needs auth_password_file and priv_password_file: nothing goes in the clear"
+                "a user needs auth_password_file and priv_password_file: messages must be encrypted"
             )
         if not self.user and passwords != (None, None):
-            raise ValueError("passwords are a user's: give user too")
+            raise ValueError("auth_password_file and priv_password_file need user")
         return self
 
 
 class SnmpSettings(FabricGroup):
-    """The `snmp` probe: a crawl from switch to switch."""
+    """The `snmp` probe, which crawls from switch to switch."""
 
     access: tuple[Annotated[SnmpAccess, BeforeValidator(_from_json)], ...] = Field(
         default=(),
         max_length=1024,
-        description="Ranges of addresses and files of their credentials; nothing else is asked. Empty: off.",
+        description="Address ranges to query, and the files of their credentials. Empty: off.",
     )
     seeds: Annotated[
         tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, BeforeValidator(split_commas)
     ] = Field(
         default=(),
         max_length=4096,
-        description="Addresses to begin at, besides those that the agents hear over LLDP.",
+        description="Addresses to start at, in addition to those that agents hear over LLDP.",
     )
     port: int = Field(default=161, ge=1, le=65_535, description="UDP port of the switches.")
-    interval_s: float = Field(
-        default=30.0,
-        ge=0.2,
-        le=3600,
-        description="Seconds between crawls while something changes.",
-    )
     max_interval_s: float = Field(
         default=120.0,
         ge=0.2,
         le=3600,
-        description="Seconds between crawls when nothing does; under half of the collector's stale_after_s.",
+        description="Maximum seconds between crawls, reached while nothing changes; below half of the "
+        "collector's stale_after_s.",
     )
     request_timeout_s: float = Field(
-        default=2.0, ge=0.1, le=60, description="Seconds until a question is asked again."
+        default=2.0,
+        ge=0.1,
+        le=60,
+        description="Seconds until a request is repeated; raise it on a slow network.",
     )
-    retries: int = Field(default=2, ge=0, le=10, description="How often it is, before the switch is silent.")
     switch_timeout_s: float = Field(
-        default=60.0, ge=0.1, le=3600, description="Seconds for the whole of one switch."
+        default=60.0,
+        ge=0.1,
+        le=3600,
+        description="Maximum seconds for one switch; raise it for a slow switch.",
     )
-    crawl_timeout_s: float = Field(
-        default=900.0, ge=0.1, le=86_400, description="Seconds for a crawl; what it saw by then counts."
+    concurrency: int = Field(
+        default=16, ge=1, le=256, description="Number of switches that are queried at the same time."
     )
-    concurrency: int = Field(default=16, ge=1, le=256, description="Switches that are asked at once.")
     max_switches: int = Field(
-        default=2000, ge=1, le=4000, description="Addresses that one crawl asks; more are left out, and told."
+        default=2000,
+        ge=1,
+        le=4000,
+        description="Maximum number of addresses in a crawl; the agent reports how many are left out.",
     )
     max_depth: int = Field(
-        default=8, ge=0, le=100, description="Switches from a seed on, along cables; 0 asks seeds alone."
+        default=8, ge=0, le=100, description="Maximum number of cables from a seed; 0 queries only seeds."
     )
 
     @property
     def on(self) -> bool:
         return bool(self.access)
-
-    @model_validator(mode="after")
-    def _slower_when_quiet(self) -> "SnmpSettings":
-        if self.max_interval_s < self.interval_s:
-            raise ValueError("max_interval_s is less than interval_s")
-        return self

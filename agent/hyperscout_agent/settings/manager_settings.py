@@ -1,4 +1,4 @@
-"""Settings of the probes that ask a fabric's manager over its REST API, where it is and what opens it."""
+"""Settings of the probes that query a fabric manager: its REST API and the files of the credentials."""
 
 import ipaddress
 from pathlib import Path
@@ -9,31 +9,27 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from hyperscout_agent.settings.fabric_settings import FabricGroup
-from hyperscout_agent.settings.setting_texts import split_commas
+from hyperscout_agent.settings.probe_settings import split_commas
 
 
 class ManagerSettings(FabricGroup):
-    """A manager that is asked over https."""
+    """A fabric manager with a REST API."""
 
     url: str = Field(
         default="",
         max_length=1024,
-        description="https://HOST[:PORT] of it; http only for one on this machine. Empty: off.",
+        description="https://HOST[:PORT] of the manager; http only on this machine. Empty: off.",
     )
     ca: Path | None = Field(
         default=None,
-        description="CA certificates (PEM) that sign its; without them those of the system. Read each time.",
+        description="CA certificates (PEM) for the manager. Default: those of the system. Read at each run.",
     )
     credentials: Path | None = Field(
         default=None,
-        description="Folder with the files `username` and `password`: a mounted Secret. Read each time.",
+        description="Folder with the files `username` and `password`, as a mounted Secret. Read at each run.",
     )
-    interval_s: float = Field(
-        default=60.0, ge=1, le=86_400, description="Seconds from the start of one look to the next."
-    )
-    timeout_s: float = Field(default=60.0, ge=0.1, le=3600, description="Seconds for the whole of one look.")
-    max_answer_bytes: int = Field(
-        default=256 * 1024 * 1024, ge=1024, le=4 << 30, description="Bytes of one answer."
+    timeout_s: float = Field(
+        default=60.0, ge=0.1, le=3600, description="Maximum seconds of a run; raise it for a large fabric."
     )
 
     @property
@@ -51,48 +47,42 @@ class ManagerSettings(FabricGroup):
         except ValueError:
             known = False
         if not known or parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("expected https://HOST[:PORT], and no user name in it")
-        if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(parts.hostname or "")):
-            raise ValueError("expected https: a password does not cross a network in the clear")
+            raise ValueError("expected https://HOST[:PORT] without a user name")
+        if parts.scheme != "https" and not (parts.scheme == "http" and _is_local(parts.hostname or "")):
+            raise ValueError("expected https: a password needs an encrypted connection")
         return value.rstrip("/")
 
     @model_validator(mode="after")
     def _has_credentials(self) -> "ManagerSettings":
         if self.url and self.credentials is None:
-            raise ValueError("credentials: a manager answers nobody without: name the folder")
+            raise ValueError("credentials: expected the folder of the user name and password")
         return self
 
 
 class UfmSettings(ManagerSettings):
-    """The `ufm` probe: an InfiniBand fabric as its UFM sees it."""
+    """The `ufm` probe: an InfiniBand fabric as reported by UFM."""
 
     max_answer_bytes: int = Field(
         default=1 << 30,
         ge=1024,
         le=4 << 30,
-        description="Bytes of one answer; ports of 10,000 hosts in three tiers are 120 MB.",
+        description="Maximum bytes of an answer; the ports of 10,000 hosts in three tiers are 120 MB.",
     )
 
 
 class NetqSettings(ManagerSettings):
-    """The `netq` probe: an Ethernet fabric as NetQ sees it."""
+    """The `netq` probe: an Ethernet fabric as reported by NetQ."""
 
-    max_answer_bytes: int = Field(
-        default=64 * 1024 * 1024,
-        ge=1024,
-        le=64 * 1024 * 1024,
-        description="Bytes of one answer; a cable is 300 of them.",
-    )
     premises: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = Field(
-        default=(), max_length=64, description="Names of the premises that are asked; empty: all."
+        default=(), max_length=64, description="Names of the premises to query. Empty: all."
     )
 
 
 class NmxSettings(ManagerSettings):
-    """The `nmx` probe: NVLink domains as their manager (NMX-M, in NetQ by now) sees them."""
+    """The `nmx` probe: NVLink domains as reported by their manager (NMX-M, now a part of NetQ)."""
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hyperscout_agent.runtime.secret_files import read_secret
+from hyperscout_agent.runtime.credentials import read_secret
 from hyperscout_agent.settings.fabric_settings import SnmpAccess
 
 _MAX_BYTES = 1024

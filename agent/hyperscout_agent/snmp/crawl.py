@@ -27,8 +27,8 @@ class CloneError(Exception):
 
     def __init__(self, chassis: str, name: str, address: str) -> None:
         super().__init__(
-            f"it announces chassis id {chassis}, which {name} at {address} has already: "
-            "give each switch its own, or nobody can tell them apart"
+            f"it announces chassis id {chassis}, which {name} at {address} announces too: "
+            "give each switch its own chassis id"
         )
 
 
@@ -149,20 +149,21 @@ class Crawl:
         self._merge(target, into=other)
         return False
 
-    def answered(self, address: str, table: SwitchTable, *, told: bool = True) -> None:
+    def answered(self, address: str, table: SwitchTable, *, announced: bool = True) -> None:
         """Record the complete table of a switch and add its neighbours to the crawl. Raises CloneError.
 
-        `told`: the switch reports its own chassis id. Otherwise it gets the chassis id that its neighbours
-        report.
+        `announced`: the switch reports its own chassis id. Otherwise its neighbours report it.
         """
         target = self._by_address[address]
         chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
-        if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
+        if target.state is not _State.ASKED or not self.identified(
+            address, chassis if announced else "", name
+        ):
             return
         # A switch without a chassis id is identified by its ports.
         ports = hash(anonymous(table))
         same = self._by_ports.setdefault(ports, target)
-        if not told and same is not target:
+        if not announced and same is not target:
             self._merge(target, into=same)
             return
         target.table, target.state, target.asking = table, _State.ANSWERED, address

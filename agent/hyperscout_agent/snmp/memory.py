@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from hyperscout_runtime.backoff import doubled_s
+
 from hyperscout_agent.snmp.crawl import Crawl, Known
 
 
@@ -34,7 +36,7 @@ class CrawlMemory:
             times, until_s, _ = self._silent.get(address, (0, 0.0, ""))
             if now_s >= until_s:
                 times += 1
-                until_s = now_s + min(self._pause_s * 2.0 ** min(times - 1, 20), self._max_pause_s)
+                until_s = now_s + doubled_s(times, self._pause_s, self._max_pause_s)
             silent[address] = (times, until_s, why)
         self._silent = silent
 

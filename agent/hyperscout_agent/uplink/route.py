@@ -13,7 +13,7 @@ nowhere costs seconds. So such a hint is followed only now and then.
 from collections.abc import Sequence
 from random import Random
 
-from hyperscout_agent.runtime.backoff import Backoff
+from hyperscout_runtime.backoff import Backoff
 
 # Spreads ten thousand agents that lost one leader, so that they do not reach the next one at the same time.
 _HINT_JITTER_S = 0.5

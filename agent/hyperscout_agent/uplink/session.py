@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,15 +18,8 @@ from hyperscout.v1.discovery_pb2 import (
     FindingBatch,
     Heartbeat,
     Hello,
-    MeasureNccl,
-    MeasurePairs,
-    NcclId,
-    Seeds,
-    StopMeasuring,
     StreamFindingsRequest,
     StreamFindingsResponse,
-    SweepLease,
-    SweepRevoke,
     Welcome,
 )
 from hyperscout_formats.text.leader import leader_in
@@ -45,8 +39,8 @@ _WINDOW = 4
 _WELCOME_TIMEOUT_S = 30.0
 _ACK_TIMEOUT_S = 120.0
 _HEARTBEAT_S = (0.01, 3600.0)
-# Queued NCCL ids. An agent takes part in one run at a time.
-_MAX_IDS = 16
+# Queued messages of probes. An agent takes part in one NCCL run at a time.
+_MAX_MESSAGES = 16
 # After "full" the back-off limit is at least 8 s. After errors that only an operator can fix it is the cap.
 _FAILURES_WHEN_FULL = 5
 _FAILURES_WHEN_REFUSED = 8
@@ -89,22 +83,30 @@ class UplinkStats:
     bulk_bytes_sent: int = 0  # compressed
 
 
-def _nothing(*_: object) -> None:
-    return None
+Handler = Callable[[Any], None]
+"""Takes the message of one directive. It must not block."""
+
+Directives = Mapping[str, Sequence[Handler]]
+"""Handlers of the collector's directives, by field of `StreamFindingsResponse.message`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
-    """Callbacks for the collector's directives. They must not block."""
+class Outbox:
+    """Messages of probes for the collector. `changed`: set when there is something to send."""
 
-    lease: Callable[[SweepLease], None] = _nothing
-    revoke: Callable[[SweepRevoke], None] = _nothing
-    intervals: Callable[[Mapping[str, float]], None] = _nothing
-    measure_pairs: Callable[[MeasurePairs], None] = _nothing
-    stop_measuring: Callable[[StopMeasuring], None] = _nothing
-    measure_nccl: Callable[[MeasureNccl], None] = _nothing
-    nccl_id: Callable[[NcclId], None] = _nothing
-    seeds: Callable[[Seeds], None] = _nothing
+    def __init__(self, changed: asyncio.Event) -> None:
+        self._messages: deque[StreamFindingsRequest] = deque(maxlen=_MAX_MESSAGES)
+        self._changed = changed
+
+    def put(self, message: StreamFindingsRequest) -> None:
+        self._messages.append(message)
+        self._changed.set()
+
+    def take(self) -> StreamFindingsRequest | None:
+        """Remove and return the oldest message, or return None."""
+        return self._messages.popleft() if self._messages else None
+
+    def clear(self) -> None:
+        self._messages.clear()
 
 
 class Session:
@@ -120,6 +122,7 @@ class Session:
         store: FindingStore,
         stats: UplinkStats,
         directives: Directives,
+        outbox: Outbox,
         *,
         settled: Callable[[], None],
         clock: Callable[[], float],
@@ -129,13 +132,13 @@ class Session:
         self._store = store
         self._stats = stats
         self._directives = directives
+        self._outbox = outbox
         self._settled = settled
         self._clock = clock
         self._wall_ns = wall_ns
         self._in_flight: deque[tuple[int, Batch, float]] = deque()  # sequence, batch, sent at
         self._bulk_held: set[bytes] = set()
         self._bulk_wanted: deque[bytes] = deque()
-        self._ids: deque[NcclId] = deque(maxlen=_MAX_IDS)
         self._sequence = 0
         self._full_state_sequence = 0  # sequence of the batch that ends the full state; 0 = not sent yet
         self._heartbeat_interval_s = 10.0
@@ -148,20 +151,15 @@ class Session:
             async with asyncio.timeout(_WELCOME_TIMEOUT_S):
                 first = await _read(self._call)
         except TimeoutError:
-            raise SessionError(f"no answer to Hello in {_WELCOME_TIMEOUT_S:.0f} s") from None
+            raise SessionError(f"the collector did not answer Hello in {_WELCOME_TIMEOUT_S:.0f} s") from None
         if not first.HasField("welcome"):
-            raise SessionError(f"{first.WhichOneof('message')} instead of Welcome")
+            raise SessionError(f"expected Welcome, the collector sent {first.WhichOneof('message')}")
         low_s, high_s = _HEARTBEAT_S
         self._bulk_held = set(first.welcome.bulk_held)
         self._sent_at_s = self._clock()
         if first.welcome.heartbeat_interval_s > 0:
             self._heartbeat_interval_s = min(max(first.welcome.heartbeat_interval_s, low_s), high_s)
         return first.welcome
-
-    def send_id(self, nccl_id: NcclId) -> None:
-        """Queue a message about an NCCL run (an id or its end) for the collector, which forwards ids."""
-        self._ids.append(nccl_id)
-        self._store.changed.set()
 
     async def run(self) -> None:
         """Send and receive concurrently until one of them ends, always by an exception, which is raised."""
@@ -186,8 +184,8 @@ class Session:
             while self._bulk_wanted:
                 if bulk := store.bulk(self._bulk_wanted.popleft()):
                     await self._send_bulk(bulk)
-            while self._ids:
-                await self._write(StreamFindingsRequest(nccl_id=self._ids.popleft()))
+            while (message := self._outbox.take()) is not None:
+                await self._write(message)
             if len(self._in_flight) < _WINDOW:
                 if (batch := store.next_batch(_BATCH_BYTES, _BATCH_FINDINGS)) is not None:
                     await self._send_batch(batch)
@@ -196,7 +194,7 @@ class Session:
                 store.changed.clear()  # the window is full; an ack sets the event again
             now_s = self._clock()
             if self._in_flight and now_s - self._in_flight[0][2] > _ACK_TIMEOUT_S:
-                raise SessionError(f"no ack in {_ACK_TIMEOUT_S:.0f} s")
+                raise SessionError(f"the collector acknowledged no batch in {_ACK_TIMEOUT_S:.0f} s")
             wait_s = self._sent_at_s + self._heartbeat_interval_s - now_s
             if wait_s <= 0:
                 await self._write(StreamFindingsRequest(heartbeat=Heartbeat(findings=len(store))))
@@ -206,7 +204,7 @@ class Session:
                     await store.changed.wait()
 
     async def _send_batch(self, batch: Batch) -> None:
-        named = {look.sweep.sha256 for look in batch.findings if look.HasField("sweep")}
+        named = {one.sweep.sha256 for one in batch.findings if one.HasField("sweep")}
         bulks = [self._store.bulk(digest) for digest in named - self._bulk_held]
         for bulk in bulks:
             if bulk is not None:
@@ -248,31 +246,20 @@ class Session:
             match response.WhichOneof("message"):
                 case "ack":
                     self._take_ack(response)
-                case "lease":
-                    self._directives.lease(response.lease)
-                case "revoke":
-                    self._directives.revoke(response.revoke)
-                case "intervals":
-                    self._directives.intervals(dict(response.intervals.interval_s_by_probe))
                 case "need_bulk":
                     self._want_bulk(response.need_bulk.sha256)
-                case "measure_pairs":
-                    self._directives.measure_pairs(response.measure_pairs)
-                case "stop_measuring":
-                    self._directives.stop_measuring(response.stop_measuring)
-                case "measure_nccl":
-                    self._directives.measure_nccl(response.measure_nccl)
-                case "nccl_id":
-                    self._directives.nccl_id(response.nccl_id)
-                case "seeds":
-                    self._directives.seeds(response.seeds)
+                case str(kind) if kind in self._directives:
+                    for handle in self._directives[kind]:
+                        handle(getattr(response, kind))
                 case other:
-                    _log.debug("passed over a message of the collector: %s", other)
+                    _log.debug("ignored a message of the collector: %s", other)
 
     def _take_ack(self, response: StreamFindingsResponse) -> None:
         ack = response.ack
         if ack.sequence > self._sequence:
-            raise SessionError(f"ack of batch {ack.sequence}, but only {self._sequence} were sent")
+            raise SessionError(
+                f"the collector sent an ack of batch {ack.sequence}, but only {self._sequence} were sent"
+            )
         while self._in_flight and self._in_flight[0][0] <= ack.sequence:
             _, batch, _ = self._in_flight.popleft()
             self._store.acked(batch)
@@ -289,7 +276,7 @@ class Session:
 
     def _want_bulk(self, digest: bytes) -> None:
         if self._store.bulk(digest) is None:
-            _log.warning("the collector asks for a text that is no longer here: %s", digest.hex()[:16])
+            _log.warning("the collector requested a text that is no longer stored: %s", digest.hex()[:16])
         elif digest not in self._bulk_wanted:
             self._bulk_wanted.append(digest)
             self._store.changed.set()

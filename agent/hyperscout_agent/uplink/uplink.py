@@ -9,19 +9,21 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from types import MappingProxyType
 
 import grpc
 import grpc.aio
-from hyperscout.v1.discovery_pb2 import Hello, NcclId
+from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.leader import leader_in
+from hyperscout_runtime.backoff import Backoff
 
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.runtime.backoff import Backoff
 from hyperscout_agent.runtime.credentials import CredentialsError, Metadata, tls_hint
 from hyperscout_agent.uplink.route import Route
 from hyperscout_agent.uplink.session import (
     Directives,
+    Outbox,
     Session,
     SessionError,
     UplinkStats,
@@ -59,57 +61,47 @@ def plaintext_channel(target: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
 
 
-def _nothing(*_: object) -> None:
-    return None
-
-
-_NO_DIRECTIVES = Directives()
-
-
-def _no_metadata() -> Metadata:
-    return ()
-
-
 class Uplink:
     """Keeps a stream to one of `targets` (see `Route`) and sends the store's dirty findings.
 
-    `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970. `instance`: increases with each start of
-    the process. `channel`, `metadata`: called for each stream, because credentials are renewed. `on_end`:
-    called when a stream with a Welcome ends; leases and tasks end with it. Callbacks must not block.
+    `hello`: the first message of a stream; its `node` is set here. `outbox`: messages of probes, which end
+    with the stream. `on_end`: called when a stream with a Welcome ends; leases and tasks end with it.
+    `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970. `channel`, `metadata`: called for each
+    stream, because credentials are renewed. Callbacks must not block.
     """
 
     def __init__(
         self,
         targets: Sequence[str],
         store: FindingStore,
+        hello: Hello,
         *,
-        version: str,
-        probes: Sequence[str],
-        instance: int,
-        directives: Directives = _NO_DIRECTIVES,
-        on_end: Callable[[], None] = _nothing,
+        directives: Directives = MappingProxyType({}),
+        outbox: Outbox | None = None,
+        on_end: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         channel: Callable[[str], grpc.aio.Channel] = plaintext_channel,
-        metadata: Callable[[], Metadata] = _no_metadata,
+        metadata: Callable[[], Metadata] = tuple,
     ) -> None:
         if not targets:
             raise ValueError("no collector address")
         self.stats = UplinkStats()
         self._store = store
-        self._hello = Hello(node=store.node, version=version, probes=probes, instance=instance)
+        self._hello = hello
+        self._hello.node = store.node
         self._directives = directives
-        self._live: Session | None = None
+        self._outbox = outbox or Outbox(store.changed)
         self._on_end = on_end
         self._clock = clock
         self._wall_ns = wall_ns
         self._sleep = sleep
         self._channel = channel
         self._metadata = metadata
-        self._laments: dict[str, str] = {}
-        self._route = Route(targets, Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S), rng)
+        self._logged: dict[str, str] = {}
+        self._route = Route(targets, Backoff(_BACKOFF_BASE_S, _BACKOFF_CAP_S, rng, jitter=1.0), rng)
 
     async def run(self) -> None:
         """Stream until cancelled. Errors of collectors and the network are logged and not raised."""
@@ -121,12 +113,12 @@ class Uplink:
                 await self._session(target)
             except SessionError as ended:
                 failures, leader = ended.failures, ended.leader
-                self._lament(target, str(ended))
+                self._log_failure(target, str(ended))
             except CredentialsError as error:
-                self._lament(target, f"nothing to show to it: {error}")
+                self._log_failure(target, f"its credentials are not usable: {error}")
             except grpc.aio.AioRpcError as error:
                 failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
-                self._lament(target, f"{error.code().name}: {error.details()}")
+                self._log_failure(target, f"{error.code().name}: {error.details()}")
             except Exception:
                 # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
@@ -135,17 +127,12 @@ class Uplink:
             silent = not answered and self._clock() - began_s >= _SILENT_S
             await self._sleep(self._route.failed(failures=failures, leader=leader, silent=silent))
 
-    def send_id(self, nccl_id: NcclId) -> None:
-        """Send a message about an NCCL run up the live stream. Without a stream the run has ended anyway."""
-        if self._live is not None:
-            self._live.send_id(nccl_id)
-
-    def _lament(self, target: str, reason: str) -> None:
+    def _log_failure(self, target: str, reason: str) -> None:
         """Log why a stream ended. A repeated reason is logged at debug level only."""
         if hint := tls_hint(reason):
             reason = f"{hint} ({reason})"
-        level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
-        self._laments[target] = reason
+        level = logging.DEBUG if self._logged.get(target) == reason else logging.WARNING
+        self._logged[target] = reason
         _log.log(level, "collector %s: %s", target, reason)
 
     async def _session(self, target: str) -> None:
@@ -158,6 +145,7 @@ class Uplink:
             self._store,
             self.stats,
             self._directives,
+            self._outbox,
             settled=self._route.settled,
             clock=self._clock,
             wall_ns=self._wall_ns,
@@ -165,17 +153,16 @@ class Uplink:
         try:
             welcome = await session.greet(self._hello)
             self.stats.connected = True
-            self._live = session
             self.stats.sessions += 1
+            self._outbox.clear()
             self._store.begin_stream()
             self._route.greeted()
-            self._laments.clear()
+            self._logged.clear()
             _log.info("collector %s: connected, version %s", target, welcome.version)
             await session.run()
         finally:
             if self.stats.connected:
                 self.stats.connected = False
-                self._live = None
                 self._store.end_stream()
                 self._on_end()
             call.cancel()

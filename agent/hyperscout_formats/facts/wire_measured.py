@@ -158,13 +158,13 @@ def latency_from_proto(message: finding_pb2.LatencyPort, before: LatencyPort | N
     `before` is the previous fact of the same agent. Bursts that it already contains are reused and not
     converted again. Most bursts of a message are unchanged.
     """
-    told = (
+    earlier = (
         {} if before is None else {(x.peer, x.peer_interface, x.method, x.at_ns): x for x in before.results}
     )
     results = []
     for x in message.results:
         at_ns = x.measured_at.ToNanoseconds()
-        known = told.get((x.peer, x.peer_interface, x.method, at_ns))
+        known = earlier.get((x.peer, x.peer_interface, x.method, at_ns))
         if known is None or known.min_us != x.min_us or len(known.history) != len(x.history):
             known = _result(x, at_ns)
         results.append(known)

@@ -96,7 +96,7 @@ def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
     if it is larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     problems = Problems(source)
     lines = _read_all(data, source, problems)
     headers, records = lines.headers, lines.records
@@ -117,10 +117,10 @@ def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
     device = _owners(lines, devices)
     keep = np.ones(len(peer), np.bool_)
     for bad, reason in (
-        (device < 0, "a port line outside any device's block"),
-        (kind[peer] != records.kind, "the other end is of another kind than the rest of the text says"),
-        (_impossible(records.port, port_count[device]), "a port number that the device cannot have"),
-        (_impossible(records.peer_port, port_count[peer]), "a port number that the other end cannot have"),
+        (device < 0, "a port line outside a device block"),
+        (kind[peer] != records.kind, "the kind of the other end contradicts other lines"),
+        (_impossible(records.port, port_count[device]), "the port number is not valid for the device"),
+        (_impossible(records.peer_port, port_count[peer]), "the port number is not valid for the other end"),
     ):
         if bad.any():
             problems.add_all(records.line[keep & bad], reason)
@@ -266,10 +266,12 @@ def _name_repeated(data: bytes, headers: Headers, devices: _Devices, problems: P
     first = first[again]
     other = headers.port_count[again] != headers.port_count[first]
     other |= headers.kind[again] != headers.kind[first]
-    problems.add_all(headers.line[again[other]], "a second block of a device, and not as the first has it")
+    problems.add_all(
+        headers.line[again[other]], "a second block of a device contradicts the first; the first is used"
+    )
     if not is_grouped(data):
         problems.add_all(
-            headers.line[again[~other]], "a second block of a device; what it repeats is kept once"
+            headers.line[again[~other]], "a second block of a device; repeated lines are used once"
         )
 
 
@@ -285,7 +287,7 @@ def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, probl
     first = kept[order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))[again]]]
     later = kept[order[again]]
     other = (peer[later] != peer[first]) | (records.peer_port[later] != records.peer_port[first])
-    problems.add_all(np.sort(records.line[later[other]]), "a second cable for a port; the first counts")
+    problems.add_all(np.sort(records.line[later[other]]), "a second cable for a port; the first is used")
     return kept[np.isin(kept, later, invert=True)]
 
 
@@ -304,9 +306,9 @@ def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
             begin = int(mentioned[index])
             end = data.find(b"\n", begin)
             line = data[begin : end if end >= 0 else len(data)].rstrip(b"\r")
-            said = read_line(line)
-            if isinstance(said, Record):
-                result[index] = printable(line[said.start : said.end])
+            parsed = read_line(line)
+            if isinstance(parsed, Record):
+                result[index] = printable(line[parsed.start : parsed.end])
     return result
 
 

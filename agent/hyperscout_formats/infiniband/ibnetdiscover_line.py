@@ -116,7 +116,7 @@ Line = Header | Record | SystemImage | Identity | Nothing | Unreadable
 def read_line(line: bytes, *, cut: bool = False) -> Line:
     """Read one line, without its newline. `cut`: it is the last line and has no newline."""
     if len(line) > MAX_LINE:
-        return Unreadable(f"line of {len(line)} bytes, no ibnetdiscover line is longer than {MAX_LINE}")
+        return Unreadable(f"a line of {len(line)} bytes; expected at most {MAX_LINE} bytes")
     if _PASSED_OVER.fullmatch(line):
         return Nothing()
     found = _RECORD.fullmatch(line)
@@ -152,15 +152,15 @@ def _record(found: re.Match[bytes], *, cut: bool) -> Line:
     rate, width, start, end = 0.0, 0, 0, 0
     if comment is not None:
         base = found.start("comment")
-        said = _COMMENT.fullmatch(comment)
-        if said is None:
+        parsed = _COMMENT.fullmatch(comment)
+        if parsed is None:
             if cut:
                 return Unreadable("the last line is cut short")
-            return Unreadable(f"no description, lid and rate after '#': {_shown(comment)}")
-        start, end = base + said.start("description"), base + said.end("description")
-        if said["width"]:
-            width = int(said["width"])
-            rate = width * LANE_GBPS.get(said["speed"], 0.0)
+            return Unreadable(f"expected a description, lid and rate after '#', found {_shown(comment)}")
+        start, end = base + parsed.start("description"), base + parsed.end("description")
+        if parsed["width"]:
+            width = int(parsed["width"])
+            rate = width * LANE_GBPS.get(parsed["speed"], 0.0)
     elif cut:
         return Unreadable("the last line is cut short")
     return Record(
@@ -181,7 +181,7 @@ def _header(found: re.Match[bytes], *, cut: bool) -> Line:
     if not guid:
         return Unreadable("the device's GUID is 0")
     if _KIND_OF_PREFIX[found[3]] != kind:
-        return Unreadable(f"a {found[1].decode()} whose name begins with {found[3].decode()}")
+        return Unreadable(f"a {found[1].decode()} block with a name that begins with {found[3].decode()}")
     if found["description"] is None:
         if cut:
             return Unreadable("the last line is cut short")

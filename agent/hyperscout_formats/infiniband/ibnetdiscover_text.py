@@ -66,7 +66,7 @@ def is_grouped(data: bytes) -> bool:
 
 
 def why_refused(data: bytes) -> str:
-    """Return the reason why a text without a device block is refused, for the user who passed it."""
+    """Return the reason why a text without a device block is refused."""
     what = "no Switch, Ca or Rt block found"
     if not data or data.isspace():
         what = "the input is empty"
@@ -74,10 +74,10 @@ def why_refused(data: bytes) -> str:
         head = data[:_HEAD]
         for pattern, name in _LOOKALIKES:
             if re.search(pattern, head, re.MULTILINE):
-                what = f"this looks like {name}"
+                what = f"this is probably {name}"
                 break
     expected = (
-        "expected the text of plain `ibnetdiscover`: make it with `ibnetdiscover > fabric.ibnetdiscover`"
+        "expected the output of plain `ibnetdiscover`: write it with `ibnetdiscover > fabric.ibnetdiscover`"
     )
     return f"{what}; {expected}"
 

@@ -57,17 +57,17 @@ def parse(
         line = data[at : min(end if end >= 0 else len(data), at + _MAX_LINE_BYTES)]
         match = _PORT.match(line)
         if match is None:
-            problems.add(lines + 1, "not as ibqueryerrors writes the errors of a port")
+            problems.add(lines + 1, "expected the errors of a port as ibqueryerrors prints them")
             continue
         guid, port = match.groups()
         if port == b"ALL":
             continue
         if len(found) >= MAX_PORTS:
-            problems.add(lines + 1, f"more than {MAX_PORTS} ports with errors: the rest is passed over")
+            problems.add(lines + 1, f"more than {MAX_PORTS} ports with errors: the rest is ignored")
             break
         counted = _COUNT.findall(line, match.end())
         values = {name.decode(): min(int(count), _MOST) for name, count in counted}
         found[int(guid, 16), int(port)] = PortErrors(port_counters(values), values.get(LINK_DOWNED, 0))
     if not found and SUMMARY not in data:
-        raise FormatError(source, 0, "no summary and no port: not what ibqueryerrors prints")
+        raise FormatError(source, 0, "no summary and no port; expected the output of ibqueryerrors")
     return found, problems.listed()

@@ -28,7 +28,7 @@ def parse(data: bytes, source: str = "node map") -> tuple[dict[int, str], tuple[
     larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, a node map has at most {MAX_BYTES}")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     problems = Problems(source)
     hosts: dict[int, str] = {}
     unreadable = 0
@@ -45,9 +45,9 @@ def parse(data: bytes, source: str = "node map") -> tuple[dict[int, str], tuple[
         if hosts.setdefault(guid, host) != host:
             problems.add(
                 number,
-                f"GUID {guid:016x} is given again, to {host!r} after {hosts[guid]!r}; the first counts",
+                f"GUID {guid:016x} is listed twice, for {hosts[guid]!r} and {host!r}; the first is used",
             )
     if unreadable and not hosts:
         first = problems.listed()[0]
-        raise FormatError(source, first.line, f"no line of a node map: {first.reason}")
+        raise FormatError(source, first.line, f"no valid line of a node map: {first.reason}")
     return hosts, problems.listed()

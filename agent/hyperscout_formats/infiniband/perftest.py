@@ -62,9 +62,9 @@ def _row(text: bytes, source: str) -> tuple[dict[str, str], int]:
         elif names and line[:1].isdigit():
             values = line.split()
             if len(values) != len(names):
-                raise FormatError(source, number, f"{len(values)} numbers in {len(names)} columns")
+                raise FormatError(source, number, f"{len(values)} values for {len(names)} columns")
             return dict(zip(names, values, strict=True)), number
-    raise FormatError(source, 0, "no table of results in its output")
+    raise FormatError(source, 0, "no table of results in the output")
 
 
 def _number(
@@ -76,8 +76,8 @@ def _number(
             return default
         raise FormatError(source, line, f"no column {column}")
     if not re.fullmatch(r"\d{1,18}(\.\d{1,18})?", text):
-        raise FormatError(source, line, f"{column}: {text[:40]!r} is no number")
+        raise FormatError(source, line, f"{column}: expected a number, found {text[:40]!r}")
     value = float(text)
     if value > most:
-        raise FormatError(source, line, f"{column}: {text[:40]} is impossible")
+        raise FormatError(source, line, f"{column}: expected at most {most:g}, found {text[:40]}")
     return value

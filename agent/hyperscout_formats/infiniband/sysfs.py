@@ -56,7 +56,7 @@ def parse(
         if len(parts) > 3 and parts[1] == "ports" and re.fullmatch(r"\d{1,3}", parts[2], re.ASCII):
             names.add((parts[0], int(parts[2])))
     if len(names) > MAX_PORTS:
-        problems.add(0, f"{len(names)} ports, the first {MAX_PORTS} are read")
+        problems.add(0, f"{len(names)} ports; only the first {MAX_PORTS} are read")
     ports: list[InfinibandPort] = []
     for device, port in sorted(names, key=lambda name: (_natural(name[0]), name[1]))[:MAX_PORTS]:
         try:
@@ -89,7 +89,7 @@ class _Files:
             return None
         found = shape.fullmatch(text.strip().lower() if shape in {_GUID, _GID, _LID} else text.strip())
         if found is None:
-            raise _UnusableError(f"{self.device}/ports/{self.port}: {name} says {text[:60]!a}")
+            raise _UnusableError(f"{self.device}/ports/{self.port}: unexpected {name} {text[:60]!a}")
         return found
 
     def count(self, name: str) -> int:

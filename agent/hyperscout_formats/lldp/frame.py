@@ -83,7 +83,7 @@ def dissect(frame: bytes, source: str = "LLDP frame") -> LldpNeighbour:
     anything that is not a complete, well-formed LLDP frame.
     """
     if len(frame) > MAX_FRAME:
-        raise FormatError(source, 0, f"{len(frame)} bytes, a frame has at most {MAX_FRAME}")
+        raise FormatError(source, 0, f"{len(frame)} bytes; expected at most {MAX_FRAME} bytes")
     layers = _layers(_needed(_data_unit(frame, source), source), source)
     chassis, port = layers[CHASSIS_ID][0], layers[PORT_ID][0]
     chassis_word, port_word = CHASSIS_WORDS[chassis.subtype], PORT_WORDS[port.subtype]
@@ -138,7 +138,7 @@ def _needed(unit: bytes, source: str) -> list[bytes]:
         size = (unit[at] & 1) << 8 | unit[at + 1] if at + 1 < len(unit) else 0
         value = unit[at + 2 : at + 2 + size]
         if at + 2 + size > len(unit):
-            raise FormatError(source, 0, f"cut short in TLV {number + 1} (of type {kind})")
+            raise FormatError(source, 0, f"TLV {number + 1} of type {kind} is truncated")
         if kind < len(NAMES):
             _check(kind, value, source)
         if kind == END:
@@ -194,7 +194,7 @@ def _layers(needed: list[bytes], source: str) -> dict[int, list[Any]]:
     except Exception as error:  # scapy raises its own errors, struct.error, ValueError, IndexError
         raise FormatError(source, 0, f"malformed: {cleaned(str(error))[:200]}") from error
     if layer:
-        raise FormatError(source, 0, "malformed: bytes that belong to no TLV")
+        raise FormatError(source, 0, "malformed: bytes outside all TLVs")
     return found
 
 

@@ -56,7 +56,7 @@ class _UnusableError(Exception):
 
 def _document(data: bytes, source: str) -> Any:
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
@@ -71,7 +71,7 @@ def _document(data: bytes, source: str) -> Any:
 def _interfaces(document: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     """Return (name, entry) of all neighbours, for every way in which the document can nest them."""
     if not isinstance(document, dict) or "lldp" not in document:
-        raise FormatError(source, 0, f'no "lldp" in it; {_EXPECTED}')
+        raise FormatError(source, 0, f'no "lldp" key; {_EXPECTED}')
     entries: list[tuple[str, dict[str, Any]]] = []
     for part in _listed(document["lldp"]):
         if not isinstance(part, dict):
@@ -138,7 +138,9 @@ def _identifier(part: dict[str, Any], what: str) -> tuple[str, str]:
     if kind == "mac":
         value = value.lower()
         if not _MAC.fullmatch(value):
-            raise _UnusableError(f"a neighbour whose {what} id is no MAC address: {value[:60]!a}")
+            raise _UnusableError(
+                f"a neighbour with a {what} id that is not a valid MAC address: {value[:60]!a}"
+            )
     return kind, value
 
 
@@ -147,7 +149,7 @@ def _ttl(port: dict[str, Any]) -> int:
     if not text:
         return DEFAULT_TTL_S
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TTL_S))) or int(text) > MAX_TTL_S:
-        raise _UnusableError(f"a neighbour whose TTL is {text[:20]!a}")
+        raise _UnusableError(f"a neighbour with the invalid TTL {text[:20]!a}")
     return int(text)
 
 

@@ -22,7 +22,7 @@ MAX_CABLES: Final = 1_000_000
 MAX_NEIGHBOURS: Final = 64
 """Neighbours of one port. A cable gives one."""
 _TTL_S: Final = 120  # IEEE 802.1AB-2016, 8.5.4: NetQ does not report it
-_EXPECTED: Final = "expected the JSON that NetQ answers to topologygraph/fetch-topology"
+_EXPECTED: Final = "expected the JSON that NetQ returns for topologygraph/fetch-topology"
 
 
 class _Node(NamedTuple):
@@ -51,7 +51,7 @@ def parse(data: bytes, source: str = "netq") -> Graph:
     document = json_document.document(data, source, MAX_BYTES, _EXPECTED)
     graphs = [graph for graph in listed(document) if isinstance(graph, Mapping) and "nodes" in graph]
     if not graphs:
-        raise FormatError(source, 0, f'no graph with "nodes" in it; {_EXPECTED}')
+        raise FormatError(source, 0, f'no graph with the key "nodes"; {_EXPECTED}')
     problems = Problems(source)
     heard: dict[str, dict[str, dict[_End, LldpNeighbour]]] = {}
     for graph in graphs:
@@ -85,7 +85,7 @@ def _nodes(graph: Mapping[str, Any], problems: Problems) -> dict[str, _Node]:
         if not ident or not name:
             problems.add(0, f"a node without an id or a name: {(ident or name)[:60]!a}")
         elif ident in found or name in names:
-            problems.add(0, f"a second node {name[:60]!a}; the first counts")
+            problems.add(0, f"a second node {name[:60]!a}; the first is used")
         else:
             names.add(name)
             found[ident] = _Node(name, switches)
@@ -102,7 +102,7 @@ def _cables(
             if isinstance(end, Mapping)
         ]
         if len(ends) != 2 or not all(end.node in nodes and end.interface for end in ends):
-            problems.add(0, f"a link without two ends that are known: {name_in(item.get('id'))[:80]!a}")
+            problems.add(0, f"a link without two known ends: {name_in(item.get('id'))[:80]!a}")
         else:
             yield ends[0], ends[1]
 
@@ -125,7 +125,9 @@ def _ports(
     for interface in sorted(ports):
         neighbours = [neighbour for _, neighbour in sorted(ports[interface].items())]
         if len(neighbours) > MAX_NEIGHBOURS:
-            problems.add(0, f"{name} {interface}: {len(neighbours)} neighbours; {MAX_NEIGHBOURS} are kept")
+            problems.add(
+                0, f"{name} {interface}: {len(neighbours)} neighbours; only {MAX_NEIGHBOURS} are kept"
+            )
         yield SwitchPort(
             interface=interface,
             chassis_id_subtype="local",

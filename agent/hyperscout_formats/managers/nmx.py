@@ -67,17 +67,17 @@ def parse(data: bytes, source: str = "nmx") -> Domains:
     found: dict[str, tuple[Gpu, ...]] = {}
     nodes = [node for node in listed(document.get(NODES)) if isinstance(node, Mapping)]
     if len(nodes) > MAX_NODES:
-        raise FormatError(source, 0, f"{len(nodes)} compute nodes, at most {MAX_NODES} are read")
+        raise FormatError(source, 0, f"{len(nodes)} compute nodes; expected at most {MAX_NODES}")
     for node in nodes:
         name, domain = name_in(node.get("Name")), _domain(node.get("DomainUUID"))
         if not name or not domain:
             problems.add(0, f"a compute node without a name or a domain: {(name or domain)[:60]!a}")
         elif name in found:
-            problems.add(0, f"a second compute node {name[:60]!a}; the first counts")
+            problems.add(0, f"a second compute node {name[:60]!a}; the first is used")
         else:
             found[name] = tuple(_gpus(node, name, domain, by_id, problems))
     if not found:
-        raise FormatError(source, 0, f"no compute node with a name and a domain in it; {_EXPECTED}")
+        raise FormatError(source, 0, f"no compute node with a name and a domain; {_EXPECTED}")
     return Domains(dict(sorted(found.items())), problems.listed())
 
 
@@ -99,7 +99,7 @@ def _gpus(
 ) -> Iterable[Gpu]:
     idents = sorted({ident for item in listed(node.get("GpuIDList")) if (ident := name_in(item))})
     if len(idents) > MAX_GPUS:
-        problems.add(0, f"{name}: {len(idents)} GPUs; {MAX_GPUS} are kept")
+        problems.add(0, f"{name}: {len(idents)} GPUs; only {MAX_GPUS} are kept")
     known = [(ident, by_id[ident]) for ident in idents[:MAX_GPUS] if ident in by_id]
     # If the GPUs of a host are unknown, one entry represents all of them: the host is still in a domain.
     for ident, gpu in known or [(name_in(node.get("ID")) or name, node)]:

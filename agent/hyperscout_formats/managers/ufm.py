@@ -87,7 +87,9 @@ class UfmReader:
         elif "system_guid" in item or "type" in item:
             self._system(item)
         else:
-            self._problems.add(0, f"neither port nor link nor system: {str(sorted(item))[:80]}")
+            self._problems.add(
+                0, f"expected a port, link or system, found an object with {str(sorted(item))[:80]}"
+            )
         if len(self._ports) + len(self._links) + len(self._systems) > 3 * MAX_PORTS:
             raise FormatError(self._source, 0, f"more than {MAX_PORTS} ports")
 
@@ -97,10 +99,10 @@ class UfmReader:
             self._ports[end] = self._ports[end]._replace(kind=self._systems.get(system, 0))
         nameless = [end for end, port in self._ports.items() if not port.kind]
         for guid, number in sorted(nameless):
-            self._problems.add(0, f"port {guid:016x}_{number} is neither a switch's nor an adapter's")
+            self._problems.add(0, f"port {guid:016x}_{number} belongs neither to a switch nor to an adapter")
             del self._ports[guid, number]
         if not self._ports:
-            raise FormatError(self._source, 0, f"no port of a switch or an adapter in it; {_EXPECTED}")
+            raise FormatError(self._source, 0, f"no port of a switch or an adapter; {_EXPECTED}")
         peers = self._cables()
         devices = sorted({guid for guid, _ in self._ports})
         kind_of = {guid: self._ports[guid, number].kind for guid, number in sorted(self._ports, reverse=True)}
@@ -117,11 +119,11 @@ class UfmReader:
         guid, number = _guid(item.get("guid")), _number(item.get("number"))
         if not guid or number is None:
             name = _text(item.get("name"))[:60]
-            self._problems.add(0, f"a port without a GUID, or with a number that no port has: {name!a}")
+            self._problems.add(0, f"a port without a GUID or a valid number: {name!a}")
             return
         end = (guid, number)
         if end in self._ports:
-            self._problems.add(0, f"port {guid:016x}_{number} is there twice; the first counts")
+            self._problems.add(0, f"port {guid:016x}_{number} is listed twice; the first is used")
             return
         kind = _kind(_text(item.get("description")))
         if not kind and _text(item.get("dname")).startswith("HCA"):
@@ -147,7 +149,7 @@ class UfmReader:
         one = (_guid(item.get("source_guid")), _number(item.get("source_port")))
         other = (_guid(item.get("destination_guid")), _number(item.get("destination_port")))
         if not one[0] or not other[0] or one[1] is None or other[1] is None:
-            self._problems.add(0, f"a link that lacks an end: {_text(item.get('name'))[:80]!a}")
+            self._problems.add(0, f"a link without two ends: {_text(item.get('name'))[:80]!a}")
             return
         self._links.append(((one[0], one[1]), (other[0], other[1])))
 
@@ -169,15 +171,18 @@ class UfmReader:
         for one, other in sorted(self._links):
             for end, peer in ((one, other), (other, one)):
                 if end in self._ports and self._ports[end].is_up:
-                    said = peers.setdefault(end, peer)
-                    if said != peer:
+                    named = peers.setdefault(end, peer)
+                    if named != peer:
                         self._problems.add(
-                            0, f"{_say(end)} leads to {_say(said)}, and a link to {_say(peer)}"
+                            0,
+                            f"port {_name(end)} names the peer {_name(named)}, a link {_name(peer)}",
                         )
         for end, peer in sorted(peers.items()):
             there = self._ports.get(peer)
             if there is None:
-                self._problems.add(0, f"{_say(end)} leads to {_say(peer)}, which is not among the ports")
+                self._problems.add(
+                    0, f"port {_name(end)} names the peer {_name(peer)}, which is not among the ports"
+                )
             if there is None or not there.is_up:
                 del peers[end]
         return peers
@@ -270,5 +275,5 @@ def _is_up(physical: str, logical: str) -> bool:
     return physical.lower().replace(" ", "") in ("", "n/a", "linkup", "active") and logical.lower() != "down"
 
 
-def _say(end: _End) -> str:
+def _name(end: _End) -> str:
     return f"{end[0]:016x}_{end[1]}"

@@ -58,7 +58,7 @@ def parse(
         raise FormatError(source, 0, "no list of results: the program ended before it measured")
     problems = Problems(source)
     if len(rows) > MAX_RESULTS:
-        problems.add(0, f"{len(rows)} results, only {MAX_RESULTS} are read")
+        problems.add(0, f"{len(rows)} results; only {MAX_RESULTS} are read")
     found: dict[int, NcclResult] = {}
     wrong: list[int] = []
     for number, row in enumerate(rows[:MAX_RESULTS], 1):
@@ -69,9 +69,9 @@ def parse(
             continue
         if errors:
             wrong.append(result.size_bytes)
-            problems.add(0, f"result {number}: {errors:g} elements came out wrong")
+            problems.add(0, f"result {number}: {errors:g} elements are wrong")
         elif result.size_bytes in found:
-            problems.add(0, f"result {number}: {result.size_bytes} bytes came before")
+            problems.add(0, f"result {number}: {result.size_bytes} bytes: a result of this size precedes it")
         else:
             found[result.size_bytes] = result
     results = tuple(found[size] for size in sorted(found))
@@ -91,7 +91,7 @@ def nccl_version(code: object) -> str:
 
 def _document(data: bytes, source: str) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes; at most {MAX_BYTES} are read")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     try:
         document = json.loads(data.decode("utf-8", "replace"))
     except json.JSONDecodeError as error:
@@ -114,9 +114,9 @@ def _result(row: object, operation: str) -> tuple[NcclResult, float]:
     if body is None:
         body = row.get("in_place")
     if not isinstance(body, dict):
-        raise _UnusableError("neither out_of_place nor in_place is told")
+        raise _UnusableError("expected out_of_place or in_place, found neither")
     if "time" not in body and "cpu_time" in body:
-        raise _UnusableError("the CPU's time (-C 1), not the GPU's")
+        raise _UnusableError("CPU time only: run nccl-tests without -C 1 to measure GPU time")
     errors = 0.0
     for way in ("out_of_place", "in_place"):
         other = row.get(way)
@@ -135,7 +135,7 @@ def _result(row: object, operation: str) -> tuple[NcclResult, float]:
 def _number(body: dict[str, Any], name: str, low: float, high: float) -> float:
     value = body.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _UnusableError(f"{name} is no number")
+        raise _UnusableError(f"{name} is not a number")
     if not low <= value <= high:  # also excludes NaN
         raise _UnusableError(f"{name} is out of range")
     return float(value) if value < 1e300 else math.inf
@@ -147,5 +147,5 @@ def _ranks(config: object) -> int:
     threads, gpus, devices = (config.get(name) for name in ("nthreads", "ngpus", "devices"))
     counted = len(devices) if isinstance(devices, list) else 0  # lists the devices of all ranks only with MPI
     if all(isinstance(x, int) and 0 < x <= _MAX_RANKS for x in (threads, gpus)):
-        counted = max(counted, int(threads) * int(gpus))  # type: ignore[arg-type]  # just looked at
+        counted = max(counted, int(threads) * int(gpus))  # type: ignore[arg-type]  # checked above
     return min(counted, _MAX_RANKS)

@@ -47,7 +47,7 @@ def parse(data: bytes, source: str = "nvidia-smi") -> tuple[tuple[Gpu, ...], tup
     Raises FormatError for other text.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     log = _Log(source)
     parser = expat.ParserCreate("UTF-8")  # overrides the declared encoding
     parser.buffer_text = True
@@ -87,7 +87,7 @@ class _Log:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = tag.replace("_", "").lower()
         if not self._path and name != _ROOT:
-            raise FormatError(self._source, 0, f"<{cleaned(tag)[:60]}> is its root; {_EXPECTED}")
+            raise FormatError(self._source, 0, f"the root element is <{cleaned(tag)[:60]}>; {_EXPECTED}")
         if len(self._path) >= MAX_DEPTH:
             raise FormatError(self._source, 0, f"elements more than {MAX_DEPTH} deep; {_EXPECTED}")
         self._path.append(name[:MAX_TEXT])
@@ -159,9 +159,9 @@ def _gpus(log: _Log, problems: Problems) -> tuple[tuple[Gpu, ...], tuple[Problem
         if not address:
             problems.add(0, f"{name}: no PCI address")
         elif not _UUID.fullmatch(uuid):
-            problems.add(0, f"{name}: no UUID but {uuid[:60]!a}: lost, or its driver is in trouble")
+            problems.add(0, f"{name}: expected a UUID, found {uuid[:60]!a}: the GPU or its driver has failed")
         elif address in found:
-            problems.add(0, f"{name}: the same address as a GPU before it")
+            problems.add(0, f"{name}: another GPU has the same PCI address; the first is used")
         else:
             if raw.too_many_mig:
                 problems.add(0, f"{name}: more than {MAX_MIG_INSTANCES} MIG instances")
@@ -193,12 +193,12 @@ def _gpu(raw: _RawGpu, uuid: str, address: str, driver: str, problems: Problems)
 
 def _fabric(values: Mapping[str, str], address: str, problems: Problems) -> NvlinkFabric | None:
     """Return None where the driver prints no fabric, or "N/A" as its state."""
-    said = values.get("fabric/state", "").lower()
-    if said in ("", "n/a", "none"):
+    state_text = values.get("fabric/state", "").lower()
+    if state_text in ("", "n/a", "none"):
         return None
-    state = said.replace(" ", "-")
+    state = state_text.replace(" ", "-")
     if state not in nvml_values.FABRIC_STATES.values():
-        problems.add(0, f"{address}: a fabric in state {said[:60]!a}, which is unknown here")
+        problems.add(0, f"{address}: unknown fabric state {state_text[:60]!a}")
         return None
     if state != "completed":
         return NvlinkFabric(state, health=_health(values))
@@ -206,7 +206,9 @@ def _fabric(values: Mapping[str, str], address: str, problems: Problems) -> Nvli
     clique = _number(values.get("fabric/cliqueid", ""))
     cluster = nvml_values.written_uuid(values.get("fabric/clusteruuid", ""))
     if cluster and clique is None:
-        problems.add(0, f"{address}: a cluster UUID without a clique: read as one that ends at this node")
+        problems.add(
+            0, f"{address}: a cluster UUID without a clique; the NVLink domain is read as local to this node"
+        )
         cluster = ""
     return NvlinkFabric(
         state,

@@ -72,8 +72,8 @@ class Interfaces:
                 self._macs[found].append(index)
         self._folded: dict[str, list[int]] = defaultdict(list)
         for known in (self._names, self._by_text(DESCRIPTION)):
-            for said, at in known.items():
-                self._folded[_folded(said)] += at
+            for wanted, at in known.items():
+                self._folded[_folded(wanted)] += at
 
     def __len__(self) -> int:
         return len(self._indexes)
@@ -84,22 +84,22 @@ class Interfaces:
         The second text reads as a continuation of the port's name. `number` is lldpLocPortNum. `word` and
         `text` are the subtype and value of the port id that the port announces, "" = none.
         """
-        for known, said in (
+        for known, wanted in (
             (self._macs if word == "mac" else self._names, text),
             (self._folded, _folded(text)),
             (self._folded, _folded(description)),
             (self._aliases, text),
             (self._aliases, description),
         ):
-            if said and (at := sorted(set(known.get(said, ())))):
-                return self._one_of(at, number, said)
+            if wanted and (at := sorted(set(known.get(wanted, ())))):
+                return self._one_of(at, number, wanted)
         # Junos announces the ifIndex as port id.
         if text.isascii() and text.isdigit() and int(text[:10]) in self._indexes and int(text[:10]) != number:
             return self.at(int(text[:10])), ""
         if number in self._indexes:
             found = self.at(number)
-            return found, f"is taken for interface {found.name}, which has its number"
-        return None, "is not found among the interfaces" if self._indexes else ""
+            return found, f"is assumed to be interface {found.name}, which has the same number"
+        return None, "matches no interface" if self._indexes else ""
 
     def at(self, index: int) -> Interface:
         """Return the interface with this ifIndex."""
@@ -130,11 +130,11 @@ class Interfaces:
     def _by_text(self, column: Oid) -> dict[str, list[int]]:
         found: dict[str, list[int]] = defaultdict(list)
         for index, row in sorted(self._columns[column].items()):
-            if len(index) == 1 and (said := values.text(row)):
-                found[said].append(index[0])
+            if len(index) == 1 and (text := values.text(row)):
+                found[text].append(index[0])
         return found
 
-    def _one_of(self, indexes: list[int], number: int, said: str) -> tuple[Interface, str]:
+    def _one_of(self, indexes: list[int], number: int, name: str) -> tuple[Interface, str]:
         """Choose one of several interfaces with the same name, and return it with a doubt.
 
         An interface with the port's number is certain. Otherwise the result is the only interface that is up,
@@ -143,9 +143,9 @@ class Interfaces:
         if len(indexes) == 1 or number in indexes:
             return self.at(number if number in indexes else indexes[0]), ""
         up = [found for index in indexes if (found := self.at(index)).up]
-        doubt = f"is one of {len(indexes)} interfaces that are called {said}"
+        doubt = f"is one of {len(indexes)} interfaces with the name {name}"
         return up[0] if len(up) == 1 else self.at(indexes[0]), doubt
 
 
-def _folded(said: str) -> str:
-    return said.replace(" ", "").lower()
+def _folded(text: str) -> str:
+    return text.replace(" ", "").lower()

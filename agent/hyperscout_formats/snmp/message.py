@@ -48,14 +48,14 @@ def response(data: bytes, source: str = "SNMP") -> Response:
     try:
         return _response(data, source)
     except IndexError as error:
-        raise FormatError(source, 0, "a message is cut short") from error
+        raise FormatError(source, 0, "the message is truncated") from error
 
 
 def _response(data: bytes, source: str) -> Response:
     at, end = content(data, 0, _SEQUENCE, source)
     version, at = _number(data, at, source)
     if version != _VERSION:
-        raise FormatError(source, 0, f"version {version} instead of {_VERSION}")
+        raise FormatError(source, 0, f"expected version {_VERSION}, found {version}")
     start, at = content(data, at, _STRING, source)
     community = data[start:at]
     at, pdu_end = content(data, at, _RESPONSE, source)
@@ -63,7 +63,7 @@ def _response(data: bytes, source: str) -> Response:
     status, at = _number(data, at, source)
     _, at = _number(data, at, source)
     if not at <= pdu_end <= end:
-        raise FormatError(source, 0, "a response does not end where it should")
+        raise FormatError(source, 0, "the length of the response is wrong")
     if status:
         error = _ERRORS[status] if 0 < status < len(_ERRORS) else f"error {status}"
         return Response(community, number, error, [])
@@ -73,7 +73,7 @@ def _response(data: bytes, source: str) -> Response:
 def _number(data: bytes, at: int, source: str) -> tuple[int, int]:
     start, end = content(data, at, _INTEGER, source)
     if not 0 < end - start <= 5:  # 32 bits
-        raise FormatError(source, 0, f"a number of {end - start} octets")
+        raise FormatError(source, 0, f"expected a number of 1 to 5 octets, found {end - start}")
     return int.from_bytes(data[start:end], "big", signed=True), end
 
 

@@ -84,7 +84,7 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
     """
     if len(data) > MAX_BYTES:
         raise FormatError(
-            source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read: walk LLDP-MIB and IF-MIB alone"
+            source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes: walk only LLDP-MIB and IF-MIB"
         )
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if all(line.endswith(b"\r") for line in lines if line):  # otherwise a carriage return belongs to a string
@@ -94,10 +94,12 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
     rows = _recording(lines, problems) if _RECORDED.match(first) else _walk(lines, problems)
     if not rows:
         if any(_NAMED.match(line) for line in lines):
-            reason = "names instead of numbers: walk with `snmpwalk -On`"
+            reason = "names instead of numeric OIDs: walk with `snmpwalk -On`"
         else:
-            said = next((line for line in lines if line.strip()), b"")[:100].decode("utf-8", "replace")
-            reason = f"no row in it; {_EXPECTED}" + (f"; it begins {cleaned(said.strip())!a}" if said else "")
+            begin = next((line for line in lines if line.strip()), b"")[:100].decode("utf-8", "replace")
+            reason = f"no row; {_EXPECTED}" + (
+                f"; it begins with {cleaned(begin.strip())!a}" if begin else ""
+            )
         raise FormatError(source, 0, reason)
     return tuple(rows), problems.listed()
 
@@ -111,7 +113,7 @@ def _recording(lines: list[bytes], problems: Problems) -> list[Row]:
             continue
         match = _RECORDED.fullmatch(line)
         if match is None:
-            problems.add(number, "not OID|TYPE|VALUE")
+            problems.add(number, "expected OID|TYPE|VALUE")
             continue
         oid, tag, text = match.groups()
         if tag in _ABSENT_TAGS:
@@ -140,7 +142,7 @@ _TAGS: Final = {
 def _recorded(tag: bytes, text: bytes) -> tuple[str, Value]:
     kind = _TAGS.get(tag.removesuffix(b"x"))
     if kind is None:
-        raise _UnusableError(f"a variable of the type {_shown(tag)}")
+        raise _UnusableError(f"a variable of the unknown type {_shown(tag)}")
     if kind == OID:
         return kind, _oid(text.removeprefix(b"."))
     if tag.endswith(b"x"):
@@ -180,7 +182,7 @@ def _walk(given: list[bytes], problems: Problems) -> list[Row]:
         match = _WALKED.fullmatch(line)
         if match is None:
             if line.strip() and not line.startswith(b"#"):
-                problems.add(number, f"no row: {_shown(line)}")
+                problems.add(number, f"not a row: {_shown(line)}")
             continue
         oid, text = match.groups()
         try:
@@ -269,7 +271,7 @@ def _string(text: bytes) -> tuple[str, Value]:
 
 def _hex(text: bytes) -> tuple[str, Value]:
     if not _HEX.fullmatch(text):
-        raise _UnusableError(f"no hexadecimal string: {_shown(text)}")
+        raise _UnusableError(f"not a hexadecimal string: {_shown(text)}")
     return STRING, _bounded(bytes.fromhex(text.decode("ascii")))
 
 
@@ -312,7 +314,7 @@ def _oid(text: bytes) -> tuple[int, ...]:
     try:
         oid = tuple(map(int, text.split(b".")))
     except ValueError:
-        raise _UnusableError(f"no OID: {_shown(text)}") from None
+        raise _UnusableError(f"not an OID: {_shown(text)}") from None
     if max(oid) > _MAX_PART:
         raise _UnusableError(f"an OID with a part over {_MAX_PART}")
     return oid
@@ -320,14 +322,14 @@ def _oid(text: bytes) -> tuple[int, ...]:
 
 def _integer(text: bytes) -> int:
     if not _NUMBER.fullmatch(text) or abs(int(text)) > _MAX_NUMBER:
-        raise _UnusableError(f"no number: {_shown(text)}")
+        raise _UnusableError(f"not a number: {_shown(text)}")
     return int(text)
 
 
 def _address(text: bytes) -> bytes:
     match = _ADDRESS.fullmatch(text)
     if match is None or max(parts := [int(part) for part in match.groups()]) > 255:
-        raise _UnusableError(f"no IPv4 address: {_shown(text)}")
+        raise _UnusableError(f"not an IPv4 address: {_shown(text)}")
     return bytes(parts)
 
 

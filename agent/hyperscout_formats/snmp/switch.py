@@ -144,11 +144,11 @@ class _Reading:
         own = self._own_ports(heard_at)
         if not own:
             self._problems.append(
-                "no LLDP-MIB (1.0.8802.1.1.2): LLDP is off there, or the view that we may see leaves it out"
+                "no LLDP-MIB (1.0.8802.1.1.2): LLDP is off on the switch, or the SNMP view excludes it"
             )
         interfaces = Interfaces(columns)
         if not len(interfaces) and own:
-            self._problems.append("no IF-MIB: nothing is known of its ports' state, speed and errors")
+            self._problems.append("no IF-MIB: the state, speed and errors of its ports are unknown")
         addresses_of = self._addresses_of_neighbours()
         calls = Counter(port.text for port in own)
         taken = set(calls)
@@ -163,7 +163,7 @@ class _Reading:
             left -= len(heard.neighbours)
             up = interface is None or interface.up
             if not up and heard.neighbours:
-                doubts.append("is down, and its neighbour not forgotten yet")
+                doubts.append("is down, but its neighbour has not expired yet")
             ports.append(
                 SwitchPort(
                     interface=called,
@@ -194,8 +194,8 @@ class _Reading:
         if not text:
             word, text = "", f"{name}@{addresses[0]}" if name and addresses else cleaned(source)
             self._problems.append(
-                f"no chassis id of its own ({_dotted(_CHASSIS_ID)}): it goes by {text}, and by another name "
-                "where others hear it"
+                f"no chassis id of its own ({_dotted(_CHASSIS_ID)}): its identity is {text}; its neighbours "
+                "may report another one"
             )
         return word, text
 
@@ -204,7 +204,7 @@ class _Reading:
         numbers = {index[0] for index in columns[_PORT_ID] if len(index) == 1} | set(heard_at)
         if len(numbers) > MAX_PORTS:
             self._problems.append(
-                f"{len(numbers)} ports: {MAX_PORTS} of them are kept, those first that hear"
+                f"{len(numbers)} ports: only {MAX_PORTS} are kept, ports with neighbours first"
             )
             hearing_first = sorted(numbers, key=lambda number: (number not in heard_at, number))
             numbers = set(hearing_first[:MAX_PORTS])
@@ -221,17 +221,35 @@ class _Reading:
 
         An index is (time mark, local port, number).
         """
-        indexes = set().union(*(self._columns[column] for column in _REMOTES))
+        columns = [column for name in _REMOTES if (column := self._columns[name])]
         found: dict[int, list[Oid]] = defaultdict(list)
-        odd = 0
-        for index in sorted(indexes):
-            if len(index) == 3:
-                found[index[1]].append(index)
-            else:
+        odd = torn = 0
+        for index in sorted(set().union(*columns)):
+            if len(index) != 3:
                 odd += 1
+            elif self._is_torn([index in column for column in columns], index):
+                torn += 1
+            else:
+                found[index[1]].append(index)
+        if torn:
+            self._problems.append(
+                f"{torn} rows of lldpRemTable were added or removed during the walk and are ignored"
+            )
         if odd:
-            self._problems.append(f"{odd} rows of lldpRemTable have no index of three parts: passed over")
+            self._problems.append(f"{odd} rows of lldpRemTable have no index of three parts and are ignored")
         return found
+
+    def _is_torn(self, present: list[bool], index: Oid) -> bool:
+        """Whether a row was added or removed during the walk and lacks an id that other rows have.
+
+        Columns are walked one after the other. Such a row is only in the first or only in the last of them.
+        `present`: for each column that has rows, in the order of the walk, whether it has this one.
+        """
+        lacks_id = any(
+            (column := self._columns[name]) and index not in column
+            for name in (_REMOTE_CHASSIS, _REMOTE_PORT)
+        )
+        return lacks_id and present in (sorted(present), sorted(present, reverse=True))
 
     def _addresses_of_neighbours(self) -> dict[Oid, list[str]]:
         """Return addresses by local port and number. The time mark may differ from that in lldpRemTable."""
@@ -271,11 +289,11 @@ class _Reading:
                 for index in same
             }
             if len(kinds) > 1:
-                doubts[f"hears one neighbour with {len(kinds)} kinds of id"] = None
+                doubts[f"has a neighbour that is listed with {len(kinds)} kinds of id"] = None
         if len(distinct) > most:
-            said = f"hears {len(distinct)} neighbours, of whom {most} are kept"
-            self._problems.append(f"{called} {said}")
-            doubts[said] = None
+            excess = f"has {len(distinct)} neighbours, of which {most} are kept"
+            self._problems.append(f"{called} {excess}")
+            doubts[excess] = None
         heard.neighbours.sort(
             key=lambda n: (n.chassis_id, n.port_id, n.chassis_id_subtype, n.port_id_subtype)
         )
@@ -297,21 +315,21 @@ class _Reading:
         if row := at(_REMOTE_CHASSIS):
             chassis_word, chassis, odd = values.chassis_id(at(_REMOTE_CHASSIS_SUBTYPE), row)
             if odd:
-                doubts.append(f"hears a neighbour whose chassis id {odd}")
+                doubts.append(f"has a neighbour with a chassis id that {odd}")
         if row := at(_REMOTE_PORT):
             port_word, port, odd = values.port_id(at(_REMOTE_PORT_SUBTYPE), row)
             if odd:
-                doubts.append(f"hears a neighbour whose port id {odd}")
+                doubts.append(f"has a neighbour with a port id that {odd}")
         if not chassis:
             chassis_word = ""
             if addresses:
                 chassis = f"{name}@{addresses[0]}" if name else addresses[0]
-                doubts.append("hears a neighbour without a chassis id, known by its management address")
+                doubts.append("has a neighbour without a chassis id, identified by its management address")
             else:
-                doubts.append("hears a neighbour without a chassis id")
+                doubts.append("has a neighbour without a chassis id")
         if not port:
             port_word, port = values.port_word(at(_REMOTE_PORT_SUBTYPE)), f"unknown at {called}"
-            doubts.append("hears a neighbour without a port id")
+            doubts.append("has a neighbour without a port id")
         neighbour = LldpNeighbour(
             chassis_id_subtype=chassis_word,
             chassis_id=chassis,
@@ -343,7 +361,7 @@ def _port_id(
         doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
     else:
         port_id = called
-        doubts.insert(0, "tells no port id of its own")
+        doubts.insert(0, "reports no port id of its own")
     while port_id in taken:
         port_id += f" number {port.number}"
     return port_id, doubts

@@ -126,12 +126,12 @@ def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
         return "", "", ""  # removed from the walk
     odd = ""
     if word is None:
-        odd = "is of no known kind"
+        odd = "has an unknown subtype"
         word = "mac" if mac(row) and not (len(raw) == _MAC_BYTES and _printable(raw)) else "local"
     if word == "mac":
         if found := _any_mac(row):
             return word, "" if found in _NO_MACS else found, odd
-        odd = "is announced as a MAC address and is none"
+        odd = "is announced as a MAC address but is not one"
     if word == "ip":
         return word, _network_address(raw), odd
     if word == UNHANDLED and row.kind != TEXT:

@@ -39,13 +39,13 @@ def parse(data: bytes, source: str = "SNMP") -> list[Row]:
     try:
         return list(_rows(data, source))
     except IndexError as error:
-        raise FormatError(source, 0, "variable bindings are cut short") from error
+        raise FormatError(source, 0, "the variable bindings are truncated") from error
 
 
 def _rows(data: bytes, source: str) -> Iterator[Row]:
     at, end = content(data, 0, _SEQUENCE, source)
     if end != len(data):
-        raise FormatError(source, 0, "variable bindings do not end where they should")
+        raise FormatError(source, 0, "the length of the variable bindings is wrong")
     while at < end:
         at, bind_end = content(data, at, _SEQUENCE, source)
         name, value_at = content(data, at, _OID, source)
@@ -53,12 +53,12 @@ def _rows(data: bytes, source: str) -> Iterator[Row]:
         tag = data[value_at]
         start, at = content(data, value_at, tag, source)
         if at != bind_end or bind_end > end:
-            raise FormatError(source, 0, "a variable binding does not end where it should")
+            raise FormatError(source, 0, "the length of a variable binding is wrong")
         if tag in _TEXTS:
             yield Row(oid, _TEXTS[tag], data[start:at])
         elif tag in _NUMBERS:
             if not 0 < at - start <= 9:  # 64 bits and a sign
-                raise FormatError(source, 0, f"a number of {at - start} octets")
+                raise FormatError(source, 0, f"expected a number of 1 to 9 octets, found {at - start}")
             number = int.from_bytes(data[start:at], "big", signed=True)
             if tag != 0x02 and number < 0:  # common: the leading zero octet of an unsigned value is missing
                 number = int.from_bytes(data[start:at], "big")
@@ -68,30 +68,30 @@ def _rows(data: bytes, source: str) -> Iterator[Row]:
         elif tag in _NOTHING:
             return
         else:
-            raise FormatError(source, 0, f"a value of no kind that SNMP has (tag {tag:#x})")
+            raise FormatError(source, 0, f"a value of a type that SNMP does not define (tag {tag:#x})")
 
 
 def content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
     """Return where the content of the element at `at` begins and ends. Raises FormatError."""
     if data[at] != tag:
-        raise FormatError(source, 0, f"tag {data[at]:#x} instead of {tag:#x}")
+        raise FormatError(source, 0, f"expected tag {tag:#x}, found {data[at]:#x}")
     size = data[at + 1]
     at += 2
     if size & 0x80:
         octets = size & 0x7F
         if not 0 < octets <= 4:
-            raise FormatError(source, 0, f"a length of {octets} octets")
+            raise FormatError(source, 0, f"expected a length of 1 to 4 octets, found {octets}")
         size = int.from_bytes(data[at : at + octets], "big")
         at += octets
     if at + size > len(data):
-        raise FormatError(source, 0, "an element is cut short")
+        raise FormatError(source, 0, "an element is truncated")
     return at, at + size
 
 
 def _arcs(octets: bytes, source: str) -> tuple[int, ...]:
     """Decode an OID (X.690, 8.19)."""
     if not octets or octets[-1] & 0x80 or len(octets) > 5 * MAX_OID_PARTS:
-        raise FormatError(source, 0, "an OID that is none")
+        raise FormatError(source, 0, "an invalid OID")
     arcs: list[int] = []
     arc = 0
     for octet in octets:

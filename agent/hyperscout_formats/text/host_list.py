@@ -30,7 +30,7 @@ _ITEM = re.compile(
     re.DOTALL,
 )
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_HINT = " (a name with brackets of its own goes in double quotes)"
+_HINT = " (put a name that contains brackets in double quotes)"
 
 
 class HostListError(ValueError):
@@ -99,7 +99,7 @@ def expand(text: str, most: int = MAX_NAMES) -> list[str]:
     For example, `r[1-2]n[01-16]-ib` is 32 names. Raises HostListError, also for more than `most` names.
     """
     if len(text) > MAX_CHARACTERS:
-        raise HostListError(f"a host list of {len(text)} characters: at most {MAX_CHARACTERS} are read")
+        raise HostListError(f"a host list of {len(text)} characters; expected at most {MAX_CHARACTERS}")
     if not text.strip():
         raise HostListError("an empty host list: expected names such as gpu-[01-16],login")
     found: dict[str, None] = {}
@@ -122,7 +122,7 @@ def spread(text: str, most: int = MAX_NAMES, what: str = "names") -> list[str]:
     A comma outside brackets is part of the name.
     """
     if not text:
-        raise HostListError("a comma too many: there is no name between two of them")
+        raise HostListError("an empty name: remove the extra comma")
     if len(text) > _MAX_ITEM and "[" in text:
         raise HostListError(f"{_shown(text)}: brackets in a text of over {_MAX_ITEM} characters")
     names = [""]
@@ -149,7 +149,7 @@ def _item(text: str, most: int) -> list[str]:
 
 def _plain(text: str) -> str:
     if "[" in text or "]" in text:
-        raise HostListError("a bracket without its other, or within another")
+        raise HostListError("an unmatched or nested bracket")
     return text
 
 
@@ -178,7 +178,7 @@ def _unquoted(text: str) -> str:
         if code is None:
             return _SHORT.get(match[4], match[4])
         if int(code, 16) > sys.maxunicode:
-            raise HostListError(f"{_shown(text)}: \\U{code} is no character")
+            raise HostListError(f"{_shown(text)}: \\U{code} is not a Unicode character")
         return chr(int(code, 16))
 
     return _ESCAPE.sub(character, text[1:-1])
@@ -187,8 +187,8 @@ def _unquoted(text: str) -> str:
 def _why_not(text: str) -> str:
     """Return why a text does not begin with an item."""
     if text.lstrip().startswith('"'):
-        return "a quote without its other, or no comma behind that"
-    return f"a bracket without its other, or within another{_HINT}"
+        return "an unmatched quote, or no comma after the closing quote"
+    return f"an unmatched or nested bracket{_HINT}"
 
 
 def _shown(text: str) -> str:

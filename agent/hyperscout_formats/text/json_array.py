@@ -44,7 +44,7 @@ class ArrayReader:
     def close(self) -> None:
         """End the text. Raises FormatError if the array is incomplete or other text follows it."""
         if self._expects or self._rest.strip(" \t\n\r"):
-            raise self._error("it is cut off" if self._expects else "something follows the array")
+            raise self._error("the array is truncated" if self._expects else "text after the array")
 
     def _objects(self) -> Iterator[Mapping[str, Any]]:
         text, at = self._rest, 0
@@ -54,7 +54,7 @@ class ArrayReader:
                 if at == len(text) or not self._expects:
                     return
                 if text[at] not in self._expects:
-                    raise self._error(f"no array of objects: {cleaned(text[at : at + 40])!a} in it")
+                    raise self._error(f"not an array of objects: found {cleaned(text[at : at + 40])!a}")
                 match text[at]:
                     case "[":
                         self._expects, at = "{]", at + 1
@@ -81,7 +81,7 @@ class ArrayReader:
                 raise self._error(reason) from error
             return None, at
         except (ValueError, RecursionError) as error:  # a number of a million digits, or nested too deeply
-            raise self._error("an object that is nothing a manager says") from error
+            raise self._error("an object with an invalid number or too many levels") from error
         return found, end
 
     @staticmethod

@@ -40,7 +40,7 @@ def parse(data: bytes, source: str = "latency table") -> tuple[list[LatencyRow],
     least one line has content, or if the input is larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, a latency table has at most {MAX_BYTES}")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     problems = Problems(source)
     rows: list[LatencyRow] = []
     names: dict[str, str] = {}  # one shared object for each name
@@ -59,7 +59,7 @@ def parse(data: bytes, source: str = "latency table") -> tuple[list[LatencyRow],
         first = False
     if unreadable and not rows:
         found = problems.listed()[0]
-        raise FormatError(source, found.line, f"no line of a latency table: {found.reason}")
+        raise FormatError(source, found.line, f"no valid line of a latency table: {found.reason}")
     return rows, problems.listed()
 
 
@@ -81,7 +81,7 @@ def _row(content: bytes, names: dict[str, str]) -> LatencyRow | str:
         if not 0 < len(name) <= MAX_NAME or not name.isprintable() or any(map(str.isspace, name)):
             return f"expected the name of a node, found {name[:60]!a}"
     if node_a == node_b:
-        return f"{node_a[:60]!a} with itself is no pair"
+        return f"{node_a[:60]!a} is paired with itself; expected two different nodes"
     rtt_us = float(rtt) if _NUMBER.fullmatch(rtt) else math.nan
     if not 0 < rtt_us <= MAX_RTT_US:
         return (

@@ -18,7 +18,7 @@ Metadata = tuple[tuple[str, str], ...]
 def refusal(leader: str) -> tuple[str, Metadata]:
     """Return status details and trailing metadata of a standby. `leader`: host:port, "" = no leader."""
     if not is_address(leader):
-        return "standby; nobody leads yet", ((KEY, ""),)
+        return "standby; there is no leader yet", ((KEY, ""),)
     return f"standby; the leader is {leader}", ((KEY, leader),)
 
 

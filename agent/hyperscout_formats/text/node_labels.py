@@ -29,13 +29,13 @@ def parse(data: bytes, source: str = "nodes") -> tuple[dict[str, dict[str, str]]
         metadata = metadata if isinstance(metadata, Mapping) else {}
         name = metadata.get("name")
         if node.get("kind") != "Node" or not isinstance(name, str) or not name.isprintable() or not name:
-            problems.add(0, "an item that is no node with a name")
+            problems.add(0, "an item that is not a node with a name")
         elif name in found:
-            problems.add(0, f"a second node {name[:60]!a}; the first counts")
+            problems.add(0, f"a second node {name[:60]!a}; the first is used")
         else:
             found[name] = dict(_texts(metadata.get("labels")))
     if not found:
-        raise FormatError(source, 0, f"no node in it; {_EXPECTED}")
+        raise FormatError(source, 0, f"no node; {_EXPECTED}")
     return found, problems.listed()
 
 

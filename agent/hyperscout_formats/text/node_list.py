@@ -20,7 +20,7 @@ def parse(data: bytes, source: str = "node list") -> list[str]:
     would be treated as not part of the cluster.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, a node list has at most {MAX_BYTES}")
+        raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
     names: dict[str, None] = {}
     for number, line in enumerate(io.BytesIO(data), 1):
         content = line.split(b"#", 1)[0].strip()
@@ -37,12 +37,12 @@ def parse(data: bytes, source: str = "node list") -> list[str]:
             _check(name, source, number)
         names.update(dict.fromkeys(these))
         if len(names) > MAX_NAMES:
-            raise FormatError(source, number, f"a node list has at most {MAX_NAMES} names")
+            raise FormatError(source, number, f"more than {MAX_NAMES} names")
     return list(names)
 
 
 def _check(name: str, source: str, number: int) -> None:
     if len(name) > MAX_NAME:
-        raise FormatError(source, number, f"a name of {len(name)} characters, at most {MAX_NAME} are allowed")
+        raise FormatError(source, number, f"a name of {len(name)} characters; expected at most {MAX_NAME}")
     if not name.isprintable() or any(character.isspace() for character in name):
-        raise FormatError(source, number, f"expected one node name or host list a line, found {name!a}")
+        raise FormatError(source, number, f"expected one node name or host list on each line, found {name!a}")

@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 import grpc.aio
-from hyperscout.v1.discovery_pb2 import SweepLease, SweepRevoke
+from hyperscout.v1.discovery_pb2 import Hello, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import Bulk
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.runtime.waiting import Wait
-from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.uplink.uplink import Uplink
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
@@ -41,7 +40,6 @@ class World:
     targets: tuple[str, ...]
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
-    sleep: Callable[[float], Awaitable[None]]
     wait: Wait
     channel: Callable[[str], grpc.aio.Channel]
     sweep: Callable[[SimAdapter], Swept]
@@ -64,15 +62,12 @@ class PlayedAgent:
         self.uplink = Uplink(
             world.targets,
             self.store,
-            version=VERSION,
-            probes=probes,
-            instance=instance,
-            directives=Directives(lease=self._take_lease, revoke=self._revoke),
+            Hello(version=VERSION, probes=probes, instance=instance),
+            directives={"lease": [self._take_lease], "revoke": [self._revoke]},
             on_end=self._drop_leases,
             clock=world.clock,
             wall_ns=world.wall_ns,
             rng=Random(seed),  # noqa: S311 - spreads reconnects
-            sleep=world.sleep,
             channel=world.channel,
         )
 
@@ -157,7 +152,7 @@ class PlayedAgent:
         sweep = Sweep(format="ibnetdiscover", device=lease.device, port=lease.port, lease_id=lease.lease_id)
         adapter = self._adapters.get(lease.device)
         if adapter is None:
-            _log.warning("%s: a lease on %s, which is not here", self.host, lease.device)
+            _log.warning("%s: received a lease on the unknown device %s", self.host, lease.device)
             finding.outcome = Outcome.OUTCOME_FAILED
             finding.reason = f"no device {lease.device}"
         else:

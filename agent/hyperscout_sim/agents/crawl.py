@@ -6,10 +6,9 @@ The simulated answer of a switch goes through the real reader. Only the query it
 import asyncio
 from random import Random
 
-from hyperscout.v1.discovery_pb2 import Seeds
+from hyperscout.v1.discovery_pb2 import Hello, Seeds
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.uplink.session import Directives
 from hyperscout_agent.uplink.uplink import Uplink
 from hyperscout_formats.facts.wire import switch_table_to_proto
 from hyperscout_formats.snmp.switch import read
@@ -35,14 +34,11 @@ class PlayedCrawl:
         self.uplink = Uplink(
             world.targets,
             self.store,
-            version=VERSION,
-            probes=[PROBE],
-            instance=instance,
-            directives=Directives(seeds=self._take_seeds),
+            Hello(version=VERSION, probes=[PROBE], instance=instance),
+            directives={"seeds": [self._take_seeds]},
             clock=world.clock,
             wall_ns=world.wall_ns,
             rng=Random(seed),  # noqa: S311 - spreads reconnects
-            sleep=world.sleep,
             channel=world.channel,
         )
 

@@ -8,14 +8,14 @@ sweep again.
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import grpc.aio
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.runtime.credentials import Credentials
-from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 
@@ -24,7 +24,7 @@ from hyperscout_sim.agents.crawl import PlayedCrawl
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 
-_ALONE = "it saw nothing but its own adapter: the port is down or its cable is out"
+_ALONE = "the sweep found only its own adapter: the port is down or its cable is unplugged"
 # Number of agents that start together, because a thousand simultaneous handshakes would time out. Also the
 # number of agents that report between two turns of the event loop.
 _AT_ONCE = 64
@@ -44,8 +44,7 @@ class Player:
 
     `connections`: None gives each agent its own connection. A number is the number of shared connections.
     `refresh_interval_s`: interval at which all agents report again without a change. `clock`: monotonic
-    seconds. `wall_ns`: nanoseconds since 1970. `seed`: spreads reconnects. `credentials`: for connections of
-    their own, not for shared ones. All agents use the same credentials, without a token.
+    seconds. `wall_ns`: nanoseconds since 1970. The connections are in plaintext.
 
     `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
     """
@@ -60,12 +59,9 @@ class Player:
         gpus: Mapping[str, Sequence[Gpu]] | None = None,
         connections: int | None = None,
         refresh_interval_s: float = 30.0,
-        seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wait: Wait = wait,
-        credentials: Credentials | None = None,
     ) -> None:
         self._plan = fabric
         self._fabric = fabric
@@ -79,14 +75,13 @@ class Player:
         self._crawl_name = crawl
         self.crawl: PlayedCrawl | None = None  # None = not running
         self._gpus = None if gpus is None else dict(gpus)
-        self._credentials = credentials or Credentials(insecure=True)
-        self._seed = seed
+        self._credentials = Credentials(insecure=True)
         self._instances = itertools.count(wall_ns())
         self._refresh_interval_s = refresh_interval_s
         self._pool = [] if connections is None else [_Shared() for _ in range(connections)]
         self._turns = itertools.count()
         self._world = World(
-            tuple(targets), clock, wall_ns, sleep, wait, self._channel, self._sweep, lambda: self._changed
+            tuple(targets), clock, wall_ns, wait, self._channel, self._sweep, lambda: self._changed
         )
         self.agents: dict[str, PlayedAgent] = {}
         self._index()
@@ -174,7 +169,7 @@ class Player:
     def pull(self, switch: int) -> None:
         """Switch off a switch, by GUID. Raises KeyError if the fabric does not have it."""
         if switch not in self._plan.levels():
-            raise KeyError(f"no switch {switch:016x} in {self._plan.name}")
+            raise KeyError(f"{self._plan.name} has no switch {switch:016x}")
         self._pulled.add(switch)
         self._apply()
 
@@ -203,7 +198,7 @@ class Player:
     def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
         """Change what the `nvlink` probe of a host reports. Raises ValueError if no agent has that probe."""
         if self._gpus is None:
-            raise ValueError("a player made without `gpus` has no nvlink probe")
+            raise ValueError("no agent has the nvlink probe: make the player with `gpus`")
         self._gpus[host] = tuple(gpus)
         if host in self.agents:
             self.observe(host)
@@ -216,10 +211,10 @@ class Player:
     def revive(self, host: str) -> None:
         """Start an agent, as a new instance. Raises ValueError if it is running."""
         if host in self.agents:
-            raise ValueError(f"the agent of {host} is alive")
+            raise ValueError(f"the agent of {host} is already running")
         probes = [] if self._crawl_name else ["infiniband", "ibnetdiscover"]
         probes += ["lldp"] * self._lldp + ["nvlink"] * (self._gpus is not None)
-        agent = PlayedAgent(host, self._world, next(self._instances), probes, f"{self._seed}/{host}")
+        agent = PlayedAgent(host, self._world, next(self._instances), probes, host)
         self.agents[host] = agent
         self.observe(host)
         agent.start()
@@ -227,7 +222,7 @@ class Player:
     async def kill_crawl(self) -> None:
         """Stop the agent that reads switches. Raises ValueError if there is none."""
         if self.crawl is None:
-            raise ValueError("nobody asks switches")
+            raise ValueError("no agent that reads switches is running")
         crawl, self.crawl = self.crawl, None
         await crawl.stop()
 
@@ -237,10 +232,10 @@ class Player:
         Raises ValueError if it is running, or if the player was made without `crawl`.
         """
         if self.crawl is not None or not self._crawl_name:
-            raise ValueError("the agent that asks switches lives already, or was never wished for")
-        self.crawl = PlayedCrawl(
-            self._crawl_name, self._world, next(self._instances), f"{self._seed}/{self._crawl_name}"
-        )
+            raise ValueError(
+                "the agent that reads switches is already running, or the player was made without `crawl`"
+            )
+        self.crawl = PlayedCrawl(self._crawl_name, self._world, next(self._instances), self._crawl_name)
         self.crawl.look(self._fabric)
         self.crawl.start()
 

@@ -46,7 +46,7 @@ def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
         faulty, planted = _PLANTERS[fault](fabric, rng)
         if 1 <= faulty.islands() <= islands:
             return faulty, judge(fabric, faulty, [planted])[0]
-    raise NotApplicableError(f"{fabric.name}: every {fault} tried splits the fabric")
+    raise NotApplicableError(f"{fabric.name}: each attempted {fault} splits the fabric")
 
 
 def plant_many(
@@ -125,7 +125,7 @@ def _swapped_uplinks(fabric: SimFabric, rng: Random) -> _Planted:
 def _swap(fabric: SimFabric, one: Cable, others: Sequence[Cable], rng: Random) -> _Planted:
     other = _partner(one, others, rng, lambda _: True)
     if other is None:
-        raise NotApplicableError(f"{fabric.name}: no cable to swap with")
+        raise NotApplicableError(f"{fabric.name} has no second cable for a swap")
     planted = _swapped(fabric, one, other, fabric.levels())
     return _rewired(fabric, planted.before, planted.now), planted
 
@@ -302,5 +302,5 @@ def _rewired(fabric: SimFabric, gone: Iterable[Cable], instead: Iterable[Cable] 
 
 def _pick(rng: Random, items: Sequence[_T], what: str) -> _T:
     if not items:
-        raise NotApplicableError(f"there is no {what} here")
+        raise NotApplicableError(f"the fabric has no {what}")
     return rng.choice(items)

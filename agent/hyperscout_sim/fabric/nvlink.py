@@ -191,7 +191,7 @@ def with_fabric(gpus: Sequence[Gpu], which: Iterable[int] | None = None, **field
     """Return the GPUs with changed fields of the `NvlinkFabric` of these GPUs (all, if none are named)."""
 
     def tell(gpu: Gpu) -> Gpu:
-        return replace(gpu, fabric=replace(gpu.fabric or NvlinkFabric("completed"), **fields))  # type: ignore[arg-type]  # as the caller names them
+        return replace(gpu, fabric=replace(gpu.fabric or NvlinkFabric("completed"), **fields))  # type: ignore[arg-type]  # the caller passes field names
 
     return _changed(gpus, which, tell)
 

@@ -101,7 +101,7 @@ def racks(
     """
     for what, size in (("units", units), ("racks_per_unit", racks_per_unit), ("trays", trays)):
         if size < 1:
-            raise ValueError(f"{what} is {size}: it must be at least 1")
+            raise ValueError(f"{what} is {size}; expected at least 1")
     build = Builder("racks", seed)
     found = _racks(pods * units, racks_per_unit, trays, split or {})
     boxes = tuple(f"{SITE}-row00-hgx{n}" for n in numbers(hgx)) if hgx else ()

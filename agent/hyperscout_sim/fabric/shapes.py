@@ -66,7 +66,7 @@ def fat_tree(k: int, *, seed: int = 0) -> SimFabric:
     It has k pods of k/2 leaves and k/2 aggregation switches, k*k/4 cores and k**3/4 hosts.
     """
     if k < 4 or k % 2:
-        raise ValueError(f"k is {k}: a fat tree needs an even number of ports, at least 4")
+        raise ValueError(f"k is {k}; expected an even number, at least 4")
     half = k // 2
     return clos3(k, half, half, half, half, seed=seed)
 
@@ -90,7 +90,7 @@ def rail_optimised(
     """
     _positive(units=units, hosts_per_unit=hosts_per_unit, rails=rails, pods=pods)
     if (spines_per_rail > 0) == (shared_spines > 0):
-        raise ValueError("give either spines_per_rail or shared_spines")
+        raise ValueError("expected either spines_per_rail or shared_spines")
     build = Builder("rail_optimised", seed)
     hosts = host_names(pods * units * hosts_per_unit)
     columns = [f"r{rail}-" for rail in range(rails) for _ in range(spines_per_rail)] or [""] * shared_spines
@@ -231,4 +231,4 @@ def _planes(count: int) -> list[str]:
 def _positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
-            raise ValueError(f"{name} is {size}: it must be at least 1")
+            raise ValueError(f"{name} is {size}; expected at least 1")

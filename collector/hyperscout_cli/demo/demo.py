@@ -1,4 +1,4 @@
-"""`hyperscout demo`: a collector, a simulated cluster that streams to it, and a fault that shows."""
+"""`hyperscout demo`: a collector, a simulated cluster that streams to it, and faults that it detects."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ from hyperscout_cli.shared.tables import Row, Table, lines
 
 STAY_VARIABLE = "DEMO_STAY"
 INTERRUPTED = 130
-# A minute is short: what settles in production for minutes settles here in moments.
+# Short times, so that the demo ends within a minute.
 SETTINGS = {
     "http-listen": "",
     "rest-listen": "127.0.0.1:0",
@@ -48,21 +48,21 @@ SETTINGS = {
     epilog=f"""\b
 Examples:
   hyperscout demo
-  {STAY_VARIABLE}=1 hyperscout demo      keeps it up afterwards, and says how to look
-  hyperscout demo --kubeconfig FILE   publishes into a cluster that has no nodes yet""",
+  {STAY_VARIABLE}=1 hyperscout demo      keeps running afterwards
+  hyperscout demo --kubeconfig FILE   publishes to a cluster without nodes""",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Publish HyperNodes to this cluster too: one without nodes, the simulated ones are made in it.",
+    help="Also publish HyperNodes to this cluster, which must have no nodes: the demo creates them.",
 )
 def demo(kubeconfig: Path | None) -> int:
-    """Show it all on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
+    """Run hyperscout on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
 
-    Starts a collector on a free loopback port and the agents of every node, which stream through the
-    real gRPC path. Then a cable is cut and a switch pulled, and the conditions turn and turn back.
+    Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
+    Then it cuts a cable and removes a switch, and shows how the conditions change and recover.
     """
-    # Agents say when a lease moves while they sweep: usual, and no part of the story.
+    # Agents log warnings when a lease moves during a sweep, which is expected here.
     logging.basicConfig(level=logging.ERROR)
     stay = os.environ.get(STAY_VARIABLE, "") not in {"", "0"}
     try:
@@ -82,7 +82,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
 
     stopped = asyncio.Event()
     story = asyncio.current_task()
-    assert story is not None  # noqa: S101 (we run in it)
+    assert story is not None  # noqa: S101 (this coroutine runs in a task)
     ended = False
 
     def stop() -> None:
@@ -128,7 +128,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Something that runs meanwhile and is ended in the end."""
+    """Run a coroutine in the background, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -159,13 +159,13 @@ async def _watch(address: str, view: View) -> None:
 
 
 def summary(seen: list[Seen]) -> Iterator[str]:
-    """What was done, what was seen, and how long that took."""
+    """A table of steps, observations and durations."""
     rows = tuple(Row(x.what, (x.what, x.saw, f"{x.after_s:.2f} s")) for x in seen)
     return lines(Table("step", ("DONE", "SEEN", "AFTER"), (), rows))
 
 
 def where_the_map_is(address: str, *, stay: bool) -> str:
-    """In one line; `address` is where the collector serves it, once it is built."""
+    """A line about the map; `address` is where the collector serves it."""
     from hyperscout_collector.serve.rest.static import FOLDER
 
     if not (FOLDER / "index.html").is_file():
@@ -176,7 +176,7 @@ def where_the_map_is(address: str, *, stay: bool) -> str:
 
 
 def how_to_look(address: str, map_address: str, kubeconfig: Path | None = None) -> str:
-    """What to type in another terminal."""
+    """Commands for another terminal."""
     return (
         f"it stays up until Ctrl-C ({STAY_VARIABLE}=1); look at it from another terminal:\n"
         f"export {COLLECTOR_VARIABLE}={address}\n"

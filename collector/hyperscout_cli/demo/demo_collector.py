@@ -1,4 +1,4 @@
-"""A collector in a process of its own, for the demo: on a free loopback port, gone when the demo is gone."""
+"""Starts the demo's collector in its own process, on a free loopback port. It ends with the demo."""
 
 import asyncio
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 _LISTENING = re.compile(rb"listens on (127\.0\.0\.1:\d+)")
-_MAP = re.compile(rb"the map at (http://127\.0\.0\.1:\d+/)")  # said before the other
+_MAP = re.compile(rb"the map at (http://127\.0\.0\.1:\d+/)")  # logged before the other
 _LAST_LINES = 15
 _MAX_LINE = 64 << 10
 
-# The process asks the kernel (prctl(2), PR_SET_PDEATHSIG = 1) to be ended with the one that started it, so
-# that not even a killed demo leaves a collector behind. Elsewhere than on Linux a plain end must do.
+# The process asks the kernel (prctl(2), PR_SET_PDEATHSIG = 1) to end it with its parent, so that a killed
+# demo leaves no collector behind. Other systems do not support that.
 _BOOT = """
 import os, signal, sys
 if sys.platform == "linux":
@@ -31,12 +31,12 @@ sys.exit(main(sys.argv[2:]))
 
 
 class DemoError(Exception):
-    """The demo did not go as it should; says what was expected."""
+    """The demo failed; the message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCollector:
-    """Where it listens, the address of its map ("" = it has none), and its process id."""
+    """Its address, the address of its map ("" = none), and its process id."""
 
     address: str
     map: str
@@ -45,27 +45,17 @@ class RunningCollector:
 
 @asynccontextmanager
 async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIterator[RunningCollector]:
-    """Start a collector whose files live in `folder`; ends it in the end. Raises DemoError.
+    """Run a collector with its files in `folder`. Raises DemoError.
 
     `settings` are flags of `hyperscout collector`, without their dashes.
     """
     settings = {"listen": "127.0.0.1:0", "data-dir": str(folder)} | settings
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    # What the user has set for a collector of their own must not reach this one.
+    # The user's settings of another collector must not apply to this one.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *(
-            "-c",
-            _BOOT,
-            str(os.getpid()),
-            "collector",
-            "--listen",
-            "127.0.0.1:0",
-            "--data-dir",
-            str(folder),
-            *flags,
-        ),
+        *("-c", _BOOT, str(os.getpid()), "collector", *flags),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -79,7 +69,7 @@ async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIter
         try:
             address, at = await asyncio.wait_for(found, START_TIMEOUT_S)
         except TimeoutError as error:
-            raise DemoError(f"no collector within {START_TIMEOUT_S:g} s; it said:\n{''.join(log)}") from error
+            raise DemoError(f"no collector within {START_TIMEOUT_S:g} s; its log:\n{''.join(log)}") from error
         yield RunningCollector(address, at, process.pid)
     finally:
         if process.returncode is None:
@@ -95,13 +85,13 @@ async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIter
 async def _read_log(
     process: asyncio.subprocess.Process, log: list[str], found: asyncio.Future[tuple[str, str]]
 ) -> None:
-    """Keep the last lines of the process's log, and find its addresses in it."""
+    """Keep the last lines of the log, and find the addresses in it."""
     at = ""
-    assert process.stderr is not None  # noqa: S101 (it was asked for)
+    assert process.stderr is not None  # noqa: S101 (stderr is a pipe)
     while True:
         try:
             line = await process.stderr.readline()
-        except ValueError:  # a line over the limit: what is left of it comes next
+        except ValueError:  # a line over the limit: its rest comes next
             continue
         if not line:
             break
@@ -114,5 +104,5 @@ async def _read_log(
     await process.wait()
     if not found.done():
         found.set_exception(
-            DemoError(f"the collector ended with exit code {process.returncode}; it said:\n{''.join(log)}")
+            DemoError(f"the collector ended with exit code {process.returncode}; its log:\n{''.join(log)}")
         )

@@ -1,7 +1,7 @@
-"""The demo on a real API server: its simulated nodes as Node objects, and what kubectl shows of the story.
+"""The demo on a real API server: it creates Node objects for the simulated nodes, and shows kubectl's output.
 
-Only on a cluster without nodes: invented ones beside real ones would get real pods. All that the demo made is
-taken away in the end.
+It needs a cluster without nodes, since the scheduler would assign pods to simulated ones. The demo deletes
+all its objects at the end.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _NAME, _DEGRADED = _HEADINGS.index("NAME"), _HEADINGS.index("DEGRADED")
 
 
 class Kubectl:
-    """What the real `kubectl get hypernodes` shows, and its watch."""
+    """The output of `kubectl get hypernodes`, and of its watch."""
 
     asked = "kubectl get hypernodes"
 
@@ -41,7 +41,7 @@ class Kubectl:
         self._failed = ""
 
     async def whole(self, names: frozenset[str], timeout_s: float = STEP_TIMEOUT_S) -> str:
-        """Its table, once that has all of these with all their columns. Raises DemoError."""
+        """The table, once it has all these names with all columns. Raises DemoError."""
         table = ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -55,7 +55,7 @@ class Kubectl:
         raise DemoError(f"{missing}; it shows\n{table}")
 
     async def turned(self, name: str, degraded: str, timeout_s: float = STEP_TIMEOUT_S) -> str:
-        """The line of its watch in which a HyperNode has come to be so. Raises DemoError."""
+        """The line of the watch in which a HyperNode has this status. Raises DemoError."""
         found: list[str] = []
 
         def holds() -> bool:
@@ -73,7 +73,7 @@ class Kubectl:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Run `kubectl get hypernodes -w` meanwhile."""
+        """Run `kubectl get hypernodes -w` in the background."""
         words = (*self._command, "--watch", "--no-headers")
         process = await asyncio.create_subprocess_exec(
             *words,
@@ -90,7 +90,7 @@ class Kubectl:
             await reader
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None  # noqa: S101 (it was asked for)
+        assert process.stdout is not None  # noqa: S101 (stdout is a pipe)
         while line := await process.stdout.readline():
             async with self._changed:
                 self._seen.append(line.decode("utf-8", "replace").rstrip())
@@ -120,7 +120,7 @@ class Kubectl:
 
 
 class Plain:
-    """The same from the API, where there is no kubectl."""
+    """The same tables from the API, without kubectl."""
 
     asked = "HyperNodes in the API server"
 
@@ -185,11 +185,11 @@ def _table(rows: Iterable[tuple[str, ...]]) -> str:
 
 @asynccontextmanager
 async def demo_cluster(kubeconfig: Path, hosts: Sequence[str]) -> AsyncIterator[Witness]:
-    """Make nodes of these names in an empty cluster; in the end all that was made goes. Raises DemoError.
+    """Create nodes with these names in an empty cluster, and delete all objects at the end. Raises DemoError.
 
-    Start the collector inside of it, so that it has ended when the HyperNodes are deleted.
+    The collector must run inside of it, so that it has ended when the HyperNodes are deleted.
     """
-    # It imports the Kubernetes client, which a demo without a cluster does not wait for.
+    # Imported here: a demo without a cluster does not need the Kubernetes client.
     from hyperscout_kubernetes.client import connect
     from hyperscout_kubernetes.errors import KubeError
 
@@ -201,7 +201,7 @@ async def demo_cluster(kubeconfig: Path, hosts: Sequence[str]) -> AsyncIterator[
                 program = shutil.which("kubectl")
                 yield Kubectl(program, kubeconfig) if program else Plain(kube)
             finally:
-                # The roots first: whoever reads HyperNodes never sees a parent name what is gone.
+                # Delete the roots first, so that no parent names a deleted child.
                 things, _ = await kube.list(HYPERNODES)
                 for thing in sorted(things, key=lambda thing: -int(thing["spec"]["tier"])):
                     await _delete(kube, f"{HYPERNODES}/{thing['metadata']['name']}")
@@ -215,23 +215,23 @@ async def _demand_empty(kube: "Kube") -> None:
 
     nodes = await kube.get(NODES, {"limit": 1})
     if nodes.get("items"):
-        raise DemoError(f"the cluster at {kube.host} has nodes: the demo wants one without any for itself")
+        raise DemoError(f"the cluster at {kube.host} has nodes: the demo needs a cluster without nodes")
     try:
         things = await kube.get(HYPERNODES, {"limit": 1})
     except KubeError as error:
-        hint = "is the CRD there? hyperscout crd show | kubectl apply --server-side -f -"
+        hint = "to install the CRD: hyperscout crd show | kubectl apply --server-side -f -"
         raise DemoError(f"{error}; {hint}") from error
     if things.get("items"):
         raise DemoError(
-            f"the cluster at {kube.host} has HyperNodes: the demo wants one without any for itself"
+            f"the cluster at {kube.host} has HyperNodes: the demo needs a cluster without HyperNodes"
         )
 
 
 async def _each(writes: Iterable[Any]) -> None:
-    room = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(write: Any) -> None:
-        async with room:
+        async with slots:
             await write
 
     await asyncio.gather(*map(one, writes))

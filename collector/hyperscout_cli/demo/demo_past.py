@@ -1,4 +1,4 @@
-"""What the demo shows at its end: the same story, as the history commands print it."""
+"""Prints the events of the demo with the history commands, at its end."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from hyperscout_cli.shared.errors import FAILURE
 
 _TIMEOUT_S = 20.0
 _SETTLE_S = 45.0  # cables alone are published up to 30 s after the conditions that they clear
-_SAME = "no difference: what broke is mended\n"
+_SAME = "no difference: all faults are repaired\n"
 
 
 async def looked_back(address: str, since_s: float) -> str:
@@ -26,7 +26,7 @@ async def looked_back(address: str, since_s: float) -> str:
 
 
 async def _said(address: str, *words: str) -> str:
-    """What one of our own commands prints."""
+    """The output of a hyperscout command."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "hyperscout_cli.main", *words, "--collector", address),
@@ -38,7 +38,7 @@ async def _said(address: str, *words: str) -> str:
     try:
         said, complaint = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
     except TimeoutError as error:
-        raise DemoError(f"hyperscout {words[0]}: no end in {_TIMEOUT_S:g} s") from error
+        raise DemoError(f"hyperscout {words[0]}: did not end within {_TIMEOUT_S:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,4 +1,4 @@
-"""What the demo does and expects: it changes the simulated fabric and waits until the table says so."""
+"""The steps of the demo: changes to the simulated fabric, and the expected changes of the topology."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,18 +7,18 @@ from typing import Protocol
 
 from hyperscout.v1.topology_pb2 import WatchTopologyResponse
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_topology.proto import after_event
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.shared.kinds import hypernodes
 from hyperscout_cli.shared.tables import Table, lines
-from hyperscout_cli.show.picture import Picture
 
 STEP_TIMEOUT_S = 25.0
 
 
 class Faults(Protocol):
-    """What can be done to a fabric that is being played (`hyperscout_sim.agents.player.Player`)."""
+    """Changes to a simulated fabric (`hyperscout_sim.agents.player.Player`)."""
 
     def cut(self, cable: Cable) -> None: ...
 
@@ -30,9 +30,9 @@ class Faults(Protocol):
 
 
 class Witness(Protocol):
-    """Who looks at what was published from outside (`demo_kubernetes`): text, or DemoError.
+    """Reads the published objects from a cluster (`demo_kubernetes`) as text. Raises DemoError.
 
-    `asked`: how it looks.
+    `asked`: the command that it runs.
     """
 
     asked: str
@@ -44,9 +44,9 @@ class Witness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Harm and how it is undone (each a word and an act); `nodes` are those of the HyperNode that it touches.
+    """A fault and its repair (each a word and an action); `nodes` are those of the degraded HyperNode.
 
-    `named`: what the condition's message must name.
+    `named`: names that the condition's message must contain.
     """
 
     what: str
@@ -66,43 +66,38 @@ class Seen:
 
 
 class View:
-    """The published hierarchy, and whoever waits for it to become something.
+    """The published hierarchy, with a method that waits for a state of it.
 
-    `clock`: monotonic seconds. `feed` is called by who reads the watch stream.
+    `clock`: monotonic seconds. The reader of the watch stream calls `feed`.
     """
 
     def __init__(self, clock: Callable[[], float], wall_ns: Callable[[], int]) -> None:
         self.clock = clock
         self._wall_ns = wall_ns
-        self._picture = Picture()
+        self.topology = Topology(0)  # what is published now
         self._changed = asyncio.Condition()
         self._failed: DemoError | None = None
 
-    @property
-    def topology(self) -> Topology:
-        """What is published now."""
-        return self._picture.topology()
-
     def table(self, names: frozenset[str] | None = None) -> Iterator[str]:
-        """The HyperNode table, all of it or some rows."""
+        """The HyperNode table, or some of its rows."""
         table = hypernodes(self.topology, self._wall_ns())
         rows = tuple(row for row in table.rows if names is None or row.name in names)
         return lines(Table(table.kind, table.headings, table.more, rows))
 
     async def feed(self, event: WatchTopologyResponse) -> None:
-        """Take in one event of the stream."""
+        """Apply one event of the stream."""
         async with self._changed:
-            self._picture.take(event)
+            self.topology = after_event(self.topology, event)
             self._changed.notify_all()
 
     async def fail(self, error: DemoError) -> None:
-        """There will be no more events."""
+        """End all waiting with an error."""
         async with self._changed:
             self._failed = error
             self._changed.notify_all()
 
     async def until(self, expected: str, holds: Callable[[Topology], bool], timeout_s: float) -> float:
-        """Wait until it `holds`; returns how many seconds that took. Raises DemoError."""
+        """Wait until `holds` is true. Returns the seconds that it took. Raises DemoError."""
         begun = self.clock()
 
         def settled() -> bool:
@@ -113,22 +108,20 @@ class View:
                 await self._changed.wait_for(settled)
         except TimeoutError as error:
             table = "".join(self.table())
-            raise DemoError(
-                f"expected within {timeout_s:g} s: {expected}; what is there is\n{table}"
-            ) from error
+            raise DemoError(f"expected within {timeout_s:g} s: {expected}; the table is\n{table}") from error
         if self._failed is not None:
             raise self._failed
         return self.clock() - begun
 
 
 def condition(hypernode: HyperNode | None, kind: str) -> tuple[str, str]:
-    """(status, message) of a condition; ("", "") where there is none."""
+    """(status, message) of a condition; ("", "") if there is none."""
     found = [c for c in hypernode.conditions if c.type == kind] if hypernode else []
     return (found[0].status, found[0].message) if found else ("", "")
 
 
 def holding(topology: Topology, nodes: frozenset[str]) -> HyperNode | None:
-    """The lowest HyperNode with just these nodes."""
+    """The lowest HyperNode with exactly these nodes."""
     return next((h for h in topology.hypernodes if frozenset(h.nodes) == nodes), None)
 
 
@@ -140,7 +133,7 @@ async def run_story(
     timeout_s: float = STEP_TIMEOUT_S,
     witness: Witness | None = None,
 ) -> list[Seen]:
-    """Play it all; returns what was seen. Raises DemoError that says what was expected and did not come."""
+    """Run all steps. Returns the observations. Raises DemoError that says what was expected."""
     seen = []
     hosts = fabric.hosts
     say(f"waiting for the {len(fabric.truth.tiers)} tiers of {len(hosts)} nodes to be found ...")
@@ -187,7 +180,7 @@ def _faults(fabric: SimFabric, faults: Faults) -> Iterator[Fault]:
 async def _see(
     fault: Fault, view: View, say: Callable[[str], None], timeout_s: float, witness: Witness | None
 ) -> list[Seen]:
-    """Do harm, see the HyperNode turn Degraded and name the culprit; heal, see it turn back."""
+    """Cause the fault and wait for Degraded with the right message; repair it and wait for recovery."""
 
     def degraded(topology: Topology) -> bool:
         status, message = condition(holding(topology, fault.nodes), "Degraded")

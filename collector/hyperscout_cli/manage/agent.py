@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
+from hyperscout_agent.settings.settings import RETIRED, AgentSettings, load_settings
+from hyperscout_runtime.settings import SettingsError
 
 from hyperscout_cli.shared.command import Group
 from hyperscout_cli.shared.errors import CliError
@@ -24,10 +25,10 @@ Examples:
   HYPERSCOUT_AGENT_LLDP__SOURCE=lldpctl hyperscout agent
   hyperscout agent lldp-listener --help""",
 )
-@setting_flags(AgentSettings, {"collectors": "--collector"})
+@setting_flags(AgentSettings, RETIRED, {"collectors": "--collector"})
 @click.pass_context
 def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
-    """Run the agent on this node until it is told to stop (SIGTERM, Ctrl-C)."""
+    """Run the agent on this node until SIGTERM or Ctrl-C."""
     if ctx.invoked_subcommand is not None:
         return 0
     try:
@@ -47,11 +48,11 @@ def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
     "lldp-listener",
     add_help_option=False,
     context_settings={"ignore_unknown_options": True},
-    short_help="Only listen for LLDP frames.",
+    short_help="Listen for LLDP frames.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def lldp_listener(arguments: tuple[str, ...]) -> int:
-    """Only listen for LLDP frames and hand them to an agent: the one part that needs CAP_NET_RAW."""
+    """Listen for LLDP frames and pass them to an agent. Only this process needs CAP_NET_RAW."""
     from hyperscout_agent.lldp.listener import main
 
     return main(list(arguments))

@@ -1,4 +1,4 @@
-"""`hyperscout approve`: publish a generation that the collector holds back."""
+"""`hyperscout approve`: publishes a held generation."""
 
 import click
 
@@ -12,7 +12,7 @@ from hyperscout_cli.shared.output import emit, emit_data
     cls=Command,
     epilog="""\b
 Examples:
-  hyperscout status            shows what is held, and why
+  hyperscout status            shows the held generation, and why it is held
   hyperscout diff              shows what it would remove
   hyperscout approve 42""",
 )
@@ -20,13 +20,13 @@ Examples:
 @output_option()
 @collector_options
 def approve(*, generation: int, output: str, collector: Endpoint) -> None:
-    """Publish the held GENERATION now, or accept the published one as it is wired.
+    """Publish the held GENERATION now, or accept the wiring of the published one.
 
     The collector holds a generation that would remove many HyperNodes or nodes at once, or change the
-    number of tiers. Naming the generation makes sure that you approve what you have looked at.
+    number of tiers. The number of the generation ensures that you approve the one that you have reviewed.
 
-    While nothing is held, approving the published generation accepts the wiring: nodes, links and
-    switches that are missing from it are gone for good, and are no longer remembered.
+    If no generation is held, approving the published generation accepts its wiring: nodes, links and
+    switches that are missing from it are no longer remembered.
     """
     from hyperscout_cli.remote.client import Collector
 

@@ -1,15 +1,11 @@
-"""`hyperscout collector`: the process that takes findings in and publishes the hierarchy."""
+"""`hyperscout collector`: the process that receives findings and publishes the hierarchy."""
 
 from pathlib import Path
 from typing import Any
 
 import click
-from hyperscout_collector.app.settings.settings import (
-    PREFIX,
-    CollectorSettings,
-    SettingsError,
-    load_settings,
-)
+from hyperscout_collector.app.settings.settings import PREFIX, RETIRED, CollectorSettings, load_settings
+from hyperscout_runtime.settings import SettingsError
 
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
@@ -31,12 +27,12 @@ Examples:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would change in the Kubernetes cluster; write nothing there. The same as "
-    "--kubernetes dry-run, whatever the settings say.",
+    help="Print changes to the Kubernetes cluster, and write nothing to it. Sets --kubernetes dry-run, and "
+    "overrides other settings.",
 )
-@setting_flags(CollectorSettings)
+@setting_flags(CollectorSettings, RETIRED)
 def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
-    """Run the collector until it is told to stop (SIGTERM, Ctrl-C)."""
+    """Run the collector until SIGTERM or Ctrl-C."""
     if dry_run:
         asked = flags["kubernetes"]
         if asked not in (None, "dry-run"):
@@ -45,7 +41,7 @@ def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
     try:
         settings = load_settings(config, given(flags))
     except SettingsError as error:
-        raise CliError(str(error)) from error
+        raise CliError("; ".join(str(error).splitlines())) from error
     import asyncio
 
     from hyperscout_collector.app.replica.process import run

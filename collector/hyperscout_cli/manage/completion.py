@@ -1,4 +1,4 @@
-"""`hyperscout completion`: the script that makes a shell complete commands and options."""
+"""`hyperscout completion`: prints the script that adds completion to a shell."""
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -20,7 +20,7 @@ Examples:
 def completion(shell: str) -> None:
     """Print the completion script for SHELL."""
     found = get_completion_class(shell)
-    assert found is not None  # noqa: S101 (the choice above names only what click has)
+    assert found is not None  # noqa: S101 (click knows all choices above)
     complete = found(cli, {}, "hyperscout", COMPLETE_VARIABLE)
-    # click's bash class starts bash to look at its version, which may be another one than the user's.
+    # click's bash class starts bash to check its version, which may differ from the user's.
     emit([ShellComplete.source(complete), "\n"])

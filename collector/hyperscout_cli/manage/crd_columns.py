@@ -1,7 +1,7 @@
-"""Which printer columns a HyperNode definition lacks, and the JSON Patch that adds them: no I/O.
+"""The JSON Patch that adds missing printer columns to a HyperNode definition: no I/O.
 
-A definition that another product owns keeps its schema and its own columns. Each patch first tests that
-what it was made for is still there, so that it never undoes somebody else's change.
+A definition that another product owns keeps its schema and its own columns. Each patch first tests that the
+definition is unchanged, so that it never reverts a concurrent change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ VERSION = "v1alpha1"
 
 
 class UnsuitableError(ValueError):
-    """The definition is none that columns can be added to; the message says why."""
+    """Columns cannot be added to the definition; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done. `patch` is empty when nothing is lacking.
+    """The patch, empty if no column is missing, and the names of the columns that it adds.
 
-    `kept`: columns of the same name that show something else; `left_out`: columns for which this definition
-    has no field. Both by name.
+    `kept`: columns of the same name that show another field; `left_out`: columns for which this definition
+    has no field. Both are names.
     """
 
     patch: tuple[Object, ...]
@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan(found: Object, ours: Object) -> Plan:
-    """What to add to `found` so that it shows the columns of `ours`. Raises UnsuitableError."""
+    """The patch that adds the columns of `ours` to `found`. Raises UnsuitableError."""
     index, version = _version(found)
     there: list[Object] = list(version.get("additionalPrinterColumns") or [])
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
@@ -71,7 +71,7 @@ def _version(crd: Object) -> tuple[int, Object]:
 
 
 def _has_field(schema: Object, path: str) -> bool:
-    """Whether a definition knows the field that a column shows; only spec's differ between versions."""
+    """Whether a definition has the field of a column. Only fields of spec differ between versions."""
     if not path.startswith(".spec."):
         return True
     spec = (schema.get("properties") or {}).get("spec") or {}
@@ -82,12 +82,12 @@ def _has_field(schema: Object, path: str) -> bool:
 def _patch(
     index: int, version: Object, found: Object, there: Sequence[Object], added: Sequence[Object]
 ) -> Iterator[Object]:
-    """Tests, then one `add` a column: before the age where it is shown by default, else at the end."""
+    """Tests, then one `add` for each column: before the age if it is shown by default, else at the end."""
     base = f"/spec/versions/{index}"
     columns = f"{base}/additionalPrinterColumns"
     yield {"op": "test", "path": f"{base}/name", "value": version["name"]}
     if not there:
-        # An absent list cannot be tested for (RFC 6902 4.6); the whole object's version can.
+        # JSON Patch cannot test for an absent list (RFC 6902 4.6), so it tests the version of the object.
         yield {
             "op": "test",
             "path": "/metadata/resourceVersion",

@@ -1,8 +1,7 @@
-"""`hyperscout doctor`: why a node has no evidence, and what to do about it.
+"""`hyperscout doctor`: explains why a node has no evidence.
 
-Without a name it looks at the node that it runs on, with the agent's own settings and the rights of whoever
-calls it; with one it asks the collector. Checks are pure and live elsewhere (`hyperscout_agent.doctor`,
-`doctor_node`); here they are run and shown.
+Without a name it checks the node that it runs on, with the agent's settings and the user's rights. With a
+name it queries the collector. The checks are pure functions in `hyperscout_agent.doctor` and `doctor_node`.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from hyperscout_agent.doctor.facts import Check
     from hyperscout_agent.settings.settings import AgentSettings
 
-# Where the chart and docs/operations.md put the agent's settings.
+# Paths of the agent's settings in the chart and in docs/operations.md.
 CONFIGS = (Path("/etc/hyperscout/config/agent.yaml"), Path("/etc/hyperscout/agent.yaml"))
 _SHOWN = {"ok": "ok", "warning": "warning", "failed": "FAILED", "skipped": "skipped"}
 
@@ -38,46 +37,66 @@ Examples:
   hyperscout doctor                              on the node itself, as the agent's user or as root
   hyperscout doctor --config /etc/hyperscout/agent.yaml
   kubectl -n hyperscout exec POD -c agent -- hyperscout doctor
-  hyperscout doctor gpu-17                       from anywhere, by what the collector knows
+  hyperscout doctor gpu-17                       from anywhere, through the collector
   hyperscout doctor gpu-17 -o json
+  hyperscout doctor --replay events.jsonl        a file of `hyperscout status --event-log`
 
 \b
-Exit codes: 0 nothing is wrong (warnings may be told), 3 something is.""",
+Exit codes: 0 no check failed (there may be warnings), 3 a check failed.""",
 )
 @click.argument("node", required=False, shell_complete=names("nodes"))
 @click.option(
     "--config",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"The agent's settings, on the node [default: {' or '.join(map(str, CONFIGS))}, if there].",
+    help=f"The agent's settings on the node [default: {' or '.join(map(str, CONFIGS))}, if it exists].",
+)
+@click.option(
+    "--replay",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Replay an event log on the state machines installed here; exit 3 if they reach other states.",
 )
 @output_option()
 @collector_options
 @click.pass_context
 def doctor(
-    ctx: click.Context, /, *, node: str | None, config: Path | None, output: str, collector: Endpoint
+    ctx: click.Context,
+    /,
+    *,
+    node: str | None,
+    config: Path | None,
+    replay: Path | None,
+    output: str,
+    collector: Endpoint,
 ) -> int:
-    """Say why a node has no evidence, and what to do next.
+    """Explain why a node has no evidence, and what to do next.
 
     \b
-    Without NODE, on the node: rights, devices, programs, LLDP, the way to the collector, clock.
-    With NODE, through the collector: is it known, connected, fresh; what its probes saw and why not.
+    Without NODE, checks this node: rights, devices, programs, LLDP, connection to the collector, clock.
+    With NODE, queries the collector: whether it is known, connected and fresh, and results of its probes.
     """
+    if replay is not None:
+        if node is not None or config is not None:
+            raise click.UsageError("--replay cannot be used with NODE or --config")
+        from hyperscout_cli.manage.replay import replayed
+
+        return replayed(replay, output)
     if node is None:
         if ctx.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                "--collector goes with NODE: on the node itself the agent's settings say which"
+                "--collector needs NODE: without NODE the agent's settings name the collector"
             )
         name, checks = _on_the_node(config)
     else:
         if config is not None:
-            raise click.UsageError("--config is for the node itself: leave NODE out")
+            raise click.UsageError("--config is for checks of this node: leave NODE out")
         try:
             names = expand(node)
         except HostListError as error:
             raise click.UsageError(str(error)) from error
         if len(names) != 1:
-            raise click.UsageError(f"{node}: one node at a time")
+            raise click.UsageError(f"{node}: {len(names)} nodes: give one")
         [node] = names
         from hyperscout_cli.manage.doctor_node import ask_about
 
@@ -89,34 +108,37 @@ def doctor(
 
 def _on_the_node(config: Path | None) -> "tuple[str, list[Check]]":
     from hyperscout_agent.doctor.facts import Check
-    from hyperscout_agent.settings.settings import SettingsError, load_settings
+    from hyperscout_agent.settings.settings import load_settings
+    from hyperscout_runtime.settings import SettingsError
 
     file = config or next((path for path in CONFIGS if path.is_file()), None)
     try:
         settings = load_settings(file)
     except SettingsError as error:
         why = "; ".join(str(error).splitlines())
-        return "this node", [Check("settings", "failed", why, "put it right: no agent starts with these")]
-    where = str(file) if file else "defaults and the environment: no file was given or found"
+        return "this node", [
+            Check("settings", "failed", why, "correct the settings: the agent does not start with them")
+        ]
+    where = str(file) if file else "defaults and the environment: no settings file was given or found"
     return settings.reporter, [Check("settings", "ok", where), *asyncio.run(_look(settings))]
 
 
 async def _look(settings: "AgentSettings") -> "list[Check]":
     from hyperscout_agent.doctor.agent_page import ask_agent
     from hyperscout_agent.doctor.checks import node_checks
-    from hyperscout_agent.doctor.host import look_at_host
-    from hyperscout_agent.doctor.reach import ask_collectors, look_at_token
+    from hyperscout_agent.doctor.host import read_host
+    from hyperscout_agent.doctor.reach import ask_collectors, read_token
 
     host, agent, collectors = await asyncio.gather(
-        look_at_host(settings),
+        read_host(settings),
         ask_agent(settings.metrics.host, settings.metrics.port),
         ask_collectors(settings),
     )
-    return node_checks(settings, host, agent, collectors, look_at_token(settings.token_file), time.time())
+    return node_checks(settings, host, agent, collectors, read_token(settings.token_file), time.time())
 
 
 def report(name: str, checks: "Sequence[Check]") -> Iterator[str]:
-    """The table, and what it comes to in sentences, the worst first."""
+    """The table, and a summary in sentences, the worst first."""
     rows = tuple(Row(check.name, (check.name, _SHOWN[check.verdict], check.why)) for check in checks)
     yield from lines(Table("check", ("CHECK", "RESULT", "WHY"), (), rows))
     yield "\n"
@@ -125,16 +147,14 @@ def report(name: str, checks: "Sequence[Check]") -> Iterator[str]:
 
 
 def sentences(name: str, checks: "Sequence[Check]") -> list[str]:
-    """What is wrong and what to do next."""
+    """The failed checks and warnings, and what to do next."""
     from hyperscout_topology.names import visible
 
     wrong, doubtful = _worst(checks, "failed"), _worst(checks, "warning")
     found = [f"Wrong: {_sentence(check)}" for check in wrong]
     found += [f"Note: {_sentence(check)}" for check in doubtful]
     if not wrong:
-        found.append(
-            f"Nothing keeps {name} from being seen." if not doubtful else f"Nothing is broken at {name}."
-        )
+        found.append(f"All checks of {name} passed." if not doubtful else f"No check of {name} failed.")
     return [visible(sentence) for sentence in found]
 
 
@@ -148,7 +168,7 @@ def _worst(checks: "Sequence[Check]", verdict: str) -> "list[Check]":
 
 
 def as_data(name: str, checks: "Sequence[Check]") -> dict[str, object]:
-    """The same for programs."""
+    """The checks and the summary as plain data."""
     return {
         "node": name,
         "ok": not _worst(checks, "failed"),

@@ -1,4 +1,4 @@
-"""What the collector can tell of why a node has no evidence, judged by pure functions over its answers."""
+"""Checks of a node through the collector: pure functions over the collector's answers."""
 
 import difflib
 from collections import Counter
@@ -18,14 +18,14 @@ from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint
 from hyperscout_cli.shared.tables import age
 
-# Probes of which a node without devices for them says nothing at all.
+# Probes that report nothing on a node without devices for them.
 _PROBES = ("infiniband", "lldp", "nvlink")
 _MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """All that a collector says of one node. `findings` are those of the node alone."""
+    """All data of a collector about one node. `findings` are those of this node."""
 
     node: str
     status: pb.GetStatusResponse
@@ -38,7 +38,7 @@ class NodeSeen:
 
 
 def ask_about(endpoint: Endpoint, node: str, now_ns: int) -> list[Check]:
-    """Ask a collector, and judge its answers. A collector that does not answer is an answer, too."""
+    """Query a collector, and check its answers. A collector that does not answer is a failed check."""
     try:
         with Collector(endpoint) as connection:
             seen = NodeSeen(
@@ -48,13 +48,13 @@ def ask_about(endpoint: Endpoint, node: str, now_ns: int) -> list[Check]:
                 tuple(connection.findings(node)),
             )
     except CliError as error:
-        todo = "without a collector, run `hyperscout doctor` on the node itself"
+        todo = "run `hyperscout doctor` on the node itself"
         return [Check("collector", "failed", error.message, todo)]
     return judge(seen, now_ns)
 
 
 def judge(seen: NodeSeen, now_ns: int) -> list[Check]:
-    """All checks; a node that nobody has heard of ends them early."""
+    """All checks; fewer for a node without an agent."""
     found = [_collector(seen)]
     found.append(_known(seen))
     if seen.agent is not None:
@@ -74,7 +74,7 @@ def _collector(seen: NodeSeen) -> Check:
 
 
 def _known(seen: NodeSeen) -> Check:
-    """Whether an agent of this name ever reported."""
+    """Whether an agent reported under this name."""
     node = seen.node
     if seen.agent is not None:
         return Check("agent", "ok", f"an agent reports as {node}")
@@ -83,15 +83,15 @@ def _known(seen: NodeSeen) -> Check:
     expected = node in seen.topology.nodes_without_evidence
     close = sorted({name for name in names if name.split(".")[0] == node.split(".")[0]})
     close += [name for name in difflib.get_close_matches(node, sorted(names), 3) if name not in close]
-    hint = f"; there are agents called {', '.join(close[:_MAX_NAMED])}" if close else ""
-    todo = "start an agent there, and run `hyperscout doctor` on it"
+    hint = f"; similar names of agents: {', '.join(close[:_MAX_NAMED])}" if close else ""
+    todo = "start an agent on the node, and run `hyperscout doctor` there"
     if in_tree:
-        why = f"no agent reports as {node}: others see its cables{hint}"
+        why = f"no agent reports as {node}: its cables are known from other sources{hint}"
         return Check("agent", "warning", why, todo)
     if expected:
-        return Check("agent", "failed", f"{node} is expected, and was never heard of{hint}", todo)
-    why = f"{node} is not expected, and nobody has heard of it{hint}"
-    return Check("agent", "failed", why, "see its name: `hyperscout get nodes`, `kubectl get nodes`")
+        return Check("agent", "failed", f"{node} is expected, but no source has reported it{hint}", todo)
+    why = f"{node} is not expected, and no source has reported it{hint}"
+    return Check("agent", "failed", why, "check its name: `hyperscout get nodes`, `kubectl get nodes`")
 
 
 def _connected(agent: pb.AgentStatus, now_ns: int) -> Check:
@@ -99,17 +99,19 @@ def _connected(agent: pb.AgentStatus, now_ns: int) -> Check:
     if agent.connected:
         return Check("connected", "ok", f"last heard {heard or '0s'} ago")
     why = f"its agent is not connected: last heard {heard or '?'} ago"
-    return Check("connected", "failed", why, "see whether it runs: `hyperscout doctor` on the node")
+    return Check(
+        "connected", "failed", why, "run `hyperscout doctor` on the node to see whether the agent runs"
+    )
 
 
 def _clock(agent: pb.AgentStatus) -> Check:
     offset_s = agent.clock_offset_s
     why = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the collector's"
-    todo = "see to time synchronisation (chrony, systemd-timesyncd) on both"
+    todo = "check time synchronisation (chrony, systemd-timesyncd) on both"
     if abs(offset_s) >= CLOCK_FAILED_S:
-        return Check("clock", "failed", f"{why}: tokens and certificates are judged by it", todo)
+        return Check("clock", "failed", f"{why}: validity of tokens and certificates depends on it", todo)
     if abs(offset_s) >= CLOCK_WARNING_S:
-        return Check("clock", "warning", f"{why}; ages of findings come out right all the same", todo)
+        return Check("clock", "warning", f"{why}; ages of findings are correct nevertheless", todo)
     return Check("clock", "ok", why)
 
 
@@ -117,13 +119,13 @@ def _version(seen: NodeSeen) -> Check:
     agent = seen.agent
     mine, other = (agent.version if agent else ""), seen.status.version
     if mine and mine != other:
-        todo = "upgrade the older one: both go on meanwhile"
+        todo = "upgrade the older one; both work meanwhile"
         return Check("version", "warning", f"agent {mine}, collector {other}", todo)
     return Check("version", "ok", other)
 
 
 def _probes(seen: NodeSeen) -> Iterator[Check]:
-    """What came of each probe, with reasons."""
+    """One check for each probe."""
     by_probe: dict[str, list[pb.StoredFinding]] = {}
     for stored in _newest(seen.findings):
         by_probe.setdefault(stored.finding.key.probe, []).append(stored)
@@ -132,7 +134,7 @@ def _probes(seen: NodeSeen) -> Iterator[Check]:
 
 
 def _newest(findings: Sequence[pb.StoredFinding]) -> Iterator[pb.StoredFinding]:
-    """Of each subject what was seen last: a failed look stands beside the last good one."""
+    """The newest finding of each subject: a failed one is stored beside the last one with data."""
     last: dict[tuple[str, str], pb.StoredFinding] = {}
     for stored in findings:
         key = stored.finding.key.probe, stored.finding.key.subject
@@ -167,32 +169,34 @@ def _probe(probe: str, stored: Sequence[pb.StoredFinding]) -> Check:
 
 
 def _silent(seen: NodeSeen) -> Iterator[Check]:
-    """Probes that a node usually has, and of which there is nothing at all."""
+    """Usual probes without findings."""
     heard = {stored.finding.key.probe for stored in seen.findings}
     if not heard:
         yield Check(
             "findings",
             "failed",
-            "its agent has reported nothing",
-            "run `hyperscout doctor` on the node: it looks at its devices and rights",
+            "its agent has reported no finding",
+            "run `hyperscout doctor` on the node: it checks devices and rights",
         )
     elif is_node(seen.node) and (silent := [probe for probe in _PROBES if probe not in heard]):
-        why = f"nothing is reported by {', '.join(silent)}: off in its settings, or no such device"
+        why = f"no findings of {', '.join(silent)}: off in the agent's settings, or no such device"
         yield Check("silent probes", "skipped", why)
 
 
 def _fresh(seen: NodeSeen) -> Check:
     stale = sum(stored.stale for stored in seen.findings)
     if stale and stale == len(seen.findings):
-        return Check("fresh", "failed", f"all {stale} findings are stale", "see why its agent is silent")
+        return Check(
+            "fresh", "failed", f"all {stale} findings are stale", "check why its agent does not report"
+        )
     if stale:
         why = f"{stale} of {len(seen.findings)} findings are stale"
-        return Check("fresh", "warning", why, f"`hyperscout get findings {seen.node}` says which")
+        return Check("fresh", "warning", why, f"`hyperscout get findings {seen.node}` lists them")
     return Check("fresh", "ok", f"{len(seen.findings)} findings, none of them stale")
 
 
 def _placed(seen: NodeSeen) -> Iterator[Check]:
-    """Where the node is in the hierarchy, or why it is nowhere."""
+    """The node's HyperNode, or why it is in none."""
     node, topology = seen.node, seen.topology
     if not is_node(node):
         return
@@ -204,6 +208,6 @@ def _placed(seen: NodeSeen) -> Iterator[Check]:
         why = f"it is in no HyperNode; generation {held.generation} is held: {held.reason}"
         yield Check("hierarchy", "failed", why, "see `hyperscout diff`, then `hyperscout approve`")
     else:
-        why = "it is in no HyperNode: no evidence ties it to a switch or to another node"
-        todo = "see what its probes say above" if seen.findings else ""
+        why = "it is in no HyperNode: no evidence connects it to a switch or another node"
+        todo = "see the results of its probes above" if seen.findings else ""
         yield Check("hierarchy", "failed", why, todo)

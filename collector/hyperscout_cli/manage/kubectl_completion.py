@@ -1,8 +1,8 @@
-"""`kubectl_complete-hyperscout`: completion of `kubectl hyperscout`, as kubectl asks its plugins for it.
+"""`kubectl_complete-hyperscout`: completes `kubectl hyperscout` for kubectl.
 
-kubectl runs it with the words of the command line, the last of which is being typed (it may be empty), and
-reads what cobra's hidden command __complete prints: a line a word, a description behind a tab, and last a
-colon with a bit mask (kubectl, `pkg/cmd/plugin_completion.go`; cobra, ShellCompDirective).
+kubectl runs it with the words of the command line; the last one is being typed and may be empty. The output
+has the format of cobra's hidden command __complete: one line for each word with a description after a tab,
+then a colon with a bit mask (kubectl, `pkg/cmd/plugin_completion.go`; cobra, ShellCompDirective).
 """
 
 import os
@@ -16,12 +16,12 @@ _NO_FILES, _FILES, _FOLDERS = 4, 0, 16
 
 
 def main() -> None:
-    """The entry point; never says anything but words, and never fails."""
+    """The entry point. It prints only words, and never fails."""
     quietly(lambda: sys.stdout.write(completed(sys.argv[1:])))
 
 
 def completed(words: list[str]) -> str:
-    """What kubectl reads."""
+    """The output for kubectl."""
     *before, incomplete = words or [""]
     shell = ShellComplete(cli, {}, "kubectl hyperscout", COMPLETE_VARIABLE)
     items = shell.get_completions(before, incomplete)

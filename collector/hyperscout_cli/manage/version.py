@@ -1,4 +1,4 @@
-"""`hyperscout version`: what runs here."""
+"""`hyperscout version`: prints versions."""
 
 import platform
 from importlib import metadata
@@ -15,7 +15,7 @@ PACKAGES = ("grpcio", "protobuf", "numpy")
 @click.command(cls=Command, epilog="\b\nExamples:\n  hyperscout version\n  hyperscout version -o json")
 @output_option()
 def version(output: str) -> None:
-    """Print the version of hyperscout and of what it stands on."""
+    """Print the versions of hyperscout, Python and libraries."""
     found = {"hyperscout": own_version(), "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,6 +1,6 @@
-"""HyperNode YAML as people write it: read, checked against the rules its consumer relies on, expanded.
+"""Hand-written HyperNode YAML: reads it, checks it, and compares it with the wiring.
 
-Format: topology.volcano.sh/v1alpha1. What breaks a rule is named, never an error: the point is to show it.
+Format: topology.volcano.sh/v1alpha1. A broken rule is a result, not an error.
 """
 
 import re
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from hyperscout_formats.text.host_list import fold
 from hyperscout_publish.hypernodes.wanted import TIER_LABEL_PREFIX
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.files import read_bytes, shown
@@ -20,7 +21,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One HyperNode as written; `nodes` are all those below it once `expand` has run."""
+    """One HyperNode of the file. After `expand`, `nodes` are all nodes below it."""
 
     name: str
     tier: int
@@ -54,12 +55,12 @@ def read(path: str) -> list[Written]:
             if isinstance(item, Mapping) and item.get("kind") == "HyperNode"
         ]
     if not found:
-        raise CliError(f"{shown(path)}: no HyperNode in it (kind: HyperNode)")
+        raise CliError(f"{shown(path)}: no HyperNode found: expected objects of kind HyperNode")
     return found
 
 
 def in_cluster(found: Sequence[Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]) -> list[Written]:
-    """Those that are not ours; what their patterns and labels select is known here. `labels`: by node."""
+    """HyperNodes of other owners, with the nodes that their patterns and labels select. `labels`: by node."""
     from hyperscout_publish.hypernodes.overlap import nodes_named
     from hyperscout_publish.hypernodes.plan import is_ours
 
@@ -79,9 +80,9 @@ def _one(item: Mapping[str, Any], where: str) -> Written:
     name = _at(item, "metadata", "name")
     tier = _at(item, "spec", "tier")
     if not isinstance(name, str) or not name:
-        raise CliError(f"{where}: metadata.name is missing or no text")
+        raise CliError(f"{where}: metadata.name: expected a string")
     if not isinstance(tier, int) or isinstance(tier, bool):
-        raise CliError(f"{where}: HyperNode {name!r}: spec.tier is missing or no number")
+        raise CliError(f"{where}: HyperNode {name!r}: spec.tier: expected an integer")
     members = _at(item, "spec", "members")
     children: list[str] = []
     nodes: set[str] = set()
@@ -115,7 +116,7 @@ def _at(value: Any, *keys: str) -> Any:
 
 
 def problems(written: list[Written]) -> Iterator[str]:
-    """Broken rules, worst first: the first two stop every topology job of the cluster."""
+    """Broken rules, worst first. The first two stop every topology job of the cluster."""
     names = [w.name for w in written]
     by_name = {w.name: w for w in written}
     parents: dict[str, list[str]] = {}
@@ -128,17 +129,17 @@ def problems(written: list[Written]) -> Iterator[str]:
     if cycle := _cycle(written):
         yield f"{' -> '.join(cycle)} is a cycle: the scheduler stops all topology jobs"
     for name in sorted({n for n in names if names.count(n) > 1}):
-        yield f"{name} is written twice: the last one wins"
+        yield f"{name} is defined twice: the last definition applies"
     for w in written:
         for child in w.children:
             if child not in by_name:
-                yield f"{w.name} names {child}, which is not there"
+                yield f"{w.name} has the child {child}, which does not exist"
             elif by_name[child].tier >= w.tier:
                 yield f"{w.name} (tier {w.tier}) is not above {child} (tier {by_name[child].tier})"
         yield from (f"{w.name}: {odd}" for odd in w.oddities)
         for key, value in w.labels:
             if not key.startswith(TIER_LABEL_PREFIX):
-                yield f"{w.name} selects nodes by label {key}={value}: not compared, a file knows no labels"
+                yield f"{w.name} selects nodes by label {key}={value}: not compared, since labels are unknown"
 
 
 def _cycle(written: list[Written]) -> list[str]:
@@ -150,7 +151,7 @@ def _cycle(written: list[Written]) -> list[str]:
 
 
 def expand(written: list[Written], topology: Topology) -> list[Written]:
-    """The same with every `nodes` filled in: patterns over the topology's nodes, children added up."""
+    """The HyperNodes with complete `nodes`: matches of patterns in the topology, and nodes of children."""
     known = sorted({n for h in topology.hypernodes for n in h.nodes})
     ours = {h.name: h.nodes for h in topology.hypernodes}
     full: dict[str, frozenset[str]] = {}
@@ -169,3 +170,74 @@ def expand(written: list[Written], topology: Topology) -> list[Written]:
             nodes |= full.get(child, frozenset())
         full[w.name] = frozenset(nodes)
     return [replace(w, nodes=full[w.name]) for w in written]
+
+
+def disagreements(written: Sequence[Written], topology: Topology) -> Iterator[str]:
+    """Lines about nodes and groupings; names do not matter. Nothing when they agree."""
+    wired = {n for h in topology.hypernodes for n in h.nodes}
+    named = {n for w in written for n in w.nodes}
+    if unknown := named - wired:
+        yield f"in the file, but in no fabric: {fold(unknown)}"
+    if forgotten := wired - named:
+        yield f"in the fabric, but not in the file: {fold(forgotten)}"
+    places: dict[str, list[str]] = {}
+    for w in written:
+        if not w.children:
+            for node in w.nodes:
+                places.setdefault(node, []).append(w.name)
+    for node in sorted(n for n, leaves in places.items() if len(leaves) > 1):
+        yield f"{node} is in {len(places[node])} leaves ({', '.join(sorted(places[node]))}): used twice"
+    tiers = sorted({w.tier for w in written})
+    ours = sorted({h.tier for h in topology.hypernodes})
+    if len(tiers) != len(ours):
+        yield f"written in {len(tiers)} tiers, wired in {len(ours)}"
+    for rank, tier in enumerate(tiers):
+        rows = [w for w in written if w.tier == tier]
+        best: tuple[float, int, Sequence[HyperNode]] | None = None
+        for i, wired_tier in enumerate(ours):
+            hypernodes = [h for h in topology.hypernodes if h.tier == wired_tier]
+            score = (_likeness(rows, hypernodes), -abs(i - rank))
+            if best is None or score > best[:2]:
+                best = (*score, hypernodes)
+        if best is not None:
+            yield from _tier(rows, best[2])
+
+
+def _likeness(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> float:
+    """How well the best partners fit: the sum over `rows` of shared nodes / nodes of either."""
+    sets = {h.name: set(h.nodes) for h in hypernodes}
+    owner = {n: h.name for h in hypernodes for n in h.nodes}
+    total = 0.0
+    for row in rows:
+        best = _best(row, owner)
+        if best:
+            total += len(row.nodes & sets[best]) / len(row.nodes | sets[best])
+    return total
+
+
+def _best(row: Written, owner: Mapping[str, str]) -> str:
+    counts: dict[str, int] = {}
+    for node in row.nodes:
+        if node in owner:
+            counts[owner[node]] = counts.get(owner[node], 0) + 1
+    return min(counts, key=lambda name: (-counts[name], name), default="")
+
+
+def _tier(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> Iterator[str]:
+    owner = {n: h.name for h in hypernodes for n in h.nodes}
+    partners: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda r: r.name):
+        best = _best(row, owner)
+        if not best:
+            continue
+        partners.setdefault(best, []).append(row.name)
+        elsewhere: dict[str, list[str]] = {}
+        for node in row.nodes:
+            if owner.get(node, best) != best:
+                elsewhere.setdefault(owner[node], []).append(node)
+        for name in sorted(elsewhere):
+            hosts = fold(elsewhere[name])
+            yield f"{hosts}: written in {row.name} (by its wires {best}), plugged into {name}"
+    for name in sorted(partners):
+        if len(partners[name]) > 1:
+            yield f"{', '.join(partners[name])}: written apart, one domain by the wires ({name})"

@@ -1,6 +1,6 @@
-"""`hyperscout infer`: saved outputs in, the hierarchy out; no cluster and no collector needed.
+"""`hyperscout infer`: infers the hierarchy from saved files, without a cluster or a collector.
 
-Only NumPy and the pure rooms are imported here: start-up is part of what a user waits for.
+It imports only NumPy and pure packages, so that it starts fast.
 """
 
 import gc
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from hyperscout_cli.offline.managed_files import ManagedFiles, with_managed_files
 from hyperscout_cli.offline.wanted_wiring import drifted
+from hyperscout_cli.shared.command import SeveralCommand, files_option
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.files import node_name, read_bytes, read_topology, shown
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, warn
-from hyperscout_cli.shared.several import SeveralCommand, files_option
 from hyperscout_cli.shared.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
     from hyperscout_formats.facts.facts import Gpu, LldpPort
     from hyperscout_formats.text.errors import Problem
     from hyperscout_formats.text.latency_csv import LatencyRow
-    from hyperscout_inference.fabric.inputs import SweepSeen, SwitchTableSeen
+    from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen, SwitchTableSeen
     from hyperscout_inference.latency.pairs import PairTable
     from hyperscout_topology.topology import Topology
 
@@ -43,29 +42,29 @@ Examples:
   hyperscout infer --latency table.csv
   ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
 )
-@files_option("--ibnetdiscover", "Output of ibnetdiscover, one file a fabric.")
-@files_option("--lldp", "Output of `lldpctl -f json0`, one file a node, named after the node.")
+@files_option("--ibnetdiscover", "Output of ibnetdiscover, one file for each fabric.")
+@files_option("--lldp", "Output of `lldpctl -f json0`, one file for each node, named after the node.")
 @files_option(
-    "--snmpwalk", "`snmpwalk -On` of LLDP-MIB and IF-MIB, or a .snmprec recording; one file a switch."
+    "--snmpwalk", "`snmpwalk -On` of LLDP-MIB and IF-MIB, or a .snmprec recording; one file for each switch."
 )
-@files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file a node, named after the node.")
+@files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file for each node, named after the node.")
 @files_option("--latency", "CSV of round trips: node_a,node_b,rtt_us[,samples]; any subset of pairs.")
-@files_option("--ufm", "JSON of a UFM's /ufmRest/resources/ports, one file a fabric.")
+@files_option("--ufm", "JSON of a UFM's /ufmRest/resources/ports, one file for each fabric.")
 @files_option("--netq", "JSON of NetQ's topologygraph/fetch-topology, one file for each of its premises.")
-@files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts that --nvlink does not show.")
-@files_option("--node-labels", "`kubectl get nodes -o json`: places by clouds' labels, where no cable shows.")
+@files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts without --nvlink.")
+@files_option("--node-labels", "`kubectl get nodes -o json`: cloud labels, for nodes without known cables.")
 @click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
 @click.option(
     "--nodes",
     metavar="FILE",
     type=click.Path(),
-    help="The cluster's nodes, one a line (default: every host found). Never changes a grouping.",
+    help="The cluster's nodes, one per line (default: every host found). Does not change the grouping.",
 )
 @click.option(
-    "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`: its names live on."
+    "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`; HyperNodes keep its names."
 )
 @click.option(
-    "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired: what differs is named."
+    "--blueprint", metavar="FILE", type=click.Path(), help="The intended wiring; differences are reported."
 )
 @output_option(words=OUTPUTS, default="tree")
 def infer(
@@ -87,21 +86,15 @@ def infer(
 ) -> int:
     """Infer the tiered hierarchy of network domains from files.
 
-    The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
-    (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
+    Prints the hierarchy to stdout. Prints skipped lines and anomalies (missing links, miswired cables) to
+    stderr. `-` reads a file from stdin; gzip files are unpacked.
     """
-    managed = ManagedFiles(ufm, netq, nmx, node_labels)
-    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, node_map, managed)
+    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, ufm, netq, nmx, node_labels)
     files = [
-        *ibnetdiscover,
-        *lldp,
-        *snmpwalk,
-        *nvlink,
-        *latency,
-        *(f for some in managed for f in some),
+        *(f for some in evidence for f in some),
         *(f for f in (node_map, nodes, previous, blueprint) if f),
     ]
-    if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency or any(managed)):
+    if not any(evidence):
         raise click.UsageError(
             "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink, --latency, --ufm, --netq, "
             "--nmx and --node-labels"
@@ -109,9 +102,9 @@ def infer(
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
     collected = gc.isenabled()
-    gc.disable()  # a short process with millions of small, lasting objects
+    gc.disable()  # the collection of millions of permanent objects takes long
     try:
-        topology = _infer(evidence, nodes, previous)
+        topology = _infer(evidence, node_map, nodes, previous)
         if blueprint is not None:
             topology = drifted(topology, blueprint)
         _diagnose(topology, output)
@@ -130,11 +123,13 @@ class _Files(NamedTuple):
     snmpwalk: Sequence[str]
     nvlink: Sequence[str]
     latency: Sequence[str]
-    node_map: str | None
-    managed: ManagedFiles
+    ufm: Sequence[str]
+    netq: Sequence[str]
+    nmx: Sequence[str]
+    node_labels: Sequence[str]
 
 
-def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology":
+def _infer(files: _Files, node_map: str | None, nodes: str | None, previous: str | None) -> "Topology":
     from hyperscout_formats.text.errors import FormatError
     from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
     from hyperscout_inference.hierarchy import infer as infer_hierarchy
@@ -144,23 +139,30 @@ def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology"
         inputs = FabricInputs(
             sweeps=tuple(_sweep(path, problems) for path in files.ibnetdiscover),
             lldp=_lldp(files.lldp, problems),
-            node_map=_node_map(files.node_map, problems),
+            node_map=_node_map(node_map, problems),
             gpus=_gpus(files.nvlink, problems),
             tables=_tables(files.snmpwalk, problems),
         )
         if files.latency:
             inputs = replace(inputs, pairs=_pairs(files.latency, problems))
-        inputs = with_managed_files(inputs, files.managed, problems)
+        for paths, add in (
+            (files.ufm, _with_ufm),
+            (files.netq, _with_netq),
+            (files.nmx, _with_nmx),
+            (files.node_labels, _with_labels),
+        ):
+            for path in paths:
+                inputs = add(inputs, path, problems)
     except FormatError as error:
         raise CliError(str(error)) from error
-    warn(problems, "lines were passed over")
+    warn(problems, "skipped lines")
     options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
     found = infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
     return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
 
 
 def _devices(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:
-    """What `place` can share out, by node."""
+    """Resources of each node, for `place`."""
     from hyperscout_placer.cluster.devices import devices_of
 
     return {node: devices_of(mine) for node, mine in sorted(gpus.items()) if nodes is None or node in nodes}
@@ -196,7 +198,7 @@ def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTab
     for path in paths:
         stem = node_name(path)
         if stem in stems:
-            raise CliError(f"{shown(path)}: a second file called {stem!r}: a switch has one file")
+            raise CliError(f"{shown(path)}: a second file named {stem!r}: expected one file for each switch")
         stems.add(stem)
         rows, passed_over = parse(_content(path, "the output of `snmpwalk -On`"), shown(path))
         table = read(rows, stem)
@@ -220,12 +222,12 @@ def _by_node(
     parse: "Callable[[bytes, str], tuple[tuple[_Fact, ...], Sequence[Problem]]]",
     problems: "list[Problem]",
 ) -> "Mapping[str, tuple[_Fact, ...]]":
-    """One file a node, called like it."""
+    """Facts by node; the name of a file is that of its node."""
     found: dict[str, tuple[_Fact, ...]] = {}
     for path in paths:
         node = node_name(path)
         if node in found:
-            raise CliError(f"{shown(path)}: a second file for node {node!r}: a node has one file")
+            raise CliError(f"{shown(path)}: a second file for node {node!r}: expected one file for each node")
         found[node], passed_over = parse(_content(path, what), shown(path))
         problems.extend(passed_over)
     return found
@@ -241,6 +243,46 @@ def _pairs(paths: Sequence[str], problems: "list[Problem]") -> "PairTable":
         rows.extend(found)
         problems.extend(passed_over)
     return pairs_of_rows(rows)
+
+
+def _with_ufm(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
+    from hyperscout_formats.infiniband import ibnetdiscover
+    from hyperscout_formats.managers import ufm
+    from hyperscout_inference.fabric.inputs import SweepSeen
+
+    fabric = ufm.parse(_content(path, "JSON"), shown(path))
+    problems.extend(fabric.problems)
+    sweep = ibnetdiscover.parse(fabric.text, shown(path))
+    problems.extend(sweep.problems)
+    return replace(inputs, sweeps=(*inputs.sweeps, SweepSeen(sweep, "ufm")))
+
+
+def _with_netq(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
+    from hyperscout_formats.managers import netq
+    from hyperscout_inference.fabric.inputs import SwitchTableSeen
+
+    graph = netq.parse(_content(path, "JSON"), shown(path))
+    problems.extend(graph.problems)
+    tables = (SwitchTableSeen(table, "netq") for table in graph.tables.values() if table.ports)
+    return replace(inputs, tables=(*inputs.tables, *tables))
+
+
+def _with_nmx(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
+    from hyperscout_formats.managers import nmx
+
+    found = nmx.parse(_content(path, "JSON"), shown(path))
+    problems.extend(found.problems)
+    return replace(inputs, managed_gpus={**found.gpus, **inputs.managed_gpus})
+
+
+def _with_labels(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
+    """Domains by the labels of all known clouds."""
+    from hyperscout_formats.text import node_labels
+    from hyperscout_inference.labels.cloud_labels import CLOUDS, domains_of
+
+    nodes, passed_over = node_labels.parse(_content(path, "JSON"), shown(path))
+    problems.extend(passed_over)
+    return replace(inputs, labels={**domains_of(nodes, list(CLOUDS.values())), **inputs.labels})
 
 
 def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
@@ -269,7 +311,7 @@ def _cluster(path: str) -> frozenset[str]:
     except FormatError as error:
         raise CliError(str(error)) from error
     if not names:
-        raise CliError(f"{shown(path)}: no node in it: one name a line is expected (or leave --nodes out)")
+        raise CliError(f"{shown(path)}: no node found: expected one name per line (or leave --nodes out)")
     return frozenset(names)
 
 
@@ -279,13 +321,13 @@ def _diagnose(topology: "Topology", output: str) -> None:
         by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
     for kind, texts in by_kind.items():
         warn(texts, f"{kind} anomalies", ": see -o json")
-    missing = [f"no fabric knows node {node!r}" for node in topology.nodes_without_evidence]
+    missing = [f"node {node!r} is in no fabric" for node in topology.nodes_without_evidence]
     warn(missing, "nodes without evidence")
     if output == "hypernodes":
         from hyperscout_publish.hypernodes.wanted import unpublishable
 
         warn(
-            [f"{n!r} is left out: no Kubernetes node can have this name" for n in unpublishable(topology)],
+            [f"{n!r} is left out: not a valid name of a Kubernetes node" for n in unpublishable(topology)],
             "hosts are left out",
             ": give --node-map",
         )

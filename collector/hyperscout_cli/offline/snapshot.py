@@ -1,6 +1,5 @@
-"""`hyperscout snapshot`: the present topology in a file, to look at, to compare with and to go on from."""
+"""`hyperscout snapshot`: saves the topology to a file, and loads it."""
 
-import json
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ Examples:
   hyperscout diff today.json""",
 )
 def snapshot() -> None:
-    """Save the present topology to a file; look at a saved one, or have a collector go on from it."""
+    """Save the topology to a file; show a saved one, or make a collector continue from it."""
 
 
 @snapshot.command(
@@ -38,9 +37,9 @@ Examples:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @topology_options
 def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
-    """Write what is published now, with all its links, to FILE."""
+    """Write the published topology with all links to FILE."""
     from hyperscout_publish.hypernodes.file import replace_file
-    from hyperscout_topology.json_text import topology_json
+    from hyperscout_topology.objects import topology_json
 
     found = load_topology(topology=topology, collector=collector)
     try:
@@ -57,7 +56,7 @@ def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
 Examples:
   hyperscout snapshot load before-move.json -o slurm-tree
   hyperscout snapshot load before-move.json --data-dir /var/lib/hyperscout
-  hyperscout infer --lldp lldp/*.json --previous before-move.json    offline, names live on"""
+  hyperscout infer --lldp lldp/*.json --previous before-move.json    offline, keeps the names"""
 )
 @click.argument("file", metavar="FILE", type=click.Path())
 @output_option(words=OUTPUTS, default="tree")
@@ -65,30 +64,30 @@ Examples:
     "--data-dir",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Data folder of a collector that is not running: when it starts, it goes on from FILE.",
+    help="Data folder of a stopped collector. When it starts, it continues from FILE.",
 )
 def load(*, file: str, output: str, data_dir: Path | None) -> None:
-    """Show the topology in FILE; or, with --data-dir, make it what a collector published last.
+    """Show the topology in FILE; or, with --data-dir, make it the last published topology of a collector.
 
-    So names of HyperNodes live on when a collector's disk was lost, and what is missing since is told.
+    With --data-dir a collector that lost its disk keeps the names of HyperNodes, and reports missing links.
     """
     context = click.get_current_context()
     if data_dir is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("-o and --data-dir: show FILE, or give it to a collector, one at a time")
+        raise click.UsageError("-o and --data-dir: give one of them")
     found = read_topology(file)
     if data_dir is None:
         emit(written(found, output))
         return
     from hyperscout_collector.evidence.sqlite import SqliteStore
-    from hyperscout_collector.evidence.store import StoreError
-    from hyperscout_topology.json_objects import to_json
+    from hyperscout_collector.store.errors import StoreError
+    from hyperscout_topology.frames import encoded_whole
 
     try:
         store = SqliteStore(data_dir / "evidence.db", now_ns=time.time_ns)
         try:
-            store.save_topology(json.dumps(to_json(found)).encode())
+            store.save_topology(encoded_whole(found))
         finally:
             store.close()
     except StoreError as error:
         raise CliError(str(error)) from error
-    note(f"{data_dir}: a collector that starts here goes on from generation {found.generation}")
+    note(f"{data_dir}: a collector that starts here continues from generation {found.generation}")

@@ -1,4 +1,4 @@
-"""Blueprints on the command line: read, compared with what is wired, and written when that is accepted."""
+"""Blueprints on the command line: reads one, compares it with the wiring, and writes the accepted wiring."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,17 +26,17 @@ def read_blueprint(path: str) -> "Blueprint":
 
 
 def compared(topology: "Topology", blueprint: "Blueprint") -> "Comparison":
-    """Where the two differ; what could not be compared is said on stderr."""
+    """The differences between topology and blueprint. Prints the number of cables not compared to stderr."""
     from hyperscout_inference.blueprint.comparing import compare
 
     found = compare(topology, blueprint)
     if found.unseen:
-        note(f"note: {found.unseen} of {found.declared} cables were not compared: nobody can see them")
+        note(f"note: {found.unseen} of {found.declared} cables were not compared: no source can report them")
     return found
 
 
 def drifted(topology: "Topology", path: str) -> "Topology":
-    """The topology with what differs from the blueprint as anomalies, and conditions that say so."""
+    """The topology with differences from the blueprint as anomalies and conditions."""
     from hyperscout_inference.blueprint.drift import with_drift
     from hyperscout_inference.hierarchy.conditions import with_conditions
 
@@ -45,14 +45,14 @@ def drifted(topology: "Topology", path: str) -> "Topology":
 
 
 def drift_lines(found: "Comparison") -> Iterator[str]:
-    """`-` missing, `~` another, `+` not in the blueprint."""
+    """Lines: `-` missing, `~` different, `+` not in the blueprint."""
     yield from (f"{drift.sign} {drift.anomaly.message}" for drift in found.drifts)
     if found.more:
         yield f"and {found.more} more"
 
 
 def accept(topology: "Topology", path: str) -> list[str]:
-    """Make what is wired the blueprint in that file; the lines of what differed. Raises CliError."""
+    """Write the wiring as the blueprint to that file. Returns the differences as lines. Raises CliError."""
     from hyperscout_inference.blueprint.accepting import accept as accepted
     from hyperscout_publish.hypernodes.file import replace_file
 
@@ -60,14 +60,18 @@ def accept(topology: "Topology", path: str) -> list[str]:
     old = read_blueprint(path) if file.exists() else None
     lines = list(drift_lines(compared(topology, old))) if old is not None else []
     if not topology.links:
-        raise CliError(f"{path}: left as it is: there is no cable to accept")
+        raise CliError(f"{path}: not written: the topology has no cable")
     new = accepted(topology, old)
     try:
         replace_file(file.resolve(), new.text)
     except OSError as error:
         raise CliError(f"{path}: {error.strerror or error}") from error
-    warn([f"pattern {name!r} holds no more: its cables are lines now" for name in new.dropped], "patterns")
+    warn(
+        [f"pattern {name!r} no longer applies: its cables are lines now" for name in new.dropped], "patterns"
+    )
     if new.left_out:
-        note(f"warning: {new.left_out} cables are left out: another one claims their port, or an odd name")
+        note(
+            f"warning: {new.left_out} cables are left out: their port is used twice, or their name is invalid"
+        )
     note(f"{path}: {new.patterns} patterns kept, {new.links} cables written as lines")
     return lines

@@ -1,38 +1,41 @@
-"""`hyperscout explain-placement`: the candidates for a gang, and why each lost."""
+"""`hyperscout explain-placement`: the candidates for a gang, and why each was not chosen."""
 
 import click
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options
 from hyperscout_cli.place.place import EXPLAINED
 from hyperscout_cli.remote.live_names import names
+from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
-from hyperscout_cli.shared.several import SeveralCommand
 
 
 @click.command(
     cls=SeveralCommand,
-    short_help="Say why a gang goes where it goes, or nowhere.",
+    short_help="Explain the placement of a gang.",
     epilog="""\b
 Examples:
   hyperscout explain-placement --topology fabric.json --workers 64
   hyperscout explain-placement --workers 64 --group-size 8 --group-tier leaf -o json
-  hyperscout explain-placement --gang train-7        one that is reserved, as if it were placed now
+  hyperscout explain-placement --gang train-7        a reserved gang, as if it were placed now
 
 \b
-Exit codes: 0 it has a place, 1 failure, 2 wrong usage or input, 3 there is no placement.""",
+Exit codes: 0 there is a placement, 1 failure, 2 wrong usage or input, 3 there is no placement.""",
 )
 @gang_options
 @click.option(
-    "--capacity", metavar="FILE", type=click.Path(), help="What is free on each node (JSON; with --topology)."
+    "--capacity",
+    metavar="FILE",
+    type=click.Path(),
+    help="Free capacity of each node (JSON; with --topology).",
 )
 @click.option(
     "--gang",
     "name",
     metavar="NAME",
     shell_complete=names("gangs"),
-    help="A gang that holds nodes, in place of the flags above.",
+    help="A gang that holds nodes, in place of the flags about a gang.",
 )
 @click.option(
     "--limit",
@@ -40,7 +43,7 @@ Exit codes: 0 it has a place, 1 failure, 2 wrong usage or input, 3 there is no p
     type=click.IntRange(1, 1000),
     default=EXPLAINED,
     show_default=True,
-    help="At most so many candidates.",
+    help="Maximum number of candidates.",
 )
 @output_option()
 @topology_options
@@ -54,19 +57,28 @@ def explain_placement(
     topology: str | None,
     collector: Endpoint,
 ) -> int:
-    """Show the domains that could hold a gang: what each would cost, and what decided against it.
+    """Show the candidate domains for a gang, their costs, and why each was not chosen.
 
-    FREE is how many workers fit there. DOMAINS counts those it would use, from the tier below its own down.
+    FREE is the number of workers that fit. DOMAINS counts the domains used, from the tier below downwards.
     """
-    from hyperscout_cli.place.placing import check_sources, explained
+    from hyperscout_cli.place.placing import check_sources, placer
 
     if name is not None and gang.given():
-        raise click.UsageError("--gang names one that holds nodes: give either it or what to place")
+        raise click.UsageError("--gang names a gang that holds nodes: give either --gang or a gang to place")
     if name is not None and topology is not None:
-        raise click.UsageError("--gang goes with --collector: a file holds nothing")
+        raise click.UsageError("--gang needs a collector: a file has no reservations")
     check_sources(gang, topology, capacity)
-    message = gang.message() if name is None else None
-    found = explained(gang, name, message, limit, topology=topology, capacity=capacity, collector=collector)
+    if name is not None:
+        from hyperscout.v1.placement_pb2 import ExplainPlacementRequest
+
+        from hyperscout_cli.remote.client import Collector
+
+        with Collector(collector) as connection:
+            found = connection.explain_placement(ExplainPlacementRequest(gang=name, limit=limit))
+    else:
+        message = gang.message()
+        with placer(gang, topology=topology, capacity=capacity, collector=collector) as asked:
+            found = asked.explain(message, limit)
     placed = found.placement.placed
     if output != "table":
         from hyperscout_placer.messages.placements import placement_json

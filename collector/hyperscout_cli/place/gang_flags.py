@@ -1,8 +1,8 @@
-"""The flags that say what a gang is, for the commands that place one, and the request that they make.
+"""The flags that describe a gang, and the request that they make.
 
     --workers 128 --gpus-per-worker 8 --group-size 8 --group-tier leaf --spread 64:pod
 
-makes the same message as a file of --request does, so that files and collectors are asked alike.
+They make the same message as a file of --request.
 """
 
 import functools
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyperscout_cli.place.limits import GPUS, MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.node_names import expanded
-from hyperscout_cli.shared.options import Command
+from hyperscout_cli.shared.options import Command, expanded
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2
 
+# The placer has the same values, but it imports NumPy, for which a help text would have to wait.
+MAX_WORKERS = 1_000_000
+GPUS = "nvidia.com/gpu"
 _MAX_GROUPS = 16
 _SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
 
@@ -42,7 +43,7 @@ class SpreadFlag:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What the flags say. `request` is a file that says it all in their place."""
+    """Values of the flags. `request` is a file that replaces them."""
 
     workers: int | None = None
     gpus_per_worker: int | None = None
@@ -57,7 +58,7 @@ class Gang:
     request: str | None = None
 
     def message(self) -> "placement_pb2.PlaceRequest":
-        """The request. Raises UsageError, and BadInputError for a file that is none."""
+        """The request. Raises UsageError, and BadInputError for an invalid file."""
         self.check()
         if self.request is not None:
             from hyperscout_cli.place.placement_files import read_request
@@ -66,21 +67,21 @@ class Gang:
         return _message(self)
 
     def check(self) -> None:
-        """Whether the flags go together. Raises UsageError; reads nothing."""
+        """Check that the flags do not contradict each other. Raises UsageError; reads no file."""
         if self.request is not None:
             if flag := self._first_flag():
-                raise click.UsageError(f"--request says it all: give no {flag} beside it")
+                raise click.UsageError(f"--request and {flag}: give one of them")
         elif self.workers is None:
             raise click.UsageError("give --workers N, or --request FILE")
         else:
             _spreads(self, _groups(self, self.workers))
 
     def given(self) -> bool:
-        """Whether anything was said."""
+        """Whether any flag was given."""
         return self.request is not None or self._first_flag() is not None
 
     def in_flags(self, error: str) -> str:
-        """What is wrong with a field of the request ("parts[0].group.tier: ..."), said of its flag."""
+        """An error about a field of the request ("parts[0].group.tier: ..."), as an error about its flag."""
         if self.request is not None:
             from hyperscout_cli.shared.files import shown
 
@@ -122,18 +123,18 @@ def _groups(gang: Gang, workers: int) -> list[tuple[int, str]]:
     sizes, tiers = gang.group_sizes, gang.group_tiers
     if len(sizes) != len(tiers):
         raise click.UsageError(
-            f"--group-size and --group-tier go in pairs: {len(sizes)} and {len(tiers)} were given"
+            f"--group-size and --group-tier: give as many of each ({len(sizes)} and {len(tiers)} were given)"
         )
     if len(sizes) > _MAX_GROUPS:
-        raise click.UsageError(f"--group-size: at most {_MAX_GROUPS} of them, one within the other")
+        raise click.UsageError(f"--group-size: at most {_MAX_GROUPS} nested groups")
     groups = sorted(zip(sizes, tiers, strict=True), key=lambda group: -group[0])
     around = workers
     for size, _ in groups:
         if around % size:
             what = f"--workers {workers}" if around == workers else f"--group-size {around}"
-            raise click.UsageError(f"--group-size {size}: {what} is no multiple of it")
+            raise click.UsageError(f"--group-size {size}: {what} is not a multiple of it")
         if around == size and sizes.count(size) > 1:
-            raise click.UsageError(f"--group-size {size} is there twice: give its lowest tier alone")
+            raise click.UsageError(f"--group-size {size} is given twice: give it once, with the lowest tier")
         around = size
     return groups
 
@@ -148,16 +149,16 @@ def _spreads(gang: Gang, groups: Sequence[tuple[int, str]]) -> list[SpreadFlag]:
             flag = "--prefer-spread" if preferred else "--spread"
             if match is None or not 1 <= int(match["most"]) <= MAX_WORKERS:
                 raise click.UsageError(
-                    f"{flag} {text}: expected MOST:TIER or MOST:TIER:SIZE, such as 8:leaf (of the gang at "
-                    "most 8 in one leaf) or 1:node:16 (of each group of 16 at most 1 on one node)"
+                    f"{flag} {text}: expected MOST:TIER or MOST:TIER:SIZE, such as 8:leaf (at most 8 workers "
+                    "of the gang in one leaf) or 1:node:16 (at most 1 worker of each group of 16 on one node)"
                 )
             size = int(match["size"]) if match["size"] else None
             if size is not None and size not in sizes:
                 raise click.UsageError(f"{flag} {text}: there is no --group-size {size}")
             spread = SpreadFlag(int(match["most"]), match["tier"], size, preferred)
             if any(other.size == size for other in found):
-                whose = "the gang" if size is None else f"the groups of {size}"
-                raise click.UsageError(f"{flag} {text}: a second spread for {whose}: one is possible")
+                unit = "the gang" if size is None else f"the groups of {size}"
+                raise click.UsageError(f"{flag} {text}: a second spread for {unit}: give one")
             found.append(spread)
     return found
 
@@ -165,7 +166,7 @@ def _spreads(gang: Gang, groups: Sequence[tuple[int, str]]) -> list[SpreadFlag]:
 def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     from hyperscout.v1 import placement_pb2 as pb
 
-    assert gang.workers is not None  # noqa: S101 (check() said so)
+    assert gang.workers is not None  # noqa: S101 (check() tests it)
     groups = _groups(gang, gang.workers)
     spreads = {
         s.size: pb.Spread(most=s.most, tier=s.tier, preferred=s.preferred) for s in _spreads(gang, groups)
@@ -191,15 +192,15 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
 
 _COUNT = click.IntRange(1, MAX_WORKERS)
 _OPTIONS: Sequence[Callable[[Command], Command]] = (
-    click.option("--workers", metavar="N", type=_COUNT, help="How many workers."),
+    click.option("--workers", metavar="N", type=_COUNT, help="Number of workers."),
     click.option(
-        "--gpus-per-worker", metavar="G", type=click.IntRange(1, 1024), help=f"{GPUS} that each needs."
+        "--gpus-per-worker", metavar="G", type=click.IntRange(1, 1024), help=f"{GPUS} of each worker."
     ),
     click.option(
         "--mode",
         type=click.Choice(["hard", "soft"]),
         show_default="hard",
-        help="hard: never above the highest tier allowed. soft: as low as possible, anywhere if need be.",
+        help="hard: never above the highest tier allowed. soft: as low as possible, above it if necessary.",
     ),
     click.option(
         "--highest-tier-allowed", metavar="TIER", help="Number or name of a tier.", show_default="any"
@@ -225,7 +226,7 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         "--prefer-spread",
         metavar="MOST:TIER[:S]",
         multiple=True,
-        help="The same, unless that takes a higher tier.",
+        help="As --spread, but dropped if it needs a higher tier.",
     ),
     click.option(
         "--avoid",
@@ -233,9 +234,9 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         multiple=True,
         callback=expanded,
         shell_complete=names("nodes", "hypernodes"),
-        help="Nodes and HyperNodes to stay away from; gpu-[01-16] is 16 of them.",
+        help="Nodes and HyperNodes that are not used; a name may be a host list such as gpu-[01-16].",
     ),
-    click.option("--use-down", is_flag=True, help="Use nodes whose own link is down like others."),
+    click.option("--use-down", is_flag=True, help="Also use nodes whose own link is down."),
     click.option(
         "--request",
         metavar="FILE",

@@ -1,4 +1,4 @@
-"""The placer on files: a saved topology, and what is free if that is known. No cluster and no collector."""
+"""The placer on files: a saved topology and free capacity. It needs no cluster and no collector."""
 
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict, speeds_of
@@ -17,7 +17,7 @@ from hyperscout_cli.shared.files import shown
 
 
 class OfflinePlacer:
-    """On a saved topology, and a file of what is free."""
+    """Places gangs on a saved topology, with an optional file of free capacity."""
 
     def __init__(self, gang: Gang, topology: str, capacity: str | None) -> None:
         self._gang = gang

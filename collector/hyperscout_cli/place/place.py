@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options, seconds
+from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
-from hyperscout_cli.shared.several import SeveralCommand
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
@@ -20,7 +20,7 @@ EXPLAINED = 10  # candidates
 
 @click.command(
     cls=SeveralCommand,
-    short_help="Say which nodes a gang of workers should run on.",
+    short_help="Choose nodes for a gang of workers.",
     epilog="""\b
 Examples:
   hyperscout place --topology fabric.json --workers 64
@@ -41,17 +41,20 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
 )
 @gang_options
 @click.option(
-    "--capacity", metavar="FILE", type=click.Path(), help="What is free on each node (JSON; with --topology)."
+    "--capacity",
+    metavar="FILE",
+    type=click.Path(),
+    help="Free capacity of each node (JSON; with --topology).",
 )
-@click.option("--explain", is_flag=True, help="Show the candidates too, and why each lost.")
-@click.option("--gang", "name", metavar="NAME", help="What the gang is called, to reserve for it.")
-@click.option("--reserve", is_flag=True, help="Hold the nodes at the collector; without it nothing is held.")
+@click.option("--explain", is_flag=True, help="Also show the candidates, and why each was not chosen.")
+@click.option("--gang", "name", metavar="NAME", help="Name of the gang, for --reserve.")
+@click.option("--reserve", is_flag=True, help="Reserve the nodes at the collector.")
 @click.option(
     "--expires",
     "expires_s",
     metavar="TIME",
     callback=seconds,
-    help="Hold them so long (90s, 30m, 2h, 1d), not until they are released.",
+    help="Duration of the reservation (90s, 30m, 2h, 1d); default: until it is released.",
 )
 @output_option("name")
 @topology_options
@@ -67,22 +70,22 @@ def place(
     topology: str | None,
     collector: Endpoint,
 ) -> int:
-    """Say which nodes a gang of workers should run on, and in which order of ranks.
+    """Choose nodes for a gang of workers, and the order of ranks.
 
-    The gang is placed whole or not at all: in the lowest tier that holds it, on as few domains and nodes as
-    possible. A collector knows what is free; with --topology nothing but files is read.
+    The gang is placed whole or not at all: in the lowest tier that can contain it, on as few domains and
+    nodes as possible. A collector knows the free capacity; with --topology the command reads only files.
     """
     from hyperscout_cli.place.placing import check_sources, placer
 
     if (name is not None or reserve) and topology is not None:
-        raise click.UsageError("--gang and --reserve go with --collector: a file holds nothing")
+        raise click.UsageError("--gang and --reserve need a collector: a file has no reservations")
     if expires_s is not None and not reserve:
-        raise click.UsageError("--expires goes with --reserve")
+        raise click.UsageError("--expires needs --reserve")
     check_sources(gang, topology, capacity)
     message = gang.message()
     message.gang = _name(name, message.gang)
     if reserve and not message.gang:
-        raise click.UsageError("--reserve: give --gang NAME too, by which it is released")
+        raise click.UsageError("--reserve needs --gang NAME: the name releases the reservation")
     message.dry_run = not reserve
     if expires_s is not None:
         message.expires_in.FromMilliseconds(round(expires_s * 1000))
@@ -92,14 +95,14 @@ def place(
 
 def _name(flag: str | None, in_file: str) -> str:
     if flag is not None and in_file and flag != in_file:
-        raise click.UsageError(f"--gang {flag}: the request's own name is {in_file!r}")
+        raise click.UsageError(f"--gang {flag}: the request has the name {in_file!r}: give the same name")
     return flag or in_file
 
 
 def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, output: str) -> int:
     from hyperscout_placer.messages.placements import placement_json
 
-    # Before it is reserved: what the gang holds is no candidate any more.
+    # Explain before the nodes are reserved: reserved nodes are no candidates.
     found = asked.explain(message, EXPLAINED) if explain else None
     placement = asked.place(message) if found is None or not message.dry_run else found.placement
     if output == "name":

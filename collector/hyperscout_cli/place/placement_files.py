@@ -1,6 +1,6 @@
-"""Files that say where a gang may go: a saved topology, what is free, a whole request.
+"""Input files of placements: a saved topology, free capacity, a whole request.
 
-Whatever is wrong with one is wrong usage (exit 2): scripts tell it from "there is no place" by that.
+An invalid file ends with exit code 2, so that scripts can distinguish it from "there is no placement".
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_cli.place.limits import GPUS, MAX_WORKERS
+from hyperscout_cli.place.gang_flags import GPUS, MAX_WORKERS
 from hyperscout_cli.shared.errors import BadInputError, CliError
 from hyperscout_cli.shared.files import read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Free = Mapping[str, int | Mapping[str, int]]  # by node: workers, or amounts by resource
 Room = Mapping[str, Mapping[str, int]]  # amounts by node and resource
-_MAX_WORDS = 300  # of what a parser says about a file
+_MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 
 
 @contextmanager
 def bad_input() -> Iterator[None]:
-    """What is wrong with a file is wrong usage."""
+    """Convert errors about a file to BadInputError."""
     try:
         yield
     except BadInputError:
@@ -37,9 +37,9 @@ def bad_input() -> Iterator[None]:
 
 
 def read_forest(path: str) -> "tuple[Topology, Forest]":
-    """A saved topology, fit to place on. Raises BadInputError that names the field or the HyperNode."""
+    """A saved topology for the placer. Raises BadInputError that names the field or the HyperNode."""
     from hyperscout_placer.cluster.forest import Forest, ForestError
-    from hyperscout_topology.json_objects import TopologyError, from_json
+    from hyperscout_topology.json_reader import TopologyError, from_json
 
     with bad_input():
         data = read_json(path)
@@ -64,7 +64,7 @@ def read_request(path: str) -> "placement_pb2.PlaceRequest":
     except ParseError as error:
         words = " ".join(str(error).split()).removeprefix("Failed to load JSON: ")
         if "resources field" in words:
-            words = f'{words.rstrip(".")}: quantities are texts, such as "8"'
+            words = f'{words.rstrip(".")}: quantities are strings, such as "8"'
         raise BadInputError(f"{shown(path)}: not a request: {_short(words)}") from error
 
 
@@ -73,12 +73,12 @@ def read_capacity(path: str) -> Free:
     from hyperscout_placer.cluster.quantity import QuantityError, amount
 
     with bad_input():
-        text = _text(path, 'what is free, such as {"node-1": 2}')
+        text = _text(path, 'free capacity, such as {"node-1": 2}')
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise BadInputError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits; a key twice
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits; a duplicate key
         raise BadInputError(f"{shown(path)}: {_short(str(error))}") from error
 
     def of(where: str, value: Any) -> int | Mapping[str, int]:
@@ -111,14 +111,14 @@ def read_capacity(path: str) -> Free:
 
 
 def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room:
-    """Amounts by node of what a file of --capacity says. Free workers are such as the request asks for, as
-    far as it asks for one kind. Raises BadInputError where a resource that is asked for is in no node."""
+    """Free amounts by node, from a file of --capacity. Free workers are those of the request, if
+    all have the same resources. Raises BadInputError if no node has a requested resource."""
     from hyperscout_placer.cluster.request import ends
 
     kinds = {x.resources for x in ends(request.gang)}
     needs = next(iter(kinds)) if len(kinds) == 1 else ()
     outside = [node for node in free if node not in forest.index]
-    warn([f"{shown(path)}: {node!r} is in no HyperNode, and is not used" for node in outside], "such nodes")
+    warn([f"{shown(path)}: {node!r} is in no HyperNode and is not used" for node in outside], "such nodes")
     room: dict[str, Mapping[str, int]] = {}
     for node, value in free.items():
         if isinstance(value, int):
@@ -129,18 +129,18 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
     for name in _asked(request) if room else ():
         if name not in said:
             raise BadInputError(
-                f"{shown(path)}: says of no node how much {name!r} is free, and the request asks for it"
+                f"{shown(path)}: no node has the resource {name!r}, which the request needs: add it"
             )
     return room
 
 
 def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_worker: int | None) -> Room:
-    """Where nothing says what is free: one worker on every node, and the devices that are known of."""
+    """Free amounts without a file: one worker on every node, and the known devices."""
     nodes, known = forest.nodes, {name for mine in devices.values() for name in mine}
     if gpus_per_worker is not None and not devices:
         note(
-            "warning: the topology does not say how many GPUs its nodes have: one worker on each is assumed "
-            "(give --capacity, or let `infer` read --nvlink)"
+            "warning: the topology has no numbers of GPUs: one worker on each node is assumed "
+            "(give --capacity, or use `infer --nvlink`)"
         )
         return {node: {_WORKERS: 1, GPUS: gpus_per_worker} for node in nodes}
     asked = [name for name in _asked(request) if name != _WORKERS]
@@ -148,7 +148,7 @@ def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_w
         untold = [node for node in nodes if node not in devices]
         warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such nodes")
     untold = [name for name in asked if name not in known]
-    warn([f"how much {name!r} nodes have is not known: give --capacity" for name in untold], "resources")
+    warn([f"the amount of {name!r} on nodes is unknown: give --capacity" for name in untold], "resources")
     return {node: {_WORKERS: 1, **devices.get(node, {})} for node in nodes}
 
 
@@ -165,7 +165,7 @@ def _text(path: str, what: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CliError(f"{shown(path)}: not JSON: no UTF-8 at byte {error.start}") from error
+        raise CliError(f"{shown(path)}: not JSON: not UTF-8 at byte {error.start}") from error
 
 
 def _once(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
@@ -173,13 +173,13 @@ def _once(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is there twice")
+        raise ValueError(f"{twice!r}: duplicate key: give it once")
     return found
 
 
 def _int(value: int) -> str:
-    return str(value) if abs(value) < 10**30 else "a number of many digits"
+    return str(value) if abs(value) < 10**30 else "a number with too many digits"
 
 
-def _short(words: str, most: int = _MAX_WORDS) -> str:
+def _short(words: str, most: int = _MAX_ERROR) -> str:
     return words if len(words) <= most else words[: most - 3] + "..."

@@ -1,4 +1,4 @@
-"""Placements as people read them: what it came to, then which ranks are where, one line a domain."""
+"""Placements as text and tables: a summary, then the ranks of each domain."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,26 +11,24 @@ from hyperscout_topology.names import visible
 from hyperscout_topology.topology import rfc3339
 from hyperscout_topology.tree import count
 
-from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.show.measure_nccl import size_text
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
     from hyperscout_topology.topology import Topology
 
-_MAX_CELL = 100  # characters of why a candidate lost, beside a table
-
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What tables call things: the domain of tier 1 by node, the tierName by tier."""
+    """Names for tables: the domain of tier 1 by node, the tierName by tier."""
 
     domains: Mapping[str, str]
     tiers: Mapping[int, str]
 
     @classmethod
     def of(cls, topology: "Topology", nodes: Iterable[str]) -> "Names":
-        """Of these nodes."""
+        """The names for these nodes."""
         used = set(nodes)
         domains = {
             node: h.name for h in topology.hypernodes if h.tier == 1 for node in used.intersection(h.nodes)
@@ -45,15 +43,9 @@ class Names:
 
 def placement_text(placement: "pb.Placement", names: Names) -> Iterator[str]:
     """One that is placed."""
-    yield from _facts(_summary(placement, names))
+    yield from facts(_summary(placement, names), 14)
     yield "\n"
     yield from ranks_table(placement.assignments, names)
-
-
-def _facts(facts: Mapping[str, str]) -> Iterator[str]:
-    for key, value in facts.items():
-        if value:
-            yield f"{key + ':':<14}{visible(value)}\n"
 
 
 def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
@@ -80,7 +72,9 @@ def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
 def _proof(placement: "pb.Placement") -> str:
     if placement.exact:
         return "nothing is better"
-    return f"not proven: nothing is below {_cost(placement.bound)}" if placement.HasField("bound") else "none"
+    return (
+        f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
+    )
 
 
 def _cost(cost: "pb.PlacementCost") -> str:
@@ -103,7 +97,7 @@ def _reserved(placement: "pb.Placement") -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three digits: 1.21 ms."""
+    """A duration with three digits: 1.21 ms."""
     for unit, text in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {text}"
@@ -119,15 +113,19 @@ def ranks_table(assignments: "Sequence[pb.Assignment]", names: Names) -> Iterato
         these = list(run)
         first, last = these[0].rank, these[-1].rank
         ranks = str(first) if first == last else f"{first}-{last}"
-        who = Counter(x.role for x in these)
-        cells = (ranks, domain, *([", ".join(f"{n} {role}" for role, n in who.items())] * (len(roles) > 1)))
+        counts = Counter(x.role for x in these)
+        cells = (
+            ranks,
+            domain,
+            *([", ".join(f"{n} {role}" for role, n in counts.items())] * (len(roles) > 1)),
+        )
         rows.append(Row(ranks, (*cells, nodes_text(x.node for x in these))))
     headings = ("RANKS", "HYPERNODE", *(("ROLES",) if len(roles) > 1 else ()), "NODES")
     yield from lines(Table("rank", headings, (), tuple(rows)))
 
 
 def nodes_text(nodes: Iterable[str]) -> str:
-    """Nodes in this order, each with how many times it is there in a row."""
+    """Nodes in this order, each with the number of its consecutive occurrences."""
     parts: list[str] = []
     pending: list[str] = []
     times = 0
@@ -148,7 +146,7 @@ def nodes_text(nodes: Iterable[str]) -> str:
 
 
 def _follows(before: str, node: str) -> bool:
-    """Whether a host list of both keeps their order: the same but for a larger number at the end."""
+    """Whether a host list of both keeps their order: equal names except for a larger number at the end."""
     digits = "0123456789"
     prefix, other = before.rstrip(digits), node.rstrip(digits)
     numbers = before[len(prefix) :], node[len(other) :]
@@ -156,7 +154,7 @@ def _follows(before: str, node: str) -> bool:
 
 
 def candidates_table(candidates: "Sequence[pb.PlacementCandidate]") -> Iterator[str]:
-    """Best first, as they come."""
+    """The candidates in the given order, which is best first."""
     rows = []
     for x in candidates:
         fits = x.HasField("cost")
@@ -176,7 +174,7 @@ def candidates_table(candidates: "Sequence[pb.PlacementCandidate]") -> Iterator[
 
 
 def explanation_text(found: "pb.ExplainPlacementResponse") -> Iterator[str]:
-    """Candidates, and the same in sentences."""
+    """The candidates as a table, then the explanation in sentences."""
     if found.candidates:
         yield from candidates_table(found.candidates)
         if found.considered > len(found.candidates):
@@ -187,7 +185,7 @@ def explanation_text(found: "pb.ExplainPlacementResponse") -> Iterator[str]:
 
 
 def explanation_json(found: "pb.ExplainPlacementResponse") -> dict[str, Any]:
-    """What `-o json` says of the candidates."""
+    """The object of `-o json` for candidates."""
     from hyperscout.v1 import placement_pb2 as pb
     from hyperscout_placer.messages.placements import placement_json
 
@@ -241,13 +239,13 @@ def _expires(placement: "pb.Placement", now_ns: int) -> str:
 
 
 def moves_table(moves: "Iterable[pb.Move]") -> Iterator[str]:
-    """By rank."""
+    """Moves of one gang, by rank."""
     rows = tuple(Row(str(x.rank), (str(x.rank), x.source, x.target)) for x in moves)
     yield from lines(Table("move", ("RANK", "FROM", "TO"), (), rows))
 
 
 def plan_table(gangs: "Iterable[pb.GangMoves]") -> Iterator[str]:
-    """Moves of several gangs, in the order in which they can be done."""
+    """Moves of several gangs, in an order in which they can be carried out."""
     rows = tuple(
         Row(x.gang, (x.gang, str(move.rank), move.source, move.target)) for x in gangs for move in x.moves
     )

@@ -1,4 +1,4 @@
-"""`hyperscout placements`: which gangs hold nodes at a collector, and what to do about them."""
+"""`hyperscout placements`: lists, releases, repairs and improves reserved gangs of a collector."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,12 +9,10 @@ from hyperscout_topology.names import visible
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.command import Group
+from hyperscout_cli.shared.command import Group, SeveralCommand
 from hyperscout_cli.shared.errors import NO, CliError
-from hyperscout_cli.shared.node_names import expanded
-from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
+from hyperscout_cli.shared.options import Endpoint, collector_options, expanded, output_option
 from hyperscout_cli.shared.output import emit, emit_data, note, one_of_many
-from hyperscout_cli.shared.several import SeveralCommand
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
@@ -32,7 +30,7 @@ Examples:
   hyperscout placements defragment --workers 64 --highest-tier-allowed leaf""",
 )
 def placements() -> None:
-    """Gangs that hold nodes: list, follow, release, repair or improve them; make room for another."""
+    """List, follow, release, repair or improve gangs that hold nodes; free nodes for another gang."""
 
 
 @placements.command(
@@ -47,10 +45,10 @@ Examples:
 def list_placements(*, output: str, collector: Endpoint) -> None:
     """List gangs that hold nodes."""
     from hyperscout_cli.place.placement_text import placements_table
-    from hyperscout_cli.remote.placement_client import PlacementCollector
-    from hyperscout_cli.show.get import show
+    from hyperscout_cli.remote.client import Collector
+    from hyperscout_cli.shared.tables import show
 
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         table = placements_table(connection.placements(), time.time_ns())
     show(table, output)
     if not table.rows and output in {"table", "wide"}:
@@ -66,20 +64,20 @@ Examples:
 @output_option()
 @collector_options
 def watch(*, output: str, collector: Endpoint) -> None:
-    """Follow gangs as they come, change and go, until interrupted.
+    """Follow new, changed and released gangs until interrupted.
 
     `-o json` prints one object a line, `-o yaml` one document a change.
     """
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
 
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         for text in changes(connection.watch_placements(), output=output):
             emit([text])
     raise CliError(f"the collector at {collector.address} ended the stream")
 
 
 def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, output: str = "table") -> Iterator[str]:
-    """Text for each event: lines of a table, or one object."""
+    """The text of each event: lines of a table, or one object."""
     from hyperscout_cli.place.placement_text import placements_table
     from hyperscout_cli.shared.tables import Row, Table, lines
 
@@ -104,11 +102,11 @@ def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, output: str = "ta
 @output_option()
 @collector_options
 def release(*, gangs: Sequence[str], output: str, collector: Endpoint) -> None:
-    """Give back what gangs hold. One that holds nothing does not keep the others."""
-    from hyperscout_cli.remote.placement_client import NotReleasedError, PlacementCollector
+    """Release the nodes of gangs. If one gang cannot be released, the others are released nevertheless."""
+    from hyperscout_cli.remote.client import Collector, NotReleasedError
 
     kept, released = [], []
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         for gang in gangs:
             try:
                 connection.release(gang)
@@ -140,23 +138,25 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
     required=True,
     callback=expanded,
     shell_complete=names("nodes"),
-    help="Nodes that its ranks must leave, and may not move to.",
+    help="Failed nodes: its ranks leave them, and do not move to them.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the moves, and leave what is held as it is.")
+@click.option("--dry-run", is_flag=True, help="Show the moves, and leave the reservation unchanged.")
 @output_option()
 @collector_options
 def repair(
     *, gang: str | None, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint
 ) -> int:
-    """Find other nodes for the ranks of a GANG that are on failed ones. Only what must move moves.
+    """Find other nodes for the ranks of a GANG that are on failed nodes. Other ranks do not move.
 
-    Failed nodes are not remembered: name all of them each time, or cordon them.
+    The collector does not remember failed nodes: name all of them each time, or cordon them.
     """
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
 
     if gang is None:
-        raise click.UsageError("Missing argument 'GANG': it goes before --failed, which takes all after it")
-    with PlacementCollector(collector) as connection:
+        raise click.UsageError(
+            "Missing argument 'GANG': give it before --failed, which takes all later words"
+        )
+    with Collector(collector) as connection:
         found = connection.repair(gang, failed, dry_run=dry_run)
         placed = found.placement.placed
         if output != "table":
@@ -164,9 +164,9 @@ def repair(
         elif not placed:
             note(found.placement.reason)
         elif not found.moves:
-            emit(["nothing has to move\n"])
+            emit(["no rank has to move\n"])
         else:
-            wider = "" if found.kept_tier else "It is spread wider than before.\n"
+            wider = "" if found.kept_tier else "The gang spans a higher tier than before.\n"
             emit(_moved(found.moves, found.placement, connection.topology(links=False), wider))
     return 0 if placed else NO
 
@@ -177,22 +177,22 @@ Examples:
   hyperscout placements improve train-7
   hyperscout placements improve train-7 -o json
 
-Exit codes: 0 it would be better off, 1 failure, 2 wrong usage, 3 it is well where it is."""
+Exit codes: 0 a better placement exists, 1 failure, 2 wrong usage, 3 no better placement exists."""
 )
 @click.argument("gang", metavar="GANG", shell_complete=names("gangs"))
 @output_option()
 @collector_options
 def improve(*, gang: str, output: str, collector: Endpoint) -> int:
-    """Say whether a GANG would be better off elsewhere now, and at what price. Nothing is changed."""
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    """Show a better placement for a GANG, and its price. Changes nothing."""
+    from hyperscout_cli.remote.client import Collector
 
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         found = connection.improve(gang)
         if output != "table":
             more = {"better": found.better, "gain": found.gain, "price": found.price}
             emit_data(_with_moves(found.placement, found.moves, more, placed=found.better), output)
         elif not found.better:
-            note(f"{gang} is well where it is")
+            note(f"{gang}: no better placement exists")
         else:
             words = f"Gain: {visible(found.gain)}\nPrice: {visible(found.price)}\n"
             emit(_moved(found.moves, found.placement, connection.topology(links=False), words))
@@ -206,7 +206,7 @@ Examples:
   hyperscout placements defragment --workers 64 --highest-tier-allowed leaf
   hyperscout placements defragment --request job.json --most-moves 16 -o json
 
-Exit codes: 0 here is how, 1 failure, 2 wrong usage or input, 3 no such plan was found.""",
+Exit codes: 0 a plan was found, 1 failure, 2 wrong usage or input, 3 no plan was found.""",
 )
 @gang_options
 @click.option(
@@ -215,17 +215,17 @@ Exit codes: 0 here is how, 1 failure, 2 wrong usage or input, 3 no such plan was
     type=click.IntRange(1, 100_000),
     default=64,
     show_default=True,
-    help="At most so many workers of other gangs may move.",
+    help="Maximum number of workers of other gangs that may move.",
 )
 @output_option()
 @collector_options
 def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint) -> int:
-    """Say which workers of other gangs to move so that a gang fits that has no place now. Changes nothing."""
+    """Show which workers of other gangs to move so that a gang fits. Changes nothing."""
     from hyperscout_cli.place.placing import in_flags
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
 
     message = gang.message()
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         with in_flags(gang):
             found = connection.defragment(message, most_moves)
         placed = found.placement.placed

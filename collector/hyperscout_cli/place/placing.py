@@ -1,5 +1,5 @@
-"""Who answers where a gang goes: the placer on files in this process, or a collector's. The same request
-goes to either, and the same message comes back."""
+"""The placer that a command uses: on files in this process, or the collector's. Both take the same request
+and return the same message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,18 +16,18 @@ from hyperscout_cli.shared.options import Endpoint
 if TYPE_CHECKING:
     from hyperscout_topology.topology import Topology
 
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
 
 
 class Placer(Protocol):
-    """Methods raise CliError; BadInputError for a request that cannot be meant."""
+    """Methods raise CliError; BadInputError for an invalid request."""
 
     def place(self, request: pb.PlaceRequest) -> pb.Placement: ...
 
     def explain(self, request: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse: ...
 
     def topology(self) -> "Topology":
-        """For names; without links."""
+        """The topology without links, for names."""
         ...
 
 
@@ -35,52 +35,32 @@ class Placer(Protocol):
 def placer(
     gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint
 ) -> "Iterator[Placer]":
-    """Of files where a topology is one, else of the collector."""
+    """The placer on files if `topology` is a file, else the collector's."""
     if topology is not None:
         from hyperscout_cli.place.offline_placer import OfflinePlacer
 
         yield OfflinePlacer(gang, topology, capacity)
         return
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
 
-    with PlacementCollector(collector) as connection:
+    with Collector(collector) as connection:
         yield OnlinePlacer(gang, connection)
 
 
 def check_sources(gang: Gang, topology: str | None, capacity: str | None) -> None:
-    """Whether what is read goes together. Raises UsageError; opens nothing."""
+    """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
     context = click.get_current_context()
     if topology is not None and context.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--topology and --collector: give one of them")
     if topology is None and capacity is not None:
-        raise click.UsageError("--capacity goes with --topology: a collector knows what is free")
+        raise click.UsageError("--capacity needs --topology: a collector knows the free capacity")
     if [topology, capacity, gang.request].count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
 
 
-def explained(
-    gang: Gang,
-    name: str | None,
-    message: pb.PlaceRequest | None,
-    limit: int,
-    *,
-    topology: str | None,
-    capacity: str | None,
-    collector: Endpoint,
-) -> pb.ExplainPlacementResponse:
-    """Of a request, or of the gang of that name at the collector."""
-    if message is None:
-        from hyperscout_cli.remote.placement_client import PlacementCollector
-
-        with PlacementCollector(collector) as connection:
-            return connection.explain_placement(pb.ExplainPlacementRequest(gang=name or "", limit=limit))
-    with placer(gang, topology=topology, capacity=capacity, collector=collector) as asked:
-        return asked.explain(message, limit)
-
-
 @contextmanager
 def in_flags(gang: Gang) -> Iterator[None]:
-    """What a collector says of the request's fields, said of the flags they are from."""
+    """Convert a collector's errors about fields of the request to errors about flags."""
     try:
         yield
     except BadInputError as error:
@@ -88,9 +68,9 @@ def in_flags(gang: Gang) -> Iterator[None]:
 
 
 class OnlinePlacer:
-    """At a collector."""
+    """Places gangs at a collector."""
 
-    def __init__(self, gang: Gang, connection: "PlacementCollector") -> None:
+    def __init__(self, gang: Gang, connection: "Collector") -> None:
         self._gang = gang
         self._connection = connection
 

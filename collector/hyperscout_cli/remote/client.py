@@ -1,23 +1,30 @@
-"""The collector as the command line sees it: values in and out, gRPC's errors as one clear line."""
+"""The client of a collector's gRPC services. It converts gRPC errors to messages of one line."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-# Before gRPC starts: its own messages about connections say less than ours.
+# Set before gRPC is imported: CliError reports failed connections, so gRPC must not log them too.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
-from hyperscout.v1 import finding_pb2, measurement_pb2, topology_pb2
+from hyperscout.v1 import finding_pb2, measurement_pb2, placement_pb2, topology_pb2
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
+from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_agent.runtime.credentials import CredentialsError, Metadata, bearer, tls_hint
-from hyperscout_agent.runtime.targets import TargetError, check_target
+from hyperscout_agent.runtime.credentials import (
+    CredentialsError,
+    Metadata,
+    TargetError,
+    bearer,
+    check_target,
+    tls_hint,
+)
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_topology.proto import topology_from_proto
 
-from hyperscout_cli.shared.errors import AnswerIsNoError, CliError
+from hyperscout_cli.shared.errors import AnswerIsNoError, BadInputError, CliError
 from hyperscout_cli.shared.options import TOKEN_VARIABLE, Endpoint
 
 if TYPE_CHECKING:
@@ -25,18 +32,24 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES = 512 << 20  # all links of 65,536 hosts are under 100 MiB
 PAGE_SIZE = 5000
-_RUN_ENDS_S = 60.0  # what the collector needs at most to begin a run and to clean up after it
-_MAX_HINTS = 3  # of standbys, about who leads
-# What gRPC itself says without a connection; a collector in trouble answers UNAVAILABLE in its own words.
+_RUN_ENDS_S = 60.0  # the time that the collector needs to start a run and to clean up after it
+_MAX_HINTS = 3  # redirections by standby replicas
+# gRPC's own messages about lost connections. A collector also answers UNAVAILABLE, with other messages.
 _HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
-_HOW_TO_SHOW = f" (show it with --token-file FILE, or in {TOKEN_VARIABLE})"
+_HOW_TO_AUTHENTICATE = f" (give a token with --token-file FILE or in {TOKEN_VARIABLE})"
+_OF_THIS_GANG = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+_SERVICES = (TopologyServiceStub, MeasurementServiceStub, PlacementServiceStub)
 _NO_CONNECTION = ("connect", "dns resolution", "socket closed", "recvmsg", "name resolution")
+
+
+class NotReleasedError(CliError):
+    """The gang has no reservation, or its pods hold the nodes. Other gangs can still be released."""
 
 
 class Collector:
     """A connection to a collector's TopologyService. Every method raises CliError, nothing else.
 
-    The constructor raises UsageError too, where flags do not go together.
+    The constructor also raises UsageError, for flags that contradict each other.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -62,19 +75,15 @@ class Collector:
         with _readable():
             self._credentials.check(address)
             if self._endpoint.token and self._credentials.ca is None:
-                check_target(address, insecure=False, token=True)  # of the environment: not a file's
+                # Never send the variable's token in plaintext.
+                check_target(address, insecure=False, token=True)
             shown = self._credentials.for_channel()
         if shown is None:
             self._channel = grpc.insecure_channel(address, options=options)
         else:
             self._channel = grpc.secure_channel(address, shown, options=options)
         self.address = address
-        self._service = TopologyServiceStub(self._channel)
-        self._others = self.stubs(self._channel)
-
-    def stubs(self, channel: grpc.Channel) -> Sequence[Any]:
-        """Of the services that are asked besides."""
-        return (MeasurementServiceStub(channel),)
+        self._stubs = [service(self._channel) for service in _SERVICES]
 
     def __enter__(self) -> Self:
         return self
@@ -83,14 +92,14 @@ class Collector:
         self._channel.close()
 
     def topology(self, *, links: bool = True, at_ns: int | None = None) -> "Topology":
-        """The published topology, or that of a time (Unix ns); without its links it is much smaller."""
+        """The published topology, now or at a time (Unix ns). Without links it is much smaller."""
         request = topology_pb2.GetTopologyRequest(omit_links=not links)
         if at_ns is not None:
             request.at.FromNanoseconds(at_ns)
         return topology_from_proto(self._ask("GetTopology", request).topology)
 
     def status(self) -> topology_pb2.GetStatusResponse:
-        """Agents, leases, generations."""
+        """The status of the collector, its agents and leases."""
         answer: topology_pb2.GetStatusResponse = self._ask("GetStatus", topology_pb2.GetStatusRequest())
         return answer
 
@@ -114,7 +123,7 @@ class Collector:
                 return
 
     def history(self, request: topology_pb2.ListHistoryRequest) -> Iterator[topology_pb2.ListHistoryResponse]:
-        """What changed, page by page, the newest first."""
+        """Pages of events, the newest first."""
         while True:
             page = self._ask("ListHistory", request)
             yield page
@@ -123,30 +132,29 @@ class Collector:
             request.page_token = page.next_page_token
 
     def approve(self, generation: int) -> int:
-        """Publish a held generation; returns the one that is published now."""
+        """Publish a held generation. Returns the generation that is published now."""
         request = topology_pb2.ApproveRequest(generation=generation)
         return int(self._ask("Approve", request).generation)
 
     def measuring(self) -> measurement_pb2.GetMeasuringResponse:
-        """How measuring between nodes goes."""
+        """The state of measuring."""
         request = measurement_pb2.GetMeasuringRequest()
         answer: measurement_pb2.GetMeasuringResponse = self._ask("GetMeasuring", request)
         return answer
 
     def set_measuring(self, *, paused: bool, reason: str = "") -> None:
-        """Pause measuring, or let it go on."""
+        """Pause or resume measuring."""
         self._ask("SetMeasuring", measurement_pb2.SetMeasuringRequest(paused=paused, reason=reason))
 
     def run_nccl(
         self, nodes: Sequence[str], sizes_bytes: Sequence[int], limit_s: float
     ) -> finding_pb2.NcclRun:
-        """Run NCCL, and wait for it. Raises AnswerIsNoError for what may not run now."""
+        """Run NCCL, and wait for the result. Raises AnswerIsNoError if it may not run now."""
         request = measurement_pb2.RunNcclRequest(nodes=nodes, sizes_bytes=sizes_bytes, timeout_s=limit_s)
         try:
             answer: measurement_pb2.RunNcclResponse = self._ask("RunNccl", request, limit_s + _RUN_ENDS_S)
         except CliError as error:
-            code = error.__cause__.code() if isinstance(error.__cause__, grpc.Call) else None
-            if code is grpc.StatusCode.FAILED_PRECONDITION:
+            if _code(error.__cause__) is grpc.StatusCode.FAILED_PRECONDITION:
                 raise AnswerIsNoError(error.message) from error
             raise
         return answer.run
@@ -154,6 +162,70 @@ class Collector:
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""
         yield from self._stream("WatchTopology", topology_pb2.WatchTopologyRequest(omit_links=True))
+
+    def place(self, request: placement_pb2.PlaceRequest) -> placement_pb2.Placement:
+        """Place, and reserve unless it is a dry run."""
+        answer: placement_pb2.PlaceResponse = self._ask_placer("Place", request)
+        return answer.placement
+
+    def explain_placement(
+        self, request: placement_pb2.ExplainPlacementRequest
+    ) -> placement_pb2.ExplainPlacementResponse:
+        answer: placement_pb2.ExplainPlacementResponse = self._ask_placer("ExplainPlacement", request)
+        return answer
+
+    def release(self, gang: str) -> None:
+        """Raises NotReleasedError."""
+        try:
+            self._ask_placer("Release", placement_pb2.ReleaseRequest(gang=gang))
+        except CliError as error:
+            if _code(error.__cause__) in _OF_THIS_GANG:
+                raise NotReleasedError(error.message) from error
+            raise
+
+    def placements(self) -> Sequence[placement_pb2.Placement]:
+        """By gang."""
+        answer: placement_pb2.ListPlacementsResponse = self._ask_placer(
+            "ListPlacements", placement_pb2.ListPlacementsRequest()
+        )
+        return answer.placements
+
+    def watch_placements(self) -> Iterator[placement_pb2.WatchPlacementsResponse]:
+        """All of them, then each change; ends only with an error."""
+        yield from self._stream("WatchPlacements", placement_pb2.WatchPlacementsRequest())
+
+    def repair(
+        self, gang: str, failed_nodes: Sequence[str], *, dry_run: bool
+    ) -> placement_pb2.RepairResponse:
+        request = placement_pb2.RepairRequest(gang=gang, failed_nodes=failed_nodes, dry_run=dry_run)
+        answer: placement_pb2.RepairResponse = self._ask_placer("Repair", request)
+        return answer
+
+    def improve(self, gang: str) -> placement_pb2.ImproveResponse:
+        answer: placement_pb2.ImproveResponse = self._ask_placer(
+            "Improve", placement_pb2.ImproveRequest(gang=gang)
+        )
+        return answer
+
+    def defragment(
+        self, request: placement_pb2.PlaceRequest, most_moves: int
+    ) -> placement_pb2.DefragmentResponse:
+        asked = placement_pb2.DefragmentRequest(request=request, most_moves=most_moves)
+        answer: placement_pb2.DefragmentResponse = self._ask_placer("Defragment", asked)
+        return answer
+
+    def _ask_placer(self, method: str, request: Any) -> Any:
+        try:
+            return self._ask(method, request)
+        except CliError as error:
+            if _code(error.__cause__) is grpc.StatusCode.INVALID_ARGUMENT:
+                raise BadInputError(error.message) from error
+            raise
+
+    def event_log(self) -> Iterator[str]:
+        """The latest events of the collector's state machines, as JSON lines."""
+        for part in self._stream("GetEventLog", topology_pb2.GetEventLogRequest()):
+            yield from part.lines
 
     def _stream(self, method: str, request: Any) -> Iterator[Any]:
         for hints in range(_MAX_HINTS, -1, -1):
@@ -178,12 +250,12 @@ class Collector:
         raise AssertionError("the last turn returns or raises")
 
     def _method(self, name: str) -> Any:
-        return next(found for stub in (self._service, *self._others) if (found := getattr(stub, name, None)))
+        return next(found for stub in self._stubs if (found := getattr(stub, name, None)))
 
     def _follow(self, error: grpc.RpcError) -> bool:
-        """Whether a standby said who leads; then that is whom we ask now."""
+        """Connect to the leader if a standby replica named it. Returns False if it did not."""
         leader = leader_in(error.trailing_metadata()) if isinstance(error, grpc.Call) else None
-        # From outside of the cluster the leader's own address leads nowhere.
+        # The leader's own address is not reachable from outside of the cluster.
         if not leader or leader == self.address or self._endpoint.namespace:
             return False
         self._channel.close()
@@ -204,33 +276,36 @@ class Collector:
             raise CliError(self._words(error)) from error
 
     def _words(self, error: grpc.RpcError) -> str:
-        code = error.code() if isinstance(error, grpc.Call) else None
+        code = _code(error)
         details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
         if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
             hint = hint.replace("(tls_", "(--tls-").replace("_", "-")
-            return f"no trust in the collector at {self.address}: {hint}"
+            return f"the certificate of the collector at {self.address} is not trusted: {hint}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "
                 f"start it with `hyperscout collector` or set --collector{self._maybe(details)}"
             )
         if code is grpc.StatusCode.UNAUTHENTICATED:
-            return f"the collector at {self.address} does not know you: {details}{_HOW_TO_SHOW}"
+            return (
+                f"the collector at {self.address} rejects your credentials: {details}{_HOW_TO_AUTHENTICATE}"
+            )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the collector at {self.address} gave no answer within {self._timeout_s:g} s (--timeout)"
+            return f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout)"
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return f"what listens at {self.address} is no collector, or one of another version"
+            return f"the server at {self.address} is not a collector, or has another version"
         return details or f"the collector at {self.address} failed: {code}"
 
     def _maybe(self, details: str) -> str:
-        """What else it may be when the other end hangs up without a word."""
+        """A hint about TLS if the server closed the connection without a message."""
         if not any(word in details.lower() for word in _HUNG_UP):
             return ""
         if self._endpoint.tls_ca is None:
-            return ". It hung up: if it speaks TLS, give --tls-ca"
+            return ". It closed the connection: if it uses TLS, give --tls-ca"
         if self._endpoint.tls_cert is None:
-            return ". It hung up: if it demands a client certificate, give --tls-cert and --tls-key"
-        return ". It hung up: perhaps it does not trust the client certificate, or that has expired"
+            how = "give --tls-cert and --tls-key"
+            return f". It closed the connection: if it requires a client certificate, {how}"
+        return ". It closed the connection: see whether the client certificate is expired or not trusted"
 
 
 @contextmanager
@@ -239,3 +314,7 @@ def _readable() -> Iterator[None]:
         yield
     except (CredentialsError, TargetError) as error:
         raise CliError(str(error)) from error
+
+
+def _code(error: BaseException | None) -> grpc.StatusCode | None:
+    return error.code() if isinstance(error, grpc.Call) else None

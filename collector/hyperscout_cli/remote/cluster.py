@@ -1,4 +1,4 @@
-"""A Kubernetes cluster, for the commands that look into one: which, and what of it."""
+"""Access to a Kubernetes cluster: --kubeconfig, its HyperNodes, and labels of its nodes."""
 
 import asyncio
 import os
@@ -19,12 +19,12 @@ def kubeconfig_option(command: F) -> F:
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.",
+        help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.",
     )(command)
 
 
 def default_kubeconfig() -> Path | None:
-    """The one that kubectl would take; None = the pod's own account."""
+    """The file that kubectl uses; None = the pod's service account."""
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
     home = Path.home() / ".kube" / "config"
@@ -43,7 +43,7 @@ def need_client(what: str) -> None:
 
 
 def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
-    """All HyperNodes as the API server has them, and the labels of each node, by name. Raises CliError."""
+    """All HyperNodes of the API server, and the labels of each node by name. Raises CliError."""
     need_client("'cluster'")
     from hyperscout_kubernetes.client import connect
     from hyperscout_kubernetes.errors import KubeError, NotFoundError
@@ -60,7 +60,7 @@ def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]]
         return asyncio.run(ask())
     except NotFoundError as error:
         raise CliError(
-            f"{error}; the cluster has no HyperNodes: `hyperscout crd show | kubectl apply -f -`"
+            f"{error}; to install the HyperNode CRD: `hyperscout crd show | kubectl apply -f -`"
         ) from error
     except KubeError as error:
         raise CliError(str(error)) from error

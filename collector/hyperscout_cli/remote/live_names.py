@@ -1,7 +1,7 @@
-"""Names for shell completion, asked of the collector: nodes, HyperNodes, switches, gangs, generations.
+"""Names for shell completion, from the collector: nodes, HyperNodes, switches, gangs, generations.
 
-A shell asks at each press of Tab. So an answer is there within a second or there is none, it is kept for some
-seconds, and whatever goes wrong, nothing is said: the prompt is no place for an error.
+A shell completes at each press of Tab. So a query ends within a second, a cache keeps the answer for some
+seconds, and errors are not printed.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ from hyperscout_cli.shared.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, End
 
 DEADLINE_S = 1.0
 KEPT_S = 10.0
-_MAX_NAMES = 20_000  # of a kind
+_MAX_NAMES = 20_000  # for each kind
 _MAX_BYTES = 4 << 20
-_MAX_FILES = 16  # collectors that are remembered at once
-_MAX_SAVED_BYTES = 16 << 20  # a larger topology takes longer to read than a Tab may
-# Others would need quotes, each shell its own.
+_MAX_FILES = 16  # cached collectors
+_MAX_SAVED_BYTES = 16 << 20  # reading a larger topology takes too long
+# Other names would need quotes, which differ between shells.
 _PLAIN = re.compile(r"[A-Za-z0-9._/@%+-]+")
 
 Names = Mapping[str, list[str]]
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-# What the names of `get KIND NAME` may be, by kind.
+# Names that `get KIND NAME` accepts, by kind.
 _OF_KIND = {
     "hypernodes": ("hypernodes",),
     "nodes": ("nodes",),
@@ -44,7 +44,7 @@ _OF_KIND = {
 
 
 def names(*kinds: str) -> Completer:
-    """For `shell_complete`: names of these kinds; without any, of the KIND that was typed before."""
+    """A `shell_complete` for names of these kinds, or without kinds for names of the argument KIND."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -68,7 +68,7 @@ def _matching(found: Names, kinds: Iterable[str], incomplete: str) -> list[str]:
 
 
 def known(ctx: click.Context) -> Names:
-    """All names, of the file of --topology or of the collector that the command line names."""
+    """All names, from the file of --topology or from the collector."""
     if saved := ctx.params.get("topology"):
         from hyperscout_cli.shared.files import read_topology
 
@@ -89,12 +89,12 @@ def known(ctx: click.Context) -> Names:
     found = cache.read()
     if found is None:
         found = within(DEADLINE_S, lambda: ask(endpoint)) or {}
-        cache.write(found)  # nothing, too: the next Tab need not wait for it again
+        cache.write(found)  # also an empty answer, so that the next Tab does not wait again
     return found
 
 
 def within(limit_s: float, ask_: Callable[[], Names]) -> Names | None:
-    """The answer, or None when it takes too long or fails. A call that hangs is left behind."""
+    """The answer, or None if it takes too long or fails. The thread of a call that hangs continues."""
     answers: list[Names] = []
 
     def run() -> None:
@@ -111,17 +111,17 @@ def within(limit_s: float, ask_: Callable[[], Names]) -> Names | None:
 
 def ask(endpoint: Endpoint) -> Names:
     """All names that the collector knows. Raises CliError."""
-    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.remote.client import Collector
     from hyperscout_cli.shared.errors import CliError
 
-    with PlacementCollector(endpoint) as connection:
+    with Collector(endpoint) as connection:
         found = _of_topology(connection.topology(links=False))
         status = connection.status()
         generations = [status.held.generation] if status.HasField("held") else []
         found["generations"] = [str(n) for n in (*generations, status.generation) if n]
         try:
             found["gangs"] = [x.gang for x in connection.placements()][:_MAX_NAMES]
-        except CliError:  # who may not see gangs may still see nodes
+        except CliError:  # the user may have no right to list gangs
             found["gangs"] = []
     return found
 
@@ -136,21 +136,21 @@ def _of_topology(topology: Any) -> dict[str, list[str]]:
 
 
 def _folder() -> Path:
-    """XDG Base Directory Specification: a relative path there counts as none."""
+    """The cache folder of the XDG Base Directory Specification, which ignores a relative path."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "hyperscout" / "completion"
 
 
 class Cache:
-    """The last answer for one collector and one caller, in a file that only the user can read."""
+    """The last answer for one collector and one caller (`key`), in a file that only the user can read."""
 
-    def __init__(self, folder: Path, whose: str, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, key: str, clock: Callable[[], float]) -> None:
         self._folder = folder
-        self._file = folder / f"{hashlib.sha256(whose.encode()).hexdigest()[:32]}.json"
+        self._file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         self._clock = clock
 
     def read(self) -> Names | None:
-        """None: there is none, or it is too old."""
+        """The cached names; None if there are none or they are too old."""
         try:
             with os.fdopen(os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 stat = os.fstat(file.fileno())
@@ -165,7 +165,7 @@ class Cache:
         return {k: [x for x in v if isinstance(x, str)] for k, v in found.items() if isinstance(v, list)}
 
     def write(self, found: Names) -> None:
-        """Where that cannot be, the next Tab asks again."""
+        """Write the names. An error is ignored: the next Tab queries the collector again."""
         data = json.dumps(found).encode()
         if len(data) > _MAX_BYTES:
             return
@@ -181,7 +181,7 @@ class Cache:
             return
 
     def _prune(self) -> None:
-        """The newest stay, one short of the limit; what was left half written goes, too."""
+        """Delete all but the newest files, including unfinished ones."""
         others = [x for x in self._folder.iterdir() if x != self._file]
         others.sort(key=lambda x: x.stat().st_mtime, reverse=True)
         for old in others[_MAX_FILES - 1 :]:

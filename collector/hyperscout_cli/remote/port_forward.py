@@ -1,7 +1,7 @@
-"""The way to a collector from outside of its cluster: `kubectl port-forward` to the pod that leads.
+"""Connects to a collector from outside of its cluster: `kubectl port-forward` to the leader's pod.
 
-A Service would do for one replica; of two it may reach the one that stands by, whose hint names an address
-that only the cluster knows. So the Lease says which pod it is (docs/kubernetes.md).
+The Service may lead to a standby replica, which names an address that is reachable only in the cluster. So
+the Lease names the pod (docs/kubernetes.md).
 """
 
 import functools
@@ -15,21 +15,21 @@ from hyperscout_cli.shared.errors import CliError
 
 NAME = "hyperscout-collector"  # of the chart's Service and Lease
 PORT = 50051
-_MAX_WORDS = 2000  # bytes of what kubectl says
+_MAX_OUTPUT = 2000  # bytes of kubectl's output
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:[0-9]+) -> ")
-# kubectl goes on when who started it is killed; this ends it as soon as our end of the pipe is gone.
+# kubectl outlives a parent that is killed. This shell ends it when this process closes its end of the pipe.
 _UNTIL_WE_END = 'kubectl "$@" </dev/null & child=$!; exec >&- 2>&-; cat >/dev/null; kill "$child"'
 
 
 @functools.cache
 def forwarded(namespace: str, limit_s: float) -> str:
-    """host:port on this machine that leads to the collector, until this process ends. Raises CliError."""
+    """A local host:port that is forwarded to the collector until this process ends. Raises CliError."""
     until_s = time.monotonic() + limit_s
     target = _target(namespace, limit_s)
     arguments = ["-n", namespace, "port-forward", "--address", "127.0.0.1", target, f":{PORT}"]
     process = subprocess.Popen(
         ["sh", "-c", _UNTIL_WE_END, "sh", *arguments],
-        stdin=subprocess.PIPE,  # stays open as long as we live
+        stdin=subprocess.PIPE,  # open until this process ends
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
@@ -42,30 +42,30 @@ def forwarded(namespace: str, limit_s: float) -> str:
     return match[1]
 
 
-_kept: list["subprocess.Popen[bytes]"] = []  # or their pipes would be closed
+_kept: list["subprocess.Popen[bytes]"] = []  # keeps their pipes open
 
 
 def _target(namespace: str, limit_s: float) -> str:
-    """The pod that leads; the Service where no Lease says which."""
+    """The leader's pod; the Service if the Lease names no pod."""
     command = ["kubectl", "-n", namespace, "get", "lease", NAME, "-o", "jsonpath={.spec.holderIdentity}"]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
     except FileNotFoundError as error:
         raise CliError("kubectl is not in the PATH: install it, or give --collector") from error
     except subprocess.TimeoutExpired as error:
-        raise CliError(f"kubectl gave no answer within {limit_s:g} s (--timeout)") from error
+        raise CliError(f"kubectl did not answer within {limit_s:g} s (--timeout)") from error
     pod = ran.stdout.decode("utf-8", "replace").partition("_")[0].strip()
     return f"pod/{pod}" if ran.returncode == 0 and pod else f"service/{NAME}"
 
 
 def _words_until(process: "subprocess.Popen[bytes]", until_s: float) -> str:
-    """What kubectl says up to the line that we wait for, or its end."""
-    assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+    """kubectl's output up to the line with the port, or its end."""
+    assert process.stdout is not None  # noqa: S101 (stdout is a pipe)
     said = b""
-    while len(said) < _MAX_WORDS and not _FORWARDING.search(said.decode("utf-8", "replace")):
+    while len(said) < _MAX_OUTPUT and not _FORWARDING.search(said.decode("utf-8", "replace")):
         with suppress(InterruptedError):
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
-            piece = process.stdout.read1(_MAX_WORDS) if ready else b""  # type: ignore[attr-defined]
+            piece = process.stdout.read1(_MAX_OUTPUT) if ready else b""  # type: ignore[attr-defined]
             if not piece:
                 break
             said += piece

@@ -1,4 +1,4 @@
-"""Where a topology comes from: a saved file or a running collector."""
+"""Loads a topology from a saved file or a running collector."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def load(
     *, topology: str | None, collector: Endpoint, links: bool = True, at_ns: int | None = None
 ) -> "Topology":
-    """The saved topology if a file is named, else the published one, or that of a time (Unix ns).
+    """The saved topology if a file is named, else the published one, now or at a time (Unix ns).
 
     Raises CliError and UsageError.
     """
     if topology is not None:
         if at_ns is not None:
-            raise click.UsageError("--at asks a collector's history: a saved topology has none")
+            raise click.UsageError("--at needs a collector: a saved topology has no history")
         from hyperscout_cli.shared.files import read_topology
 
         return read_topology(topology)

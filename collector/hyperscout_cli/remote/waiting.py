@@ -1,13 +1,13 @@
-"""What `status --wait` waits for: wishes about what is published, each with what it still lacks.
+"""The conditions that `status --wait` and `--for` wait for, and the loop that waits.
 
     ready                       nothing is wrong
     generation=N                that generation or a later one is published
-    node/NAME                   there is evidence of the node: it is in the hierarchy
-    hypernode/NAME              it is published
-    hypernode/NAME=CONDITION    and its condition is as it should be (Ready, Degraded, Consistent, Stale)
+    node/NAME                   the node is in the hierarchy
+    hypernode/NAME              the HyperNode is published
+    hypernode/NAME=CONDITION    its condition has the healthy status (Ready, Degraded, Consistent, Stale)
     hypernode/NAME=CONDITION=STATUS
 
-NAME may be a host list: then all of them.
+NAME may be a host list.
 """
 
 import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hyperscout_topology.topology import HyperNode, Topology
 
 READY = "ready"
-_WISH = re.compile(r"(?P<kind>node|hypernode)/(?P<names>[^=]+)(?:=(?P<type>[^=]+)(?:=(?P<status>[^=]+))?)?")
+_OBJECT = re.compile(r"(?P<kind>node|hypernode)/(?P<names>[^=]+)(?:=(?P<type>[^=]+)(?:=(?P<status>[^=]+))?)?")
 _GENERATION = re.compile(r"generation=([0-9]{1,18})", re.ASCII)
 _FORMS = "ready, generation=N, node/NAME, hypernode/NAME or hypernode/NAME=Ready"
 _MAX_NAMED = 10
@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """One --for. `generation` = 0: about names; without names: that nothing is wrong."""
+class WantedState:
+    """One value of --for. `generation` = 0: about `names`; without names: nothing is wrong."""
 
     text: str
     kind: str = READY
@@ -49,7 +49,7 @@ class Wish:
     generation: int = 0
 
     def lacking(self, topology: "Topology", wrong: Sequence[str]) -> list[str]:
-        """What is not as wished, one line each."""
+        """What is still missing, one line each."""
         if self.kind == READY:
             return list(wrong)
         if self.kind == "generation":
@@ -72,20 +72,22 @@ class Wish:
             yield f"{hypernode.name}: {found.type} is {found.status} ({found.reason}): {found.message}"
 
 
-def wishes(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> tuple[Wish, ...]:
+def wanted_states(
+    ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]
+) -> tuple[WantedState, ...]:
     """The callback of --for. Raises BadParameter."""
     try:
-        return tuple(map(_wish, texts))
+        return tuple(map(_wanted_state, texts))
     except HostListError as error:
         raise click.BadParameter(str(error), ctx, parameter) from error
 
 
-def _wish(text: str) -> Wish:
+def _wanted_state(text: str) -> WantedState:
     if text == READY:
-        return Wish(text)
+        return WantedState(text)
     if match := _GENERATION.fullmatch(text):
-        return Wish(text, "generation", generation=int(match[1]))
-    match = _WISH.fullmatch(text)
+        return WantedState(text, "generation", generation=int(match[1]))
+    match = _OBJECT.fullmatch(text)
     if match is None or (match["kind"] == "node" and match["type"]):
         raise click.BadParameter(f"{text!r}: expected {_FORMS}")
     kind, names, type_ = match["kind"], tuple(expand(match["names"])), match["type"] or ""
@@ -93,10 +95,10 @@ def _wish(text: str) -> Wish:
     condition = types.get(type_.lower(), type_)
     status = (match["status"] or HEALTHY.get(condition, "True")).capitalize()
     if type_ and condition not in HEALTHY:
-        raise click.BadParameter(f"{text!r}: no condition {type_!r}: there are {', '.join(HEALTHY)}")
+        raise click.BadParameter(f"{text!r}: no condition {type_!r}: expected {', '.join(HEALTHY)}")
     if status not in {"True", "False", "Unknown"}:
-        raise click.BadParameter(f"{text!r}: a condition is True, False or Unknown")
-    return Wish(text, kind, names, condition if type_ else "", status if type_ else "")
+        raise click.BadParameter(f"{text!r}: expected the status True, False or Unknown")
+    return WantedState(text, kind, names, condition if type_ else "", status if type_ else "")
 
 
 def _missing(what: str, names: list[str]) -> list[str]:
@@ -113,10 +115,10 @@ def wait(
     pause: Callable[[], None],
     say: Callable[[str], None],
 ) -> tuple[T, list[str]]:
-    """Look until nothing is lacking or the time is over; what was seen last, and what it lacks.
+    """Call `look` until nothing is lacking or the time is over. Returns the last result, and what it lacks.
 
-    A collector that cannot be reached is waited for, too: it may be starting. Raises CliError if it never
-    answered, and at once for what waiting does not mend.
+    Also waits for a collector that is not reachable, which may be starting. Raises CliError if it never
+    answered, and immediately for errors that waiting does not solve.
     """
     until = clock() + limit_s
     found: tuple[T, list[str]] | None = None
@@ -148,7 +150,7 @@ def _may_pass(error: CliError) -> bool:
 
 
 class Progress:
-    """One line on stderr that changes in place, where that is a terminal; nothing elsewhere."""
+    """One line on stderr that is updated in place. It writes nothing if stderr is no terminal."""
 
     def __init__(self, columns: int, *, shown: bool | None = None) -> None:
         self._shown = sys.stderr.isatty() if shown is None else shown
@@ -156,7 +158,7 @@ class Progress:
         self._began_s = time.monotonic()
 
     def say(self, what: str) -> None:
-        """Show what is waited for, and for how long already."""
+        """Show what the command waits for, and how long it has waited."""
         if not self._shown:
             return
         text = f"waiting {time.monotonic() - self._began_s:.0f} s: {visible(what)}"
@@ -164,7 +166,7 @@ class Progress:
         sys.stderr.flush()
 
     def done(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

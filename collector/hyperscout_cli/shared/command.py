@@ -1,20 +1,22 @@
-"""Commands whose --help reads like a man page: options, examples, environment, exit codes, what else to read.
+"""Command classes with man-page sections in --help: examples, environment, exit codes, related commands.
 
-The sections are data here (`sections`), so that the manual pages (deploy/man.py) say the same.
+The sections are data (`sections`), which deploy/man.py uses for the manual pages.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-EXIT_CODES = "0 ok, 1 failure, 2 wrong usage."  # of those that have no 3 ("the answer is no")
-_TOKEN = ("HYPERSCOUT_TOKEN", "A token to show, in place of --token-file.")
-_COLOR = ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "Whether there are colours, unless --color says so.")
-_COLUMNS = ("COLUMNS", "How wide a terminal is, in place of what it says.")
-# Commands that one reads next, by a command's whole name; pages are those under docs/.
+F = TypeVar("F", bound=Callable[..., Any] | click.Command)
+
+EXIT_CODES = "0 ok, 1 failure, 2 wrong usage."  # of commands without 3 ("the answer is negative")
+_TOKEN = ("HYPERSCOUT_TOKEN", "The token, in place of --token-file.")
+_COLOR = ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "Switch colours off or on, unless --color is given.")
+_COLUMNS = ("COLUMNS", "Width of the terminal, in place of its own value.")
+# Related commands, and pages under docs/.
 _SEE_ALSO: Mapping[str, tuple[str, ...]] = {
     "infer": ("tree", "diff", "place"),
     "place": ("explain-placement", "placements", "docs/placer.md"),
@@ -43,14 +45,14 @@ _SEE_ALSO: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, and rows of a term and what it means; or lines, where terms are empty."""
+    """A heading with rows of a term and its description; an empty term makes a plain line."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
 
 
 def sections(command: click.Command, path: str) -> Iterator[Section]:
-    """What the epilog of the command does not say itself; `path` is its name without the program's."""
+    """Sections that the command's epilog does not have; `path` is its name without the program's."""
     variables = tuple(_variables(command))
     if variables:
         yield Section("Environment", variables)
@@ -101,3 +103,41 @@ class Group(_Documented, click.Group):
     def __init__(self, *args: Any, **more: Any) -> None:
         more.setdefault("no_args_is_help", not more.get("invoke_without_command", False))
         super().__init__(*args, **more)
+
+
+class SeveralCommand(Command):
+    """Words after a repeatable option are its values; positional arguments come first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several: set[str] = set()
+        single: set[str] = set()
+        for parameter in self.params:
+            if isinstance(parameter, click.Option) and not parameter.is_flag:
+                (several if parameter.multiple else single).update(parameter.opts)
+        return super().parse_args(ctx, _repeat(args, several, single))
+
+
+def _repeat(args: list[str], several: set[str], single: set[str]) -> list[str]:
+    """`--lldp a b` as `--lldp a --lldp b`."""
+    out: list[str] = []
+    option = ""  # the repeatable option that the next word belongs to
+    value_follows = False
+    for arg in args:
+        name = arg.partition("=")[0]
+        if value_follows:
+            value_follows = False
+            out.append(arg)
+        elif arg.startswith("-") and arg != "-":
+            option = name if name in several else ""
+            value_follows = "=" not in arg and arg in several | single
+            out.append(arg)
+        elif option:
+            out += [option, arg]
+        else:
+            out.append(arg)
+    return out
+
+
+def files_option(name: str, help_text: str) -> Callable[[F], F]:
+    """A repeatable option for files."""
+    return click.option(name, multiple=True, metavar="FILE...", type=click.Path(), help=help_text)

@@ -1,4 +1,4 @@
-"""How a command ends other than well: each error knows its exit code (0 ok, 1 failure, 2 usage, 3 "no")."""
+"""Errors of commands with their exit codes: 1 failure, 2 wrong usage or input, 3 the answer is negative."""
 
 from typing import IO, Any
 
@@ -9,7 +9,7 @@ FAILURE, WRONG_INPUT, NO = 1, 2, 3
 
 
 class CliError(click.ClickException):
-    """A failure that a person can act on: one clear line on stderr, exit 1."""
+    """A failure, with a message that says what to do. Exit code 1."""
 
     exit_code = FAILURE
 
@@ -18,13 +18,13 @@ class CliError(click.ClickException):
 
 
 class BadInputError(CliError):
-    """What was given cannot be meant: exit 2, as for wrong usage. Names the file and the field."""
+    """Invalid input; the message names the file and the field. Exit code 2, as for wrong usage."""
 
     exit_code = WRONG_INPUT
 
 
 class AnswerIsNoError(CliError):
-    """The question was understood and the answer is "no": exit 3."""
+    """A valid request with a negative answer. Exit code 3."""
 
     exit_code = NO
 
@@ -33,5 +33,5 @@ class AnswerIsNoError(CliError):
 
 
 def _lines(message: str) -> str:
-    """Control characters as escapes, but for the ends of lines: a message may show a log."""
+    """Control characters as escapes, except line ends: a message may quote a log."""
     return "\n".join(map(visible, message.splitlines()))

@@ -1,10 +1,10 @@
-"""Files that a person names on the command line: read whole, bounded, with errors that say what to do."""
+"""Readers of files that are named on the command line, with bounds."""
 
 import sys
 from pathlib import Path
 from typing import Any
 
-from hyperscout_topology.json_objects import TopologyError, from_json
+from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.shared.errors import CliError
@@ -26,7 +26,7 @@ def read_bytes(path: str, limit: int = MAX_BYTES) -> bytes:
     if data.startswith(_GZIP):
         data = _unpacked(data, path, limit)
     if len(data) > limit:
-        raise CliError(f"{path}: over {limit >> 20} MiB: this cannot be the output of one tool; split it")
+        raise CliError(f"{path}: larger than {limit >> 20} MiB: split the file")
     return data
 
 
@@ -43,12 +43,12 @@ def _unpacked(data: bytes, path: str, limit: int) -> bytes:
 
 
 def shown(path: str) -> str:
-    """How a file is called in messages."""
+    """The file's name in messages."""
     return "stdin" if path == "-" else path
 
 
 def node_name(path: str) -> str:
-    """The node that a file is about: the file's stem (`racks/gpu-01.json.gz` is gpu-01)."""
+    """The node of a file, from the file's stem: gpu-01 for `racks/gpu-01.json.gz`."""
     if path == "-":
         return "stdin"
     name = Path(path).name
@@ -66,7 +66,7 @@ def read_json(path: str) -> Any:
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise CliError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # no UTF-8, or a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # not UTF-8, or a number with thousands of digits
         raise CliError(f"{shown(path)}: not JSON: {error}") from error
 
 
@@ -81,14 +81,14 @@ def read_topology(path: str) -> Topology:
 
 
 def _check(topology: Topology) -> None:
-    """Parents and children agree, and a parent's tier is above: what walks over the tree rely on."""
+    """Check that parents and children agree, and that a parent's tier is above its children's."""
     by_name = {h.name: h for h in topology.hypernodes}
     if len(by_name) != len(topology.hypernodes):
-        raise TopologyError("hypernodes: a name is there twice")
+        raise TopologyError("hypernodes: two have the same name")
     for h in topology.hypernodes:
         for child in h.children:
             below = by_name.get(child)
             if below is None or below.parent != h.name or below.tier >= h.tier:
-                raise TopologyError(f"hypernodes: {child!r} is no proper child of {h.name!r}")
+                raise TopologyError(f"hypernodes: {h.name!r} has the child {child!r}, which does not match")
         if h.parent is not None and (h.parent not in by_name or h.name not in by_name[h.parent].children):
-            raise TopologyError(f"hypernodes: {h.parent!r} is no proper parent of {h.name!r}")
+            raise TopologyError(f"hypernodes: {h.name!r} has the parent {h.parent!r}, which does not match")

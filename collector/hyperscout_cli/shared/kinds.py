@@ -1,4 +1,4 @@
-"""What `get` and `describe` know: the kinds of objects in a topology, and a table of each."""
+"""The kinds of objects in a topology that `get` and `describe` show, and a table of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hyperscout_topology.figures import digits
 from hyperscout_topology.topology import Endpoint, HyperNode, Topology
 from hyperscout_topology.tree import HEALTHY, marks
 
-from hyperscout_cli.shared.node_names import names_in
+from hyperscout_cli.shared.options import names_in
 from hyperscout_cli.shared.tables import Row, Table, age
 
 ALIASES = {
@@ -26,15 +26,15 @@ KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *a
 
 
 def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Kinds that begin so, for shells."""
+    """Complete the name of a kind."""
     return [kind for kind in ALIASES if kind.startswith(incomplete)]
 
 
 def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Row:
-    """One line about a HyperNode. Its age is that of the condition that has stood longest."""
+    """The row of a HyperNode. Its age is that of its oldest condition."""
     status = {c.type: c for c in hypernode.conditions}
     wrong = marks(hypernode)
-    # Degraded says which cable, so it comes before Ready where both are wrong.
+    # Degraded names the cable, so it comes first if Ready is wrong too.
     wrong.sort(key=lambda mark: not mark[0].startswith("Degraded"))
     ready, degraded = (status[t].status if t in status else "" for t in ("Ready", "Degraded"))
     since = min((c.since_ns for c in hypernode.conditions if c.since_ns), default=0)
@@ -66,7 +66,7 @@ HYPERNODE_MORE = ("PARENT", "SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE")
 
 
 def hypernodes(topology: Topology, now_ns: int) -> Table:
-    """By tier, then name."""
+    """All HyperNodes by tier and name."""
     data = objects.hypernodes(topology)
     rows = [hypernode_row(h, now_ns, d) for h, d in zip(topology.hypernodes, data, strict=True)]
     rows.sort(key=lambda r: (r.data["tier"], r.name))
@@ -74,7 +74,7 @@ def hypernodes(topology: Topology, now_ns: int) -> Table:
 
 
 def nodes(topology: Topology, now_ns: int) -> Table:
-    """Every node with its HyperNode of each tier."""
+    """All nodes, each with its HyperNode of each tier."""
     tier_of = {h.name: h.tier for h in topology.hypernodes}
     tiers = dict(sorted({h.tier: h.tier_name for h in topology.hypernodes}.items()))
     rows = []
@@ -88,7 +88,7 @@ def nodes(topology: Topology, now_ns: int) -> Table:
 
 
 def switches(topology: Topology, now_ns: int) -> Table:
-    """Every switch with its level (1 = leaf)."""
+    """All switches with their levels (1 = leaf)."""
     rows = []
     for data in objects.switches(topology):
         name = data["name"] or data["id"]
@@ -98,7 +98,7 @@ def switches(topology: Topology, now_ns: int) -> Table:
 
 
 def links(topology: Topology, now_ns: int) -> Table:
-    """Every cable, by its ends."""
+    """All links."""
     rows = []
     for data in objects.links(topology):
         a, b = data["a"], data["b"]
@@ -111,14 +111,14 @@ def links(topology: Topology, now_ns: int) -> Table:
 
 
 def end_text(end: Endpoint | None) -> str:
-    """An end of a cable as a person names it: leaf-03/p17."""
+    """Display name of one end of a link: leaf-03/p17."""
     if end is None:
         return ""
     return (end.name or end.device) + (f"/{end.port}" if end.port else "")
 
 
 def anomalies(topology: Topology, now_ns: int) -> Table:
-    """Everything that does not fit."""
+    """All anomalies."""
     data = objects.anomalies(topology)
     rows = []
     for x, d in zip(topology.anomalies, data, strict=True):
@@ -145,10 +145,10 @@ TABLES: dict[str, Callable[[Topology, int], Table]] = {
 
 
 def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
-    """The rows that answer to one of the names, and the names that nothing answers to.
+    """The rows that match one of the names, and the names without a match.
 
-    A link answers to its devices, an anomaly to its kind, devices and HyperNode. A name may be a host list.
-    Raises UsageError.
+    The names of a link are those of its devices, the names of an anomaly its kind, devices and HyperNode. A
+    name may be a host list. Raises UsageError.
     """
     if not names:
         return table, []
@@ -161,5 +161,5 @@ def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[s
 
 
 def healthy(topology: Topology) -> bool:
-    """Whether every condition is as it should be."""
+    """Whether every condition has its healthy status."""
     return all(c.status == HEALTHY.get(c.type, c.status) for h in topology.hypernodes for c in h.conditions)

@@ -1,14 +1,15 @@
-"""Options that the commands about a live (or saved) topology share."""
+"""Options that commands share: the collector and its credentials, a saved topology, the output format."""
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from hyperscout_formats.text.host_list import MAX_NAMES, HostListError, expand
 
 from hyperscout_cli.shared.output import COLOR
 
@@ -22,12 +23,12 @@ DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name")
-_ALIASES = {"text": "table"}  # what it was called where the table is prose
+_ALIASES = {"text": "table"}  # an earlier name
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The collector to ask, and what to show to it."""
+    """The collector to query, and the credentials for it."""
 
     address: str
     timeout_s: float
@@ -37,19 +38,18 @@ class Endpoint:
     tls_server_name: str = ""
     token_file: Path | None = None
     insecure: bool = False
-    namespace: str = ""  # of a cluster, whose collector kubectl leads to; "" = `address` is asked
+    namespace: str = ""  # kubectl forwards a port to the collector in this namespace; "" = use `address`
     token: str = field(default="", repr=False)
 
     @property
     def credentials(self) -> "Credentials":
-        """The same as the agent's. Raises UsageError for what does not go together."""
-        from hyperscout_agent.runtime.credentials import Credentials
-        from hyperscout_agent.runtime.targets import TargetError, check_target
+        """Credentials as the agent uses them. Raises UsageError for flags that contradict each other."""
+        from hyperscout_agent.runtime.credentials import Credentials, TargetError, check_target
 
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key: give both or neither")
         if self.tls_ca is None and (self.tls_cert is not None or self.tls_server_name):
-            raise click.UsageError("--tls-cert and --tls-server-name mean TLS: give --tls-ca too")
+            raise click.UsageError("--tls-cert and --tls-server-name need --tls-ca: give it too")
         try:
             check_target(
                 self.address,
@@ -66,23 +66,25 @@ class Endpoint:
 
 
 def _shown(flag: str, text: str, **more: Any) -> Callable[[Command], Command]:
-    """One of the options about what is shown; HYPERSCOUT_... in the environment."""
+    """An option about credentials, with an environment variable HYPERSCOUT_..."""
     return click.option(flag, envvar=f"HYPERSCOUT_{flag[2:].upper().replace('-', '_')}", help=text, **more)
 
 
 _FILE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(path_type=Path)}
 _SHOWN = (
-    _shown("--tls-ca", "CA certificates (PEM) that sign the collector's: use TLS.", **_FILE),
-    _shown("--tls-cert", "Client certificate (PEM), for a port that demands one.", **_FILE),
-    _shown("--tls-key", "Its private key (PEM).", **_FILE),
-    _shown("--tls-server-name", "Name in its certificate, if not ADDR.", metavar="NAME", default=""),
-    _shown("--token-file", f"Token to show; or {TOKEN_VARIABLE}, the token itself.", **_FILE),
+    _shown("--tls-ca", "Use TLS; FILE has CA certificates (PEM) for the collector's.", **_FILE),
+    _shown("--tls-cert", "Client certificate (PEM), for a port that requires one.", **_FILE),
+    _shown("--tls-key", "Private key (PEM) of --tls-cert.", **_FILE),
+    _shown(
+        "--tls-server-name", "Name in the collector's certificate, if not ADDR.", metavar="NAME", default=""
+    ),
+    _shown("--token-file", f"File with a token; or put the token into {TOKEN_VARIABLE}.", **_FILE),
     _shown("--insecure", "Allow plaintext to another machine; never with a token.", is_flag=True),
 )
 
 
 def collector_options(command: Command) -> Command:
-    """--collector, --timeout and what is shown to it; the command gets all of them as one `Endpoint`."""
+    """--collector, --timeout and credentials; the command gets all of them as one `Endpoint`."""
 
     @functools.wraps(command)
     def with_endpoint(*args: Any, collector: str, namespace: str, timeout_s: float, **more: Any) -> Any:
@@ -100,9 +102,9 @@ def collector_options(command: Command) -> Command:
 
 
 def reached_in(context: click.Context, namespace: str) -> str:
-    """The namespace to forward a port to; "" where an address is asked. Raises UsageError for both.
+    """The namespace to forward a port to; "" to use an address. Raises UsageError if both are given.
 
-    `kubectl hyperscout` is about a cluster: unless an address is named, it looks there.
+    `kubectl hyperscout` forwards a port unless an address is given.
     """
     source, root = context.get_parameter_source("collector"), context.find_root()
     if source is ParameterSource.COMMANDLINE or root.params.get("collector"):
@@ -121,8 +123,8 @@ def _where(command: Command) -> Command:
         metavar="NAME",
         envvar="HYPERSCOUT_NAMESPACE",
         default="",
-        help="Reach the collector of this namespace through `kubectl port-forward`, in place of --collector. "
-        f"`kubectl hyperscout` does so by itself (in {DEFAULT_NAMESPACE}).",
+        help="Use `kubectl port-forward` to the collector in this namespace, in place of --collector. "
+        f"Default of `kubectl hyperscout`: {DEFAULT_NAMESPACE}.",
     )(command)
     command = click.option(
         "--timeout",
@@ -131,7 +133,7 @@ def _where(command: Command) -> Command:
         type=click.FloatRange(min=0, min_open=True, max=3600),
         default=10.0,
         show_default=True,
-        help="How long to wait for an answer.",
+        help="Time limit for an answer.",
     )(command)
     return click.option(
         "--collector",
@@ -145,7 +147,7 @@ def _where(command: Command) -> Command:
 
 
 def _or_of_group(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """`hyperscout --collector ADDR get ...` is `hyperscout get --collector ADDR ...`."""
+    """Make `hyperscout --collector ADDR get` equal to `hyperscout get --collector ADDR`."""
     of_group = ctx.find_root().params.get("collector")
     if of_group and ctx.get_parameter_source("collector") is not ParameterSource.COMMANDLINE:
         return str(of_group)
@@ -153,18 +155,18 @@ def _or_of_group(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 
 
 def topology_options(command: Command) -> Command:
-    """--collector, --timeout, and --topology in their place."""
+    """The options of the collector, and --topology in place of them."""
     command = click.option(
         "--topology",
         metavar="FILE",
         type=click.Path(),
-        help="Read a saved topology (`infer -o json`, `tree -o json`) and ask no collector.",
+        help="Read a saved topology (`infer -o json`, `tree -o json`) and query no collector.",
     )(command)
     return collector_options(command)
 
 
 class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click 8.2
-    """The words of -o; an alias is taken, and not shown."""
+    """The values of -o. Aliases are accepted and not listed."""
 
     def __init__(self, words: Sequence[str], aliases: Mapping[str, str]) -> None:
         super().__init__(words)
@@ -178,9 +180,9 @@ class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click
 def output_option(
     *more: str, words: Sequence[str] = (), default: str = "table"
 ) -> Callable[[Command], Command]:
-    """-o table|json|yaml with `more` of wide and name, and --color: of every command that shows something.
+    """-o with table, json, yaml and `more` (wide, name), and --color.
 
-    `words`: in place of these; then `table` is taken for the default, so that the three work everywhere.
+    `words` replaces the values; then `table` is an alias of the default, so that it works with every command.
     """
     known = words or [word for word in FORMATS if word in {"table", "json", "yaml", *more}]
     aliases = _ALIASES if not words else {"table": default, "text": default}
@@ -193,7 +195,7 @@ def output_option(
             show_default="auto",
             expose_value=False,
             callback=_keep_color,
-            help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+            help="Use colours; auto: on a terminal, unless NO_COLOR is set.",
         )(command)
         return click.option(
             "-o",
@@ -201,7 +203,7 @@ def output_option(
             type=Output(known, aliases),
             default=default,
             show_default=True,
-            help=f"{default} is for people; json and yaml are the same object.",
+            help=f"{default} is for people; json and yaml print the same object.",
         )(command)
 
     return decorate
@@ -210,3 +212,29 @@ def output_option(
 def _keep_color(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta[COLOR] = value
+
+
+def names_in(texts: Iterable[str], known: Container[str] = frozenset()) -> list[str]:
+    """All names, without duplicates. A text in `known` is one name and is not expanded. Raises UsageError."""
+    found: dict[str, None] = {}
+    for text in texts:
+        try:
+            found.update(dict.fromkeys([text] if text in known else expand(text)))
+        except HostListError as error:
+            raise click.UsageError(str(error)) from error
+        if len(found) > MAX_NAMES:
+            raise click.UsageError(f"more than {MAX_NAMES} names: give fewer")
+    return list(found)
+
+
+def expanded(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
+    """The callback of an option or argument with names of nodes. It keeps duplicates."""
+    found: list[str] = []
+    for text in texts:
+        try:
+            found += expand(text)
+        except HostListError as error:
+            raise click.BadParameter(str(error), ctx, parameter) from error
+        if len(found) > MAX_NAMES:
+            raise click.BadParameter(f"more than {MAX_NAMES} names: give fewer", ctx, parameter)
+    return tuple(found)

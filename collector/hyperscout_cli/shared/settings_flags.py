@@ -1,7 +1,7 @@
-"""A flag for every setting of a process, with the setting's own description as help."""
+"""Flags for all settings of a process; the description of a setting is its help."""
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -14,15 +14,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SEPARATOR = "__"  # between a group of settings and a setting in it, as in the environment
 
 
-def setting_flags(model: type[BaseModel], renamed: Mapping[str, str] | None = None) -> Callable[[F], F]:
-    """--config, and `--group-setting` for each setting; `renamed` gives some of them another flag.
+def setting_flags(
+    model: type[BaseModel], retired: Iterable[str], renamed: Mapping[str, str] | None = None
+) -> Callable[[F], F]:
+    """Add --config, and `--group-setting` for each setting; `renamed` gives some of them another flag.
 
-    The callback gets `group__setting` by name; `given` makes of it what the settings' loader takes.
+    `retired`: former settings (`group.setting`), whose flags are accepted and not shown. The command gets
+    `group__setting` by name; `given` converts them for the settings' loader.
     """
 
     def decorate(command: F) -> F:
+        for name in retired:
+            name = name.replace(".", _SEPARATOR)  # noqa: PLW2901
+            command = click.option(_flag(name), name, hidden=True)(command)
         for name, field in reversed(list(_fields(model, ""))):
-            flag = (renamed or {}).get(name, "--" + name.replace(_SEPARATOR, "-").replace("_", "-"))
+            flag = (renamed or {}).get(name, _flag(name))
             if field.annotation is bool:
                 flag += f"/--no-{flag[2:]}"
                 command = click.option(flag, name, default=None, help=_help(field))(command)
@@ -36,11 +42,15 @@ def setting_flags(model: type[BaseModel], renamed: Mapping[str, str] | None = No
             "--config",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="YAML file of settings, `name: value`. Flags and the environment win over it.",
+            help="YAML file of settings, `name: value`. Flags and the environment override it.",
         )
         return config(command)
 
     return decorate
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace(_SEPARATOR, "-").replace("_", "-")
 
 
 def given(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +98,7 @@ def _is_list(annotation: Any) -> bool:
 
 
 def _splits_text(field: FieldInfo) -> bool:
-    """Whether the setting itself takes a text apart (`a,b`)."""
+    """Whether the setting parses a text itself (`a,b`)."""
     return any(isinstance(m, BeforeValidator) for m in field.metadata)
 
 

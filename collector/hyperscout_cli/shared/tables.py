@@ -7,13 +7,13 @@ from typing import Any
 from hyperscout_topology.columns import padded, shortened, width
 from hyperscout_topology.names import visible
 
-from hyperscout_cli.shared.output import Terminal, terminal
+from hyperscout_cli.shared.output import Terminal, emit, emit_data, terminal
 
 _GAP = "   "
-# Texts that may be cut so that a line fits: what they say in full stands in `describe` and in `-o json`.
+# Columns that are shortened if a line is too long; `describe` and `-o json` show the whole text.
 _MESSAGES = {"MESSAGE", "REASON", "WHY", "NOTE", "OTHER", "CAUSE", "CHANGE"}
 _FREE = _MESSAGES | {"NODES", "HYPERNODES", "SWITCHES", "SOURCES", "ROLES", "SUBJECT", "PEER"}
-_NARROWEST = 12  # columns that are left of such a text
+_NARROWEST = 12  # minimum width of a shortened column
 _GOOD, _BAD, _UNSURE = "\x1b[32m", "\x1b[31m", "\x1b[33m"
 _RESET = "\x1b[0m"
 _TONES: Mapping[tuple[str, str], str] = {
@@ -29,7 +29,7 @@ _TONES: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object: the cells of the table, those that `wide` adds, and the whole as plain data."""
+    """One object: cells of the table, cells that `wide` adds, and the object as plain data."""
 
     name: str
     cells: tuple[str, ...]
@@ -50,7 +50,7 @@ class Table:
 def lines(
     table: Table, *, wide: bool = False, heading: bool = True, to: Terminal | None = None
 ) -> Iterator[str]:
-    """The table as text, fitted to who reads it (by default stdout). Empty cells show as `-`."""
+    """The table as text, fitted to a terminal (by default stdout). An empty cell is shown as `-`."""
     to = terminal() if to is None else to
     headings = (*table.headings, *table.more) if wide else table.headings
     cells = [_cells((*r.cells, *r.more) if wide else r.cells) for r in table.rows]
@@ -71,8 +71,18 @@ def lines(
         yield _GAP.join(parts).rstrip() + "\n"
 
 
+def show(table: Table, output: str) -> None:
+    """Print a table in the format asked for."""
+    if emit_data([row.data for row in table.rows], output):
+        return
+    if output == "name":
+        emit(f"{table.kind}/{row.name}\n" for row in table.rows)
+    elif table.rows:
+        emit(lines(table, wide=output == "wide"))
+
+
 def _tones(headings: Sequence[str], row: Sequence[str], name: str) -> dict[int, str]:
-    """Colours by column. A row of conditions has its type in its name."""
+    """Colours by column. The name of a row of conditions is its type."""
     found = {}
     for i, (heading, text) in enumerate(zip(headings, row, strict=True)):
         if tone := _TONES.get((name.upper() if heading == "STATUS" else heading, text)):
@@ -81,7 +91,7 @@ def _tones(headings: Sequence[str], row: Sequence[str], name: str) -> dict[int, 
 
 
 def _fit(widths: list[int], headings: Sequence[str], columns: int) -> None:
-    """Take from the widest texts until they fit, or none is left to take from."""
+    """Shorten the widest texts until the line fits, or all have their minimum width."""
     free = [i for i, heading in enumerate(headings) if heading in _FREE and widths[i] > _NARROWEST]
     while free and (over := sum(widths) - columns) > 0:
         free.sort(key=widths.__getitem__)
@@ -95,8 +105,13 @@ def _cells(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(visible(text) if text else "-" for text in texts)
 
 
+def facts(values: Mapping[str, str], width: int) -> Iterator[str]:
+    """Lines `Key: value` with the values in one column; an empty value is left out."""
+    return (f"{key + ':':<{width}}{visible(value)}\n" for key, value in values.items() if value)
+
+
 def age(since_ns: int, now_ns: int) -> str:
-    """How long ago, as kubectl shortens it: 12s, 5m12s, 3h20m, 2d4h, 41d; empty when unknown."""
+    """Age in kubectl's format: 12s, 5m12s, 3h20m, 2d4h, 41d; "" if unknown."""
     if not since_ns:
         return ""
     s = max(0, now_ns - since_ns) // 1_000_000_000

@@ -1,4 +1,4 @@
-"""Times as people give them: how long ago (2h, 1d12h), or when (RFC 3339)."""
+"""Times on the command line: relative (2h, 1d12h ago) or absolute (RFC 3339)."""
 
 import re
 import time
@@ -12,7 +12,7 @@ _NS = 1_000_000_000
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _AGO = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
-_HOW = "how long ago (90s, 15m, 2h, 1d12h, 1w) or when (2026-01-31T14:03:07Z)"
+_EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:03:07Z)"
 
 
 def parse(text: str, now_ns: int) -> int:
@@ -20,16 +20,16 @@ def parse(text: str, now_ns: int) -> int:
     if _AGO.fullmatch(text):
         ago_s = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
         if (at_ns := now_ns - int(ago_s * _NS)) < 0:
-            raise ValueError(f"{text!r}: that was before 1970")
+            raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
         return at_ns
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{text!r}: give {_HOW}") from error
+        raise ValueError(f"{text!r}: {_EXPECTED}") from error
     if when.tzinfo is None:
-        raise ValueError(f"{text!r}: of which time zone? End it with Z, or with an offset as +02:00")
+        raise ValueError(f"{text!r}: no time zone: end it with Z, or with an offset such as +02:00")
     if (whole_s := when.timestamp()) < 0:
-        raise ValueError(f"{text!r}: that was before 1970")
+        raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
     return int(whole_s) * _NS + when.microsecond * 1000
 
 
@@ -54,4 +54,4 @@ def time_option(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable
     )
 
 
-at_option = time_option("--at", "As it was published then")
+at_option = time_option("--at", "Show the topology that was published at this time")

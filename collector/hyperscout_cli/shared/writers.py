@@ -1,4 +1,4 @@
-"""Outputs of a whole topology, by the name that `-o` gives them."""
+"""Output formats of a whole topology, by their names in `-o`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ def written(topology: "Topology", output: str) -> Iterator[str]:
         to = terminal()
         return tree(topology, colour=to.colour, columns=to.columns)
     if output == "json":
-        from hyperscout_topology.json_text import topology_json
+        from hyperscout_topology.objects import topology_json
 
         return topology_json(topology)
     if output == "yaml":
-        from hyperscout_topology.json_objects import to_json
+        from hyperscout_topology.objects import to_json
 
         return iter([yaml_text(to_json(topology))])
     if output == "hypernodes":

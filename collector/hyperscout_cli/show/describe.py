@@ -1,4 +1,4 @@
-"""`hyperscout describe`: one object with all that is known of it."""
+"""`hyperscout describe`: shows all details of objects."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from hyperscout_formats.text.host_list import fold, quoted
 from hyperscout_topology import objects
-from hyperscout_topology.figures import said
+from hyperscout_topology.figures import measured_texts
 from hyperscout_topology.names import visible
 from hyperscout_topology.objects import domains_of
 
@@ -54,8 +54,8 @@ def describe(
 ) -> None:
     """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies.
 
-    `-o json` and `-o yaml` print a list, whatever its length: the objects of `get`, with `links`, `anomalies`
-    and `findings` as lists of theirs.
+    `-o json` and `-o yaml` always print a list: the objects of `get`, with `links`, `anomalies` and
+    `findings` as lists.
     """
     found = KINDS.get(kind.lower(), "")
     if found not in DESCRIBED:
@@ -77,7 +77,9 @@ def describe(
             if seen is not None:
                 emit(_found(seen.get(row.name, [])))
     if missing:
-        raise CliError(f"no {table.kind} answers to {', '.join(map(repr, missing))}")
+        raise CliError(
+            f"no {table.kind} named {', '.join(map(repr, missing))}: `hyperscout get {found}` lists all"
+        )
 
 
 def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, list[Row]]:
@@ -98,7 +100,7 @@ def _found(rows: list[Row]) -> Iterator[str]:
 
 
 def _object(kind: str, row: Row, topology: "Topology", seen: dict[str, list[Row]] | None) -> dict[str, Any]:
-    """The object of `get`, and what is known besides. Its number of links gives way to the links."""
+    """The object of `get` with its anomalies and findings, and with its links in place of their number."""
     if kind in {"links", "anomalies"}:
         return row.data
     own = {row.data["id"]} if kind == "switches" else {row.name}
@@ -150,7 +152,9 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
         facts["Children"] = ", ".join(h.children)
     if h.source != "wires":
         facts["Source"] = f"{h.source}, confidence {h.confidence:.2g}"
-    facts |= {what.capitalize(): text for what, text in said(h, lambda ns: f"{age(ns, now_ns)} ago")}
+    facts |= {
+        what.capitalize(): text for what, text in measured_texts(h, lambda ns: f"{age(ns, now_ns)} ago")
+    }
     width = max(10, *(len(key) + 2 for key in facts))
     for key, value in facts.items():
         yield f"{key + ':':<{width}}{visible(value)}\n"
@@ -177,7 +181,7 @@ def _anomalies(found: "Iterable[Anomaly]") -> Iterator[str]:
     texts = []
     for x in found:
         between = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
-        seen = f"confidence {x.confidence:.2g}, seen by {', '.join(x.sources) or 'nobody'}"
+        seen = f"confidence {x.confidence:.2g}, seen by {', '.join(x.sources) or 'no source'}"
         texts.append(f"{x.kind}  {between}: {x.message} ({seen})\n")
     yield from _section("Anomalies", texts)
 

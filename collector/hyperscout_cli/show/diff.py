@@ -1,4 +1,4 @@
-"""`hyperscout diff`: published and held, two saved topologies, or the wires and what people wrote of them."""
+"""`hyperscout diff`: compares generations, saved topologies, hand-written HyperNodes or a blueprint."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -130,8 +130,7 @@ def _show(lines: Sequence[str], output: str) -> None:
 
 
 def _written(path: str, kubeconfig: Path | None, topology: str | None, collector: Endpoint) -> list[str]:
-    from hyperscout_cli.offline.handwritten import expand, in_cluster, problems, read
-    from hyperscout_cli.offline.wiring import disagreements
+    from hyperscout_cli.offline.handwritten import disagreements, expand, in_cluster, problems, read
 
     if path == CLUSTER and not Path(path).exists():
         found, labels = hypernodes_and_labels(kubeconfig)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.objects import device_names
 from hyperscout_topology.topology import HyperNode, Topology
 
@@ -22,34 +23,33 @@ def difference(line: str) -> dict[str, str]:
 
 def differences(before: Topology, after: Topology) -> Iterator[str]:
     """HyperNodes, then cables, then anomalies; nothing when the two are alike."""
-    yield from _hypernodes(before, after)
-    links = [{(x.a_device, x.a_port, x.b_device, x.b_port) for x in t.links} for t in (before, after)]
+    diff = Diff(before, after)
+    yield from _hypernodes(diff.hypernodes)
+    removed, added = (
+        {(x.a_device, x.a_port, x.b_device, x.b_port) for x in links}
+        for links in (diff.links.removed, diff.links.added)
+    )
     names = device_names(before) | device_names(after)
 
     def cable(ends: tuple[str, str, str, str]) -> str:
         a, a_port, b, b_port = ends
         return f"link {names.get(a, a)}/{a_port} -- {names.get(b, b)}/{b_port}"
 
-    yield from (f"- {cable(ends)}" for ends in sorted(links[0] - links[1]))
-    yield from (f"+ {cable(ends)}" for ends in sorted(links[1] - links[0]))
-    old, new = ({x.key: x for x in t.anomalies} for t in (before, after))
-    for sign, these, others in (("-", old, new), ("+", new, old)):
-        for key in sorted(these.keys() - others.keys()):
-            x = these[key]
+    yield from (f"- {cable(ends)}" for ends in sorted(removed - added))
+    yield from (f"+ {cable(ends)}" for ends in sorted(added - removed))
+    for sign, anomalies in (("-", diff.anomalies.removed), ("+", diff.anomalies.added)):
+        for x in sorted(anomalies, key=lambda x: x.key):
             ends = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
             yield f"{sign} anomaly {x.kind} {ends}: {x.message}"
 
 
-def _hypernodes(before: Topology, after: Topology) -> Iterator[str]:
-    old, new = ({h.name: h for h in t.hypernodes} for t in (before, after))
-    for name in sorted(old.keys() - new.keys()):
-        yield f"- hypernode {name}  {_level(old[name])}  {fold(old[name].nodes)}"
-    for name in sorted(new.keys() - old.keys()):
-        yield f"+ hypernode {name}  {_level(new[name])}  {fold(new[name].nodes)}"
-    for name in sorted(old.keys() & new.keys()):
-        changes = list(_changes(old[name], new[name]))
-        if changes:
-            yield f"~ hypernode {name}: {'; '.join(changes)}"
+def _hypernodes(found: Changes[HyperNode]) -> Iterator[str]:
+    for sign, hypernodes in (("-", found.removed), ("+", found.added)):
+        for h in sorted(hypernodes, key=lambda h: h.name):
+            yield f"{sign} hypernode {h.name}  {_level(h)}  {fold(h.nodes)}"
+    for old, new in sorted(found.changed, key=lambda pair: pair[0].name):
+        if changes := list(_changes(old, new)):
+            yield f"~ hypernode {old.name}: {'; '.join(changes)}"
 
 
 def _level(hypernode: HyperNode) -> str:

@@ -1,17 +1,20 @@
-"""`hyperscout explain`: how two nodes are connected, at which tier, and on what evidence."""
+"""`hyperscout explain`: shows how two nodes are connected, at which tier, and the evidence."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+from hyperscout_topology import objects
 from hyperscout_topology.names import visible
 
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.node_names import expanded
-from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
+from hyperscout_cli.shared.options import Endpoint, expanded, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data
+
+if TYPE_CHECKING:
+    from hyperscout.v1.topology_pb2 import ExplainResponse
 
 
 @click.command(
@@ -28,44 +31,33 @@ Examples:
 @output_option()
 @topology_options
 def explain(*, nodes: Sequence[str], output: str, topology: str | None, collector: Endpoint) -> None:
-    """Say how nodes A and B are connected: their lowest common HyperNode, a path, and what is wrong on it."""
+    """Explain how nodes A and B are connected: their lowest common HyperNode, a path, and its anomalies."""
     if len(nodes) != 2:
-        raise click.UsageError(f"two nodes are expected, not {len(nodes)}: name A and B")
-    if topology is not None:
-        found, lines = _of_file(topology, output, *nodes)
-    else:
-        found, lines = _of_collector(collector, *nodes)
-    if not emit_data(found, output):
-        emit(visible(line) + "\n" for line in lines)
+        raise click.UsageError(f"expected two nodes, not {len(nodes)}: name A and B")
+    answer = _of_file(topology, *nodes) if topology is not None else _of_collector(collector, *nodes)
+    if emit_data(objects.plain(answer), output):
+        return
+    lines = answer.text.splitlines()
+    if answer.evidence:
+        lines.append("This is based on these findings:")
+        lines += [f"  {key.node} {key.probe} {key.subject}" for key in answer.evidence]
+    emit(visible(line) + "\n" for line in lines)
 
 
-def _of_file(topology: str, output: str, node_a: str, node_b: str) -> tuple[dict[str, Any], list[str]]:
-    from hyperscout_cli.shared.files import read_topology
-    from hyperscout_cli.show.paths import explained
-
-    loaded = read_topology(topology)
-    lines = explained(loaded, node_a, node_b)
-    if output == "table":
-        return {}, lines
+def _of_file(topology: str, node_a: str, node_b: str) -> "ExplainResponse":
     from hyperscout_collector.serve.grpc.explain import UnknownNodeError
     from hyperscout_collector.serve.grpc.explain import explain as explanation
-    from hyperscout_topology import objects
+
+    from hyperscout_cli.shared.files import read_topology
 
     try:
-        return objects.plain(explanation(loaded, node_a, node_b, (), ())), lines
+        return explanation(read_topology(topology), node_a, node_b, evidence=())
     except UnknownNodeError as error:
         raise CliError(str(error)) from error
 
 
-def _of_collector(collector: Endpoint, node_a: str, node_b: str) -> tuple[dict[str, Any], list[str]]:
-    from hyperscout_topology import objects
-
+def _of_collector(collector: Endpoint, node_a: str, node_b: str) -> "ExplainResponse":
     from hyperscout_cli.remote.client import Collector
 
     with Collector(collector) as connection:
-        answer = connection.explain(node_a, node_b)
-    lines = answer.text.splitlines()
-    if answer.evidence:
-        lines.append("It rests on these findings:")
-        lines += [f"  {key.node} {key.probe} {key.subject}" for key in answer.evidence]
-    return objects.plain(answer), lines
+        return connection.explain(node_a, node_b)

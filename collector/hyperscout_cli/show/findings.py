@@ -1,4 +1,4 @@
-"""Findings as a table: what the probes saw, as the collector holds it."""
+"""The table of a collector's findings."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,8 +7,7 @@ from hyperscout.v1 import finding_pb2
 from hyperscout_topology import objects
 
 from hyperscout_cli.remote.client import Collector
-from hyperscout_cli.shared.node_names import names_in
-from hyperscout_cli.shared.options import Endpoint
+from hyperscout_cli.shared.options import Endpoint, names_in
 from hyperscout_cli.shared.tables import Row, Table, age
 
 if TYPE_CHECKING:
@@ -19,12 +18,12 @@ _MAX_ASKED = 20  # nodes
 
 
 def findings(collector: Endpoint, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
-    """Findings of these nodes (all when none is named), and the nodes that have none.
+    """Findings of these nodes (of all if none is named), and the nodes without findings.
 
-    Raises CliError, and UsageError for a name that is no host list.
+    Raises CliError, and UsageError for an invalid host list.
     """
     wanted = names_in(nodes)
-    asked = wanted if len(wanted) <= _MAX_ASKED else []  # one by one; of more it asks for all, once
+    asked = wanted if len(wanted) <= _MAX_ASKED else []  # of more nodes, one request for all findings
     rows: list[Row] = []
     with Collector(collector) as connection:
         for node in asked or [""]:

@@ -1,4 +1,4 @@
-"""`hyperscout get`: lists of what is known, as kubectl would print them."""
+"""`hyperscout get`: lists objects in tables like kubectl's."""
 
 import difflib
 import time
@@ -12,8 +12,8 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.kinds import ALIASES, KINDS, TABLES, complete_kind, select
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
-from hyperscout_cli.shared.output import emit, emit_data, note
-from hyperscout_cli.shared.tables import Table, lines
+from hyperscout_cli.shared.output import note
+from hyperscout_cli.shared.tables import show
 from hyperscout_cli.shared.times import at_option
 
 
@@ -50,10 +50,10 @@ def get(
     topology: str | None,
     collector: Endpoint,
 ) -> int:
-    """List objects of a KIND, all or those of the given names.
+    """List all objects of a KIND, or those with the given names.
 
-    A link answers to the names of its ends, an anomaly to its kind, its ends and its HyperNode, a
-    finding to its node. `-o json` and `-o yaml` print a list, whatever its length.
+    The names of a link are those of its ends, the names of an anomaly its kind, its ends and its HyperNode,
+    the name of a finding is its node. `-o json` and `-o yaml` always print a list.
     """
     found = KINDS.get(kind.lower())
     if found is None:
@@ -62,14 +62,16 @@ def get(
         raise click.UsageError(f"no such kind: {kind!r}{hint}; kinds are {', '.join(ALIASES)}")
     if watch:
         if found != "hypernodes" or topology is not None or at_ns is not None:
-            raise click.UsageError("--watch follows hypernodes of a collector")
+            raise click.UsageError("--watch needs the kind hypernodes and a collector, without --at")
         from hyperscout_cli.show.watch import follow
 
         follow(collector, names=names, output=output)
     now_ns = time.time_ns()
     if found == "findings":
         if topology is not None or at_ns is not None:
-            raise click.UsageError("findings are kept as they are now: ask a collector, without --at")
+            raise click.UsageError(
+                "findings need a collector, without --topology and --at: only current ones exist"
+            )
         from hyperscout_cli.show.findings import findings
 
         table, missing = findings(collector, names, now_ns)
@@ -79,17 +81,9 @@ def get(
         table, missing = select(found, TABLES[found](loaded, now_ns), names)
     show(table, output)
     if missing:
-        raise CliError(f"no {table.kind} answers to {', '.join(map(repr, missing))}")
+        raise CliError(
+            f"no {table.kind} named {', '.join(map(repr, missing))}: `hyperscout get {found}` lists all"
+        )
     if not table.rows and output in {"table", "wide"}:
         note(f"no {found} found")
     return 0
-
-
-def show(table: Table, output: str) -> None:
-    """Print a table in the format asked for."""
-    if emit_data([row.data for row in table.rows], output):
-        return
-    if output == "name":
-        emit(f"{table.kind}/{row.name}\n" for row in table.rows)
-    elif table.rows:
-        emit(lines(table, wide=output == "wide"))

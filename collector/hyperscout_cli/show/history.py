@@ -1,4 +1,4 @@
-"""`hyperscout history`: what changed, when and why."""
+"""`hyperscout history`: shows what changed, when and why."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import note
+from hyperscout_cli.shared.tables import show
 from hyperscout_cli.shared.times import time_option
-from hyperscout_cli.show.get import show
 from hyperscout_cli.show.history_text import event_table, flap_table
 
-_PAGE = 1000  # the most that there is
+_PAGE = 1000  # the server's maximum
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import HistoryEvent, ListHistoryRequest, ListHistoryResponse
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Examples:
   hyperscout history                                 the newest changes
   hyperscout history --since 2h -o wide              with generation and cause
-  hyperscout history gpu-01 --since 1d               of a node, and what was said of it
+  hyperscout history gpu-01 --since 1d               of a node
   hyperscout history leaf-03/p17                     of a cable, by one of its ends
-  hyperscout history 'leaf-03/p17 -- spine-01/p3'    by both
-  hyperscout history --kind ConditionChanged         flips of conditions alone
-  hyperscout history --since 1d --flaps              what changed to and fro, most often first
-  hyperscout history --since 1d --net                only what is other in the end""",
+  hyperscout history 'leaf-03/p17 -- spine-01/p3'    of a cable, by both ends
+  hyperscout history --kind ConditionChanged         only changes of conditions
+  hyperscout history --since 1d --flaps              repeated changes, most often first
+  hyperscout history --since 1d --net                only the net difference""",
 )
 @click.argument(
     "about",
@@ -42,8 +42,8 @@ Examples:
     default="",
     shell_complete=names("nodes", "hypernodes", "switches"),
 )
-@time_option("--since", "From this time on")
-@time_option("--until", "Up to this time")
+@time_option("--since", "Start of the time range")
+@time_option("--until", "End of the time range")
 @click.option(
     "--kind",
     "kinds",
@@ -52,15 +52,15 @@ Examples:
     type=click.Choice(KINDS, case_sensitive=False),
     help=f"Only events of this kind; may be repeated. One of {', '.join(sorted(KINDS))}.",
 )
-@click.option("--net", is_flag=True, help="Only what differs in the end: what came and went is left out.")
-@click.option("--flaps", is_flag=True, help="What changed more than twice, in place of the events.")
+@click.option("--net", is_flag=True, help="Only the net difference within the time range.")
+@click.option("--flaps", is_flag=True, help="Show what changed more than twice, in place of events.")
 @click.option(
     "--limit",
     metavar="N",
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Show at most so many events, the newest; 0 = all.",
+    help="Maximum number of events, the newest first; 0 = all.",
 )
 @output_option("wide")
 @collector_options
@@ -76,17 +76,15 @@ def history(
     output: str,
     collector: Endpoint,
 ) -> None:
-    """Show what changed, the newest first: cables, switches, nodes, HyperNodes, anomalies, conditions.
+    """Show changes, the newest first: cables, switches, nodes, HyperNodes, anomalies, conditions.
 
-    Each change belongs to a generation, which was published for a cause: findings that changed, nodes of the
-    cluster, a person who approved it, evidence that grew old, or a collector that was away.
+    Each change belongs to a generation, which was published for a cause: changed findings, nodes of the
+    cluster, an approval, stale evidence, or a collector that did not run.
     """
     from hyperscout_cli.remote.client import Collector
 
     if net and flaps:
-        raise click.UsageError(
-            "--net leaves out what came and went, --flaps shows just that: give one of them"
-        )
+        raise click.UsageError("--net and --flaps contradict each other: give one of them")
     request = asked(about=about, since_ns=since_ns, until_ns=until_ns, kinds=kinds, net=net)
     with Collector(collector) as connection:
         pages = connection.history(request)
@@ -98,7 +96,7 @@ def history(
         found = list(islice(_events(first, pages), limit + 1 if limit else None))
     show(event_table(found[: limit or None]), output)
     if limit and len(found) > limit:
-        note("older ones are there: --limit 0 shows all, --since some")
+        note("there are older events: --limit 0 shows all, --since selects by time")
     if not found and output in {"table", "wide"}:
         note(f"nothing changed{f' about {about!r}' if about else ''}")
 
@@ -111,7 +109,7 @@ def asked(
     kinds: Sequence[str] = (),
     net: bool = False,
 ) -> "ListHistoryRequest":
-    """The request; times are Unix ns, None = open."""
+    """The request; times are Unix ns, None = unlimited."""
     from hyperscout.v1.topology_pb2 import ListHistoryRequest
     from hyperscout_topology.proto import timestamp
 
@@ -126,7 +124,7 @@ def asked(
 
 
 def reach(answer: "ListHistoryResponse", since_ns: int | None) -> None:
-    """Say so where the history does not reach back that far."""
+    """Print a note if the history begins later."""
     if since_ns is not None and answer.HasField("oldest") and since_ns < answer.oldest.ToNanoseconds():
         note(f"the history begins at {rfc3339(answer.oldest.ToNanoseconds())}")
 

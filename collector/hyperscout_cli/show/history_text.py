@@ -1,4 +1,4 @@
-"""Events of the history in words: whom one is about, what it changed, and why."""
+"""Events of the history as text: subject, change and cause."""
 
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _SIGNS = {"Added": "+", "Appeared": "+", "Removed": "-", "Cleared": "-"}
 _THINGS = ("Link", "Switch", "Node", "HyperNode", "Anomaly")
-_NAMED = 3  # findings of a cause that a line names
+_NAMED = 3  # findings of a cause in one line
 
 
 def event_table(events: "Iterable[HistoryEvent]") -> Table:
-    """One line an event."""
+    """One row for each event."""
     from hyperscout_topology.objects import plain
 
     rows = tuple(
@@ -33,7 +33,7 @@ def event_table(events: "Iterable[HistoryEvent]") -> Table:
 
 
 def flap_table(flaps: "Iterable[FlapCount]", now_ns: int) -> Table:
-    """What changed to and fro, most often first."""
+    """Repeated changes, most often first."""
     from hyperscout_topology.objects import plain
 
     rows = tuple(
@@ -49,7 +49,7 @@ def flap_table(flaps: "Iterable[FlapCount]", now_ns: int) -> Table:
 
 
 def about(event: "HistoryEvent") -> str:
-    """The cable, device, node or HyperNode."""
+    """The subject of an event: a cable, device, node or HyperNode."""
     if event.kind == "GenerationPublished":
         return f"generation {event.generation}"
     if event.kind == "ConditionChanged":
@@ -58,14 +58,14 @@ def about(event: "HistoryEvent") -> str:
 
 
 def change(event: "HistoryEvent") -> str:
-    """What is other now."""
+    """The change."""
     if event.kind == "ConditionChanged":
         return f"{event.what} {event.before or 'unset'} -> {event.after} ({event.reason}): {event.message}"
     return f"{event.what}: {event.message}" if event.what else event.message
 
 
 def cause(found: "Cause") -> str:
-    """Why: "findings: gpu-01 lldp eth0 and 3 more"."""
+    """The cause: "findings: gpu-01 lldp eth0 and 3 more"."""
     names = [" ".join((key.node, key.probe, key.subject)).strip() for key in found.findings[:_NAMED]]
     more = max(found.findings_total, len(found.findings)) - len(names)
     tail = f" and {more} more" if names and more > 0 else ""
@@ -73,7 +73,7 @@ def cause(found: "Cause") -> str:
 
 
 def difference_line(event: "HistoryEvent") -> str:
-    """As `diff` says it: `+` new, `-` gone, `~` changed; with when it became so, and why."""
+    """The line of `diff` for an event: `+` new, `-` removed, `~` changed; with its time and cause."""
     thing = next((word for word in _THINGS if event.kind.startswith(word)), "")
     sign = _SIGNS.get(event.kind.removeprefix(thing), "~")
     name = about(event)
@@ -83,7 +83,7 @@ def difference_line(event: "HistoryEvent") -> str:
         name = f"{event.what} {name}"
         text = event.message.removeprefix("over: ")
     else:
-        text = "" if thing in ("Link", "Switch") else event.message  # which would say the same again
+        text = "" if thing in ("Link", "Switch") else event.message  # else the message repeats the name
     since = f" (since {rfc3339(event.at.ToNanoseconds())}, {cause(event.cause)})" if event.id else ""
     return f"{sign} {(thing or 'HyperNode').lower()} {name}{': ' if text else ''}{text}{since}"
 

@@ -1,4 +1,4 @@
-"""`hyperscout measure`: what nodes measure of each other, and how to keep them from it for a while."""
+"""`hyperscout measure`: shows, pauses and resumes measurements between nodes, and runs NCCL."""
 
 import time
 from collections.abc import Iterator
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 from hyperscout_topology import objects
-from hyperscout_topology.names import visible
 from hyperscout_topology.tree import count
 
 from hyperscout_cli.shared.command import Group
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
-from hyperscout_cli.shared.tables import age
+from hyperscout_cli.shared.tables import age, facts
 from hyperscout_cli.show.measure_nccl import nccl
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ Examples:
   hyperscout measure nccl gpu-01 gpu-77""",
 )
 def measure() -> None:
-    """What nodes measure of each other: see how it goes, pause it, resume it; run NCCL."""
+    """Show, pause or resume measurements between nodes; run NCCL."""
 
 
 measure.add_command(nccl)
@@ -44,7 +43,7 @@ Examples:
 @output_option()
 @collector_options
 def status(*, output: str, collector: Endpoint) -> None:
-    """Show whether agents measure latency, how fast, and what has come of it."""
+    """Show whether agents measure latency, at which rate, and the results."""
     from hyperscout_cli.remote.client import Collector
 
     with Collector(collector) as connection:
@@ -59,14 +58,14 @@ Examples:
   hyperscout measure pause
   hyperscout measure pause --reason "acceptance test of row 7\""""
 )
-@click.option("--reason", metavar="TEXT", default="", help="Why, for those who ask later.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, which `measure status` shows.")
 @output_option()
 @collector_options
 def pause(*, reason: str, output: str, collector: Endpoint) -> None:
-    """Pause measuring: what runs ends within a second, and nothing begins until it is resumed.
+    """Pause measuring: running bursts end within a second, and no new ones start until it is resumed.
 
-    A collector that restarts, or another replica that takes over, begins to measure again: to keep it off,
-    set `measure: false`.
+    A restart of the collector or a take-over by another replica resumes measuring. To switch it off
+    permanently, set `measure: false`.
     """
     from hyperscout_cli.remote.client import Collector
 
@@ -80,28 +79,26 @@ def pause(*, reason: str, output: str, collector: Endpoint) -> None:
 @output_option()
 @collector_options
 def resume(*, output: str, collector: Endpoint) -> None:
-    """Let measuring go on."""
+    """Resume measuring."""
     from hyperscout_cli.remote.client import Collector
 
     with Collector(collector) as connection:
         connection.set_measuring(paused=False)
     if not emit_data({"paused": False}, output):
-        emit(["measuring goes on\n"])
+        emit(["measuring is resumed\n"])
 
 
 def report(current: "GetMeasuringResponse", now_ns: int) -> Iterator[str]:
-    """How measuring goes, as text."""
+    """The state of measuring as text."""
     since = age(current.since.ToNanoseconds(), now_ns)
-    facts = {
+    values = {
         "State": current.state + (f", for {since}" if since else ""),
-        "Reason": visible(current.reason),
+        "Reason": current.reason,
         "Agents": f"{current.agents} can take part",
         "Probes": f"{current.probes}, {current.probes_per_s:.1f}/s of at most {current.max_probes_per_s:g}/s",
         "In flight": str(current.in_flight),
-        "Pairs": f"{current.pairs} agreed upon",
+        "Pairs": f"{current.pairs} confirmed by both ends",
         "Dropped": f"{count(current.disagreeing, 'pair')}: both ends disagree" if current.disagreeing else "",
         "Failed": str(current.failed),
     }
-    for key, value in facts.items():
-        if value:
-            yield f"{key + ':':<12}{value}\n"
+    return facts(values, 12)

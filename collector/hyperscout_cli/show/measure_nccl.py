@@ -1,4 +1,4 @@
-"""`hyperscout measure nccl`: how fast collective operations are, within a node or between two."""
+"""`hyperscout measure nccl`: measures collective operations within a node or between two."""
 
 import re
 import sys
@@ -14,8 +14,7 @@ from hyperscout_topology.names import visible
 
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.node_names import expanded
-from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
+from hyperscout_cli.shared.options import Endpoint, collector_options, expanded, output_option
 from hyperscout_cli.shared.output import emit, emit_data, note
 from hyperscout_cli.shared.tables import Row, Table, lines
 
@@ -34,7 +33,7 @@ def size_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if not 4 <= size <= _MAX_SIZE_BYTES or size % 4:
-        raise click.BadParameter(f"{text!r}: 4 B to 16 GiB, in steps of 4 B, such as 8, 1K or 64M")
+        raise click.BadParameter(f"{text!r}: expected 4 B to 16 GiB in steps of 4 B, such as 8, 1K or 64M")
     return size
 
 
@@ -46,7 +45,7 @@ Examples:
   hyperscout measure nccl gpu-01 gpu-77
   hyperscout measure nccl gpu-01 gpu-77 --size 8 --size 1G -o json
 
-Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and what to do about that).""",
+Exit codes: 0 measured, 1 failure, 2 wrong usage, 3 it may not run now (the message says what to do).""",
 )
 @click.argument(
     "nodes", metavar="NODE [NODE]", nargs=-1, required=True, callback=expanded, shell_complete=names("nodes")
@@ -57,7 +56,7 @@ Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and wh
     metavar="SIZE",
     multiple=True,
     callback=lambda ctx, param, values: tuple(map(size_bytes, values)),
-    help="In place of 8 B to 1 KiB and 64 MiB to 1 GiB.",
+    help="Size of messages; may be repeated. Default: 8 B to 1 KiB and 64 MiB to 1 GiB.",
 )
 @click.option(
     "--limit",
@@ -66,23 +65,25 @@ Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and wh
     type=click.FloatRange(min=1, max=3600),
     default=DEFAULT_LIMIT_S,
     show_default=True,
-    help="How long the run may take; an agent may have a lower limit (nccl.timeout_s).",
+    help="Time limit of the run; an agent may have a lower limit (nccl.timeout_s).",
 )
 @output_option()
 @collector_options
 def nccl(
     *, nodes: tuple[str, ...], sizes: tuple[int, ...], limit_s: float, output: str, collector: Endpoint
 ) -> None:
-    """Run NCCL within one NODE, or between two, and show what it measured.
+    """Run NCCL within one NODE or between two, and show the results.
 
-    It uses GPUs: all of one node (nccl-tests), or the first of each of two. It runs only where the agent's
-    probe nccl is on and NVML calls all GPUs idle, and in a Kubernetes cluster only on nodes that are cordoned
-    or labelled hyperscout.io/reserved-for-measuring=true. Ctrl-C ends it.
+    It uses all GPUs of one node (nccl-tests), or the first GPU of each of two. It runs only if the agent's
+    probe nccl is on and NVML reports all GPUs as idle, and in a Kubernetes cluster only on nodes that are
+    cordoned or labelled hyperscout.io/reserved-for-measuring=true. Ctrl-C ends it.
     """
     if len(nodes) > MAX_NODES or len(set(nodes)) < len(nodes):
-        raise click.UsageError("name one node (to run within it) or two different ones (to run between them)")
+        raise click.UsageError(
+            "name one node (to run within it) or two different nodes (to run between them)"
+        )
     if len(sizes) > MAX_SIZES:
-        raise click.UsageError(f"--size: at most {MAX_SIZES} of them")
+        raise click.UsageError(f"--size: give at most {MAX_SIZES}")
     from hyperscout_cli.remote.client import Collector
 
     where = f"between {nodes[0]} and {nodes[1]}" if len(nodes) > 1 else f"within {nodes[0]}"
@@ -122,7 +123,7 @@ def size_text(size_bytes: int) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Say on stderr what runs; on a terminal also for how long."""
+    """Print on stderr what runs; on a terminal also for how long."""
     if not sys.stderr.isatty():
         note(what)
         yield

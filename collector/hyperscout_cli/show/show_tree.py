@@ -1,4 +1,4 @@
-"""`hyperscout tree`: the published hierarchy as a whole, in every output that `infer` has."""
+"""`hyperscout tree`: prints the published hierarchy, in all formats of `infer`."""
 
 import click
 
@@ -16,7 +16,7 @@ from hyperscout_cli.shared.writers import OUTPUTS, written
     epilog="""\b
 Examples:
   hyperscout tree
-  hyperscout tree -o json > today.json          save it, for --topology, --previous and diff
+  hyperscout tree -o json > today.json          saves it for --topology, --previous and diff
   hyperscout tree -o slurm-tree > topology.conf
   hyperscout tree --at 2h                       as it was two hours ago
   hyperscout tree --topology today.json         offline""",
@@ -25,6 +25,6 @@ Examples:
 @output_option(words=OUTPUTS, default="tree")
 @topology_options
 def show_tree(*, at_ns: int | None, output: str, topology: str | None, collector: Endpoint) -> None:
-    """Print the hierarchy as a tree, with sizes and what is wrong."""
+    """Print the hierarchy as a tree, with sizes and problems."""
     loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"}, at_ns=at_ns)
     emit(written(loaded, output))

@@ -1,19 +1,22 @@
-"""`hyperscout status`: is the picture whole, and is the fabric well?"""
+"""`hyperscout status`: shows the state of the collector and the fabric, and waits for a state."""
 
+import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
+from hyperscout_topology.problems import problems_of
 from hyperscout_topology.tree import count
 
-from hyperscout_cli.remote.waiting import READY, Progress, Wish, wishes
+from hyperscout_cli.remote.waiting import READY, Progress, WantedState, wanted_states
 from hyperscout_cli.remote.waiting import wait as waited
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.errors import AnswerIsNoError
+from hyperscout_cli.shared.errors import AnswerIsNoError, CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
 from hyperscout_cli.shared.tables import Row, Table, age, lines
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     Seen = tuple[GetStatusResponse, Topology]
 
 POLL_S = 0.5
-MAX_MISSING = 5  # lines of what is not so
+MAX_MISSING = 5  # missing states in an error
 
 
 @click.command(
@@ -39,29 +42,30 @@ Examples:
   hyperscout status --wait --wait-timeout 300 && echo all is well
   hyperscout status --for generation=42
   hyperscout status --for 'node/gpu-[01-16]' --for hypernode/leaf-03-1f2e=Ready
+  hyperscout status --event-log events.jsonl     for a bug report; needs the right to change
 
 \b
-What --for takes:
-  ready                        nothing is wrong (what --wait alone waits for)
+Values of --for:
+  ready                        nothing is wrong (the default of --wait)
   generation=N                 generation N or a later one is published
   node/NAME                    the node is in the hierarchy
-  hypernode/NAME               it is published
-  hypernode/NAME=CONDITION     and its condition Ready, Degraded, Consistent or Stale is as it should be
+  hypernode/NAME               the HyperNode is published
+  hypernode/NAME=CONDITION     its condition Ready, Degraded, Consistent or Stale has the healthy status
   hypernode/NAME=CONDITION=STATUS
-NAME may be a host list. A collector that cannot be reached yet is waited for.
+NAME may be a host list. The command also waits for a collector that is not reachable yet.
 
 \b
-Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 it did not come to be in time.""",
+Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the time limit passed.""",
 )
 @output_option()
-@click.option("--wait", is_flag=True, help="Wait until nothing is wrong; exit 3 if that does not come to be.")
+@click.option("--wait", is_flag=True, help="Wait until nothing is wrong; exit 3 at the time limit.")
 @click.option(
     "--for",
     "wanted",
     metavar="WHAT",
     multiple=True,
-    callback=wishes,
-    help="Wait for this; repeat it to wait for all of them.",
+    callback=wanted_states,
+    help="Wait for this state; repeat the option to wait for several.",
 )
 @click.option(
     "--wait-timeout",
@@ -70,38 +74,70 @@ Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 it did not come to be in time.""",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="How long --wait and --for wait.",
+    help="Time limit of --wait and --for.",
+)
+@click.option(
+    "--event-log",
+    "event_log",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Only write the latest events of the collector's state machines to FILE, for doctor --replay.",
 )
 @collector_options
 def status(
-    *, output: str, wait: bool, wanted: tuple[Wish, ...], wait_timeout_s: float, collector: Endpoint
+    *,
+    output: str,
+    wait: bool,
+    wanted: tuple[WantedState, ...],
+    wait_timeout_s: float,
+    event_log: Path | None,
+    collector: Endpoint,
 ) -> int:
-    """Show agents, sweeps, findings, the published generation, and what is held or wrong."""
+    """Show agents, sweeps, findings, the published and the held generation, and problems."""
     from hyperscout_cli.remote.client import Collector
 
-    wanted = wanted or ((Wish(READY),) if wait else ())
+    if event_log is not None:
+        if wait or wanted:
+            raise click.UsageError("--event-log cannot be used with --wait or --for: call status twice")
+        with Collector(collector) as connection:
+            _write(event_log, connection.event_log())
+        return 0
+    wanted = wanted or ((WantedState(READY),) if wait else ())
     with Collector(collector) as connection:
         seen, missing = _wait(connection, wanted, wait_timeout_s)
     current, topology = seen
-    wrong = objects.what_is_wrong(current, topology)
+    wrong = problems_of(current, topology)
     if not emit_data(objects.plain(current) | {"wrong": wrong}, output):
         emit(report(current, wrong, time.time_ns()))
     if not missing:
         return 0
-    if [wish.text for wish in wanted] == [READY]:
+    if [state.text for state in wanted] == [READY]:
         raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {count(len(wrong), 'thing')} wrong")
     raise AnswerIsNoError(f"not so after {wait_timeout_s:g} s: {'; '.join(missing[:MAX_MISSING])}")
 
 
-def _wait(connection: "Collector", wanted: Sequence[Wish], limit_s: float) -> "tuple[Seen, list[str]]":
-    """The status and the topology as soon as they are as wanted, or when the time is over."""
+def _write(file: Path, lines: Iterable[str]) -> None:
+    """Write an event log, readable only by its owner: it names pods and workloads."""
+    count = 0
+    try:
+        with open(file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            for line in lines:
+                out.write(f"{line}\n")
+                count += 1
+    except OSError as error:
+        raise CliError(f"{file}: cannot be written: {error.strerror}") from error
+    click.echo(f"{file}: {count} lines written", err=True)
+
+
+def _wait(connection: "Collector", wanted: Sequence[WantedState], limit_s: float) -> "tuple[Seen, list[str]]":
+    """The status and the topology once they are as wanted, or at the time limit."""
 
     def look() -> "Seen":
         return connection.status(), connection.topology(links=False)
 
     def lacking(seen: "Seen") -> list[str]:
-        wrong = objects.what_is_wrong(*seen)
-        return [line for wish in wanted for line in wish.lacking(seen[1], wrong)]
+        wrong = problems_of(*seen)
+        return [line for state in wanted for line in state.lacking(seen[1], wrong)]
 
     if not wanted:
         return look(), []

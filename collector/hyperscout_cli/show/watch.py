@@ -1,4 +1,4 @@
-"""`hyperscout watch`: the HyperNode table, kept true while you look."""
+"""`hyperscout watch`: shows the HyperNode table and its changes."""
 
 import sys
 import time
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
@@ -13,7 +14,6 @@ from hyperscout_cli.shared.kinds import KINDS, hypernodes, select
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, one_of_many
 from hyperscout_cli.shared.tables import Row, Table, lines
-from hyperscout_cli.show.picture import Picture
 
 if TYPE_CHECKING:
     from hyperscout.v1 import topology_pb2
@@ -26,7 +26,7 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
     epilog="""\b
 Examples:
   hyperscout watch                     on a terminal: one table that changes in place
-  hyperscout watch | tee changes.txt   elsewhere: one line a change
+  hyperscout watch | tee changes.txt   elsewhere: one line for each change
   hyperscout watch -o json | jq .hypernodes[].name
   hyperscout get hn -w leaf-03-1f2e    only this one""",
 )
@@ -36,8 +36,8 @@ Examples:
 def watch(*, kind: str, output: str, collector: Endpoint) -> None:
     """Follow the HyperNodes as they change, until interrupted.
 
-    `-o json` prints a line for each generation, `-o yaml` a document: HyperNodes that changed, as `get` shows
-    them, and those that were removed. `-o name` prints one name a change.
+    `-o json` prints a line for each generation, `-o yaml` a document: changed HyperNodes, as `get` shows
+    them, and names of removed ones. `-o name` prints the name of each changed or removed HyperNode.
     """
     if KINDS.get(kind.lower()) != "hypernodes":
         raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
@@ -67,15 +67,16 @@ def changes(
     wide: bool = False,
     live: bool = False,
 ) -> Iterator[str]:
-    """Text for each event: the whole table again (`live`), or only rows that are new, changed or gone.
+    """The text of each event: the whole table again (`live`), or rows that are new, changed or removed.
 
     `clock` gives Unix time in ns.
     """
-    picture = Picture()
-    printed: dict[str, Row] = {}
+    from hyperscout_topology.proto import after_event
+
+    topology, printed = Topology(0), dict[str, Row]()
     for event in events:
-        picture.take(event)
-        table, _ = select("hypernodes", hypernodes(picture.topology(), clock()), names)
+        topology = after_event(topology, event)
+        table, _ = select("hypernodes", hypernodes(topology, clock()), names)
         rows = {row.name: row for row in table.rows}
         if live:
             yield _HOME_AND_CLEAR + "".join(lines(table, wide=wide))
@@ -101,12 +102,12 @@ def objects_changed(
     *,
     names: Sequence[str] = (),
 ) -> Iterator[str]:
-    """json: a line for each event; yaml: a document; name: a line for each HyperNode that changed or went."""
-    picture = Picture()
-    before: dict[str, Row] = {}
+    """json: a line for each event; yaml: a document; name: a line for each changed or removed HyperNode."""
+    from hyperscout_topology.proto import after_event
+
+    topology, before = Topology(0), dict[str, Row]()
     for event in events:
-        picture.take(event)
-        topology = picture.topology()
+        topology = after_event(topology, event)
         table, _ = select("hypernodes", hypernodes(topology, clock()), names)
         rows = {row.name: row for row in table.rows}
         changed = [row for name, row in rows.items() if name not in before or before[name].data != row.data]

@@ -1,1 +1,1 @@
-"""Assembles the collector from its parts and runs it."""
+"""Assembles the collector from its components and runs it."""

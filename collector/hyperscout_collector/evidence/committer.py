@@ -1,27 +1,21 @@
 """Writes the findings of all streams to the store.
 
-Submissions are grouped. Each group is written in one transaction and then acknowledged. Nothing is
-acknowledged before it is stored. The event loop never waits for the disk: the store works in its own thread,
-and the next group gathers meanwhile. The queue is bounded in bytes. A submission that does not fit waits, and
-is refused after a timeout.
+Submissions that wait form a group. Each group is written in one transaction and then acknowledged. Nothing is
+acknowledged before it is stored. The queue is bounded in bytes. A submission that does not fit waits, and is
+refused after a timeout.
 """
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan
-from hyperscout_collector.evidence.store import Changes, Store, StoreError
-
-_log = logging.getLogger(__name__)
-_T = TypeVar("_T")
+from hyperscout_collector.evidence.store import Changes, EvidenceStore
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
 
 _CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches takes many minutes
 # Probes that an agent's full state does not cover: results that stay without it, and findings of a device in
@@ -81,6 +75,14 @@ class _Waiting:
     )
 
 
+@dataclass(slots=True)
+class _Group:
+    """Submissions for one transaction. `rows`: the number of findings in them."""
+
+    waiting: list[_Waiting]
+    rows: int
+
+
 class Committer:
     """The only writer of evidence. `clock_ns`: returns Unix ns.
 
@@ -96,18 +98,17 @@ class Committer:
     def __init__(
         self,
         state: EvidenceState,
-        store: Store,
+        store: EvidenceStore,
+        writer: Writer,
         *,
         on_commit: Callable[[Sequence[KeyChange]], None],
         clock_ns: Callable[[], int],
         on_full_state: Callable[[str], None] = lambda node: None,
         grace_s: float = 120.0,
         max_waiting_bytes: int = 64 * 1024 * 1024,
-        room_timeout_s: float = 30.0,
+        space_timeout_s: float = 30.0,
     ) -> None:
-        self.problem: str | None = None  # why the last write failed; None = it succeeded
         self.waiting_bytes = 0
-        self.failures = 0
         self._state = state
         self._store = store
         self._on_commit = on_commit
@@ -115,15 +116,17 @@ class Committer:
         self._clock_ns = clock_ns
         self._grace_ns = int(grace_s * 1e9)
         self._max_waiting_bytes = max_waiting_bytes
-        self._room_timeout_s = room_timeout_s
-        self._queue: deque[_Waiting] = deque()
-        self._work = asyncio.Event()
-        self._room = asyncio.Condition()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._ended = False
+        self._space_timeout_s = space_timeout_s
+        self._space = asyncio.Condition()
         self._unclaimed: dict[str, _Unclaimed] = {}
-        self._thread = ThreadPoolExecutor(1, "evidence-writer")
+        self.queue = WriteQueue(
+            writer,
+            Priority.EVIDENCE,
+            "evidence is not written, and nothing is acknowledged",
+            self._write,
+            join=_joined,
+            repeat=False,
+        )
 
     async def submit(self, submission: Submission) -> "asyncio.Future[list[Refused]]":
         """Queue a submission, after waiting for space. The future resolves to the refused findings once the
@@ -132,50 +135,21 @@ class Committer:
         The future raises StoreError if the write failed. Raises OverloadedError if no space is free in time.
         """
         cost = submission.cost_bytes
-        if not self._has_room(cost):
+        if not self._fits(cost):
             try:
-                async with asyncio.timeout(self._room_timeout_s), self._room:
-                    await self._room.wait_for(lambda: self._has_room(cost))
+                async with asyncio.timeout(self._space_timeout_s), self._space:
+                    await self._space.wait_for(lambda: self._fits(cost))
             except TimeoutError as error:
                 raise OverloadedError(
-                    f"{self.waiting_bytes >> 20} MiB wait to be written: come back later"
+                    f"{self.waiting_bytes >> 20} MiB wait to be written: send it again later"
                 ) from error
         waiting = _Waiting(submission)
         self.waiting_bytes += cost
-        self._queue.append(waiting)
-        self._idle.clear()
-        self._work.set()
+        self.queue.put(_Group([waiting], len(submission.rows)))
         return waiting.done
 
-    def _has_room(self, cost: int) -> bool:
+    def _fits(self, cost: int) -> bool:
         return not self.waiting_bytes or self.waiting_bytes + cost <= self._max_waiting_bytes
-
-    async def run(self) -> None:
-        """Write queued submissions until cancelled."""
-        try:
-            while True:
-                await self._work.wait()
-                self._work.clear()
-                while self._queue:
-                    await self._write(self._take_group())
-                self._idle.set()
-        finally:
-            self._ended = True
-            self._idle.set()
-
-    async def drain(self) -> None:
-        """Wait until the queue is empty or `run` has ended."""
-        if not self._ended:
-            await self._idle.wait()
-
-    async def save_topology(self, topology_json: bytes) -> None:
-        """Store the published topology. Raises StoreError."""
-        await self._in_thread(self._store.save_topology, topology_json)
-
-    async def close(self) -> None:
-        """Stop the thread and close the store. Nothing can be submitted afterwards."""
-        await self._in_thread(self._store.close)
-        self._thread.shutdown(wait=True)
 
     def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
         """Returns the keys with an expired grace, to be forgotten. Keys of disconnected agents stay."""
@@ -186,41 +160,30 @@ class Committer:
                 gone += sorted(unclaimed.keys)
         return gone
 
-    async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-
-    def _take_group(self) -> list[_Waiting]:
-        group = [self._queue.popleft()]
-        rows = len(group[0].submission.rows)
-        while self._queue and rows + len(self._queue[0].submission.rows) <= _GROUP_ROWS:
-            group.append(self._queue.popleft())
-            rows += len(group[-1].submission.rows)
-        return group
-
-    async def _write(self, group: list[_Waiting]) -> None:
+    async def _write(self, group: _Group) -> bool:
         plan = Plan(self._state, self._clock_ns())
-        outcome: BaseException | None = None
+        outcome: StoreError | None = None
         refused: list[list[Refused]] = []
         try:
-            refused = [self._plan(plan, waiting.submission) for waiting in group]
+            refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]
             if changes := _changes(plan, self._state):
-                await self._in_thread(self._store.apply, changes)
-                self._succeeded()
+                await self.queue.in_thread(self._store.apply, changes)
             self._on_commit(self._state.commit(plan))
-            for waiting in group:
+            for waiting in group.waiting:
                 if waiting.submission.full_state:
                     self._on_full_state(waiting.submission.full_state.agent.node)
+            return bool(changes)
         except StoreError as error:
             outcome = error
-            self._failed(error)
+            raise
         except BaseException as error:
-            outcome = StoreError(f"evidence is not written any more: {error!r}")
+            outcome = StoreError(f"the collector stops writing evidence: {error!r}")
             raise
         finally:
-            async with self._room:
-                self.waiting_bytes -= sum(waiting.submission.cost_bytes for waiting in group)
-                self._room.notify_all()
-            for i, waiting in enumerate(group):
+            async with self._space:
+                self.waiting_bytes -= sum(waiting.submission.cost_bytes for waiting in group.waiting)
+                self._space.notify_all()
+            for i, waiting in enumerate(group.waiting):
                 if waiting.done.done():
                     continue  # the stream that submitted it has ended
                 if outcome is not None:
@@ -237,7 +200,7 @@ class Committer:
             if unclaimed := self._unclaimed.get(row.key.node):
                 unclaimed.keys.discard(row.key)
             if row.sha256 and not plan.has_text(row.sha256):
-                refused.append(Refused(row.key, "its text is not here", text_missing=True))
+                refused.append(Refused(row.key, "the collector does not have its text", text_missing=True))
                 continue
             if reason := plan.upsert(row, encoded):
                 refused.append(Refused(row.key, reason))
@@ -267,16 +230,13 @@ class Committer:
         if known != full.agent:
             plan.agents[node] = full.agent
 
-    def _succeeded(self) -> None:
-        if self.problem is not None:
-            _log.warning("evidence is written again (it was not: %s)", self.problem)
-            self.problem = None
 
-    def _failed(self, error: StoreError) -> None:
-        self.failures += 1
-        if self.problem is None:
-            _log.error("evidence is not written, and nothing is acknowledged: %s", error)
-        self.problem = str(error)
+def _joined(old: _Group, new: _Group) -> _Group | None:
+    if old.rows + new.rows > _GROUP_ROWS:
+        return None
+    old.waiting += new.waiting
+    old.rows += new.rows
+    return old
 
 
 def _changes(plan: Plan, state: EvidenceState) -> Changes:

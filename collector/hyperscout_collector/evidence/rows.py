@@ -114,7 +114,7 @@ class Row:
         """Digest of the text that the finding names."""
         return self.fact.sha256 if isinstance(self.fact, SweepFact) and self.fact.sha256 else None
 
-    def same_sight(self, other: "Row") -> bool:
+    def same_content(self, other: "Row") -> bool:
         """Whether two rows of one key differ in nothing but their times."""
         return self.outcome == other.outcome and self.reason == other.reason and self.fact == other.fact
 
@@ -131,19 +131,21 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     for name, text in zip(Key._fields, key, strict=True):
         if not 0 < len(text) <= MAX_NAME_CHARS:
-            raise BadFinding(f"{name} of {len(text)} characters; 1 to {MAX_NAME_CHARS} are taken")
+            raise BadFinding(f"key.{name} has {len(text)} characters; expected 1 to {MAX_NAME_CHARS}")
     if finding.outcome not in OUTCOME_WORDS:
-        raise BadFinding(f"outcome {finding.outcome}: neither data, nothing there nor failed")
+        raise BadFinding(
+            f"outcome {finding.outcome}: expected OUTCOME_DATA, OUTCOME_NOTHING or OUTCOME_FAILED"
+        )
     if len(finding.reason) > MAX_REASON_CHARS:
-        raise BadFinding(f"reason of {len(finding.reason)} characters; up to {MAX_REASON_CHARS} are taken")
+        raise BadFinding(f"reason has {len(finding.reason)} characters; expected at most {MAX_REASON_CHARS}")
     if not finding.HasField("observed_at"):
-        raise BadFinding("no observed_at")
+        raise BadFinding("observed_at is missing")
     try:
         observed_ns = finding.observed_at.ToNanoseconds()
     except ValueError as error:
         raise BadFinding(f"observed_at: {error}") from error
     if abs(observed_ns) >= MAX_TIME_NS:
-        raise BadFinding("observed_at is not a time of this age")
+        raise BadFinding("observed_at: expected a time before the year 2116")
     return Row(
         key,
         _rank(finding),
@@ -170,7 +172,7 @@ def newer(row: Row, than: Row, now_ns: int) -> bool:
 
     Of two different observations with the same time the later arrival is newer: a stream keeps its order.
     """
-    if row.observed_ns == than.observed_ns and row.same_sight(than):
+    if row.observed_ns == than.observed_ns and row.same_content(than):
         return False
     if than.received_ns > now_ns:
         return True
@@ -207,14 +209,14 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             return switch_port_from_proto(finding.switch_port)
         case "switch_table":
             if len({port.chassis_id for port in finding.switch_table.ports}) > 1:
-                raise BadFinding("a table of several switches: all its ports must have one chassis id")
+                raise BadFinding("switch_table: expected one chassis id for all ports")
             return switch_table_from_proto(finding.switch_table)
         case "infiniband":
             return infiniband_from_proto(finding.infiniband)
         case "sweep":
             sweep = finding.sweep
             if len(sweep.sha256) != 32:
-                raise BadFinding(f"a sweep's SHA-256 of {len(sweep.sha256)} bytes")
+                raise BadFinding(f"sweep.sha256 has {len(sweep.sha256)} bytes; expected 32")
             return SweepFact(
                 sweep.device,
                 sweep.port,

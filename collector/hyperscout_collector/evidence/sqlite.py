@@ -9,13 +9,8 @@ and generations are already in use. It is written with FULL.
 A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it.
 """
 
-import contextlib
-import os
-import sqlite3
-import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -23,15 +18,8 @@ from hyperscout.v1.finding_pb2 import Finding
 
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
-from hyperscout_collector.evidence.store import (
-    Changes,
-    Loaded,
-    StoredFinding,
-    StoreError,
-    StoreFullError,
-    StoreUnusableError,
-)
-from hyperscout_collector.store import database
+from hyperscout_collector.evidence.store import Changes, Loaded, StoredFinding
+from hyperscout_collector.store.database import Database, Kind, Reader
 
 _SCHEMA = """
 CREATE TABLE findings (
@@ -54,53 +42,31 @@ _WITHOUT = (
 
 
 class SqliteStore:
-    """`path`: the file; its folder is created if absent. `max_bytes`: largest size of the file.
+    """An `EvidenceStore` in the file `path`. `max_bytes`: largest size of the file.
 
-    One thread writes. `page` and `bulk` may be called from any other thread: they use their own connection.
-    Raises StoreUnusableError if another process uses the file or the file's format is newer.
+    One thread writes. `page` and `bulk` may be called from any thread: they use their own connection. The
+    constructor blocks and raises StoreError.
     """
 
     def __init__(
         self, path: Path, *, max_bytes: int = 4 * 1024**3, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self.path = path
-        self._now_ns = now_ns
+        self._file = Database(path, Kind(_SCHEMA, 1, max_bytes, _WITHOUT, "evidence_max_mib"), now_ns)
         try:
-            self._lock_file = database.locked(path)
-        except database.InUseError as error:
-            raise StoreUnusableError(str(error)) from error
-        except OSError as error:
-            raise StoreUnusableError(f"{path}: {error.strerror}: choose another data folder") from error
-        try:
-            self._take(max_bytes)
+            self._reader = Reader(path)
         except BaseException:
-            os.close(self._lock_file)
+            self._file.close()
             raise
-
-    def _take(self, max_bytes: int) -> None:
-        kind = database.Kind(_SCHEMA, 1, max_bytes, _WITHOUT)
-        try:
-            self._writer, problem = database.opened(self.path, kind, self._now_ns)
-        except (database.OtherFormatError, database.NotMovedError) as error:
-            raise StoreUnusableError(str(error)) from error
-        except sqlite3.Error as error:
-            raise _wrapped(self.path, error) from error
-        self._problems = [problem] if problem else []
-        try:
-            self._reader = database.reader(self.path)
-        except sqlite3.Error as error:
-            self._writer.close()
-            raise _wrapped(self.path, error) from error
-        self._reader_lock = threading.Lock()
 
     # Reading
 
     def load(self) -> Loaded:
         """Returns everything but the texts. Rows that cannot be read are omitted and reported as problems."""
-        problems = list(self._problems)
+        problems = [self._file.problem] if self._file.problem else []
         rows: list[Row] = []
         bad = 0
-        with self._reading() as db:
+        with self._reader.reading() as db:
             for rank, observed_ns, offset_ns, received_ns, encoded in db.execute(
                 "SELECT rank, observed_ns, offset_ns, received_ns, finding FROM findings"
             ):
@@ -116,14 +82,8 @@ class SqliteStore:
             ]
             saved = db.execute("SELECT json FROM topology").fetchone()
         if bad:
-            problems.append(f"{self.path}: {bad} findings cannot be read and were passed over")
-        topology_json = None
-        if saved:
-            try:
-                topology_json = zlib.decompress(saved[0])
-            except zlib.error:
-                problems.append(f"{self.path}: the published topology cannot be read and was passed over")
-        return Loaded(rows, agents, topology_json, tuple(problems))
+            problems.append(f"{self.path}: {bad} findings cannot be read and are ignored")
+        return Loaded(rows, agents, saved[0] if saved else None, tuple(problems))
 
     def page(
         self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
@@ -139,7 +99,7 @@ class SqliteStore:
         if after is not None:
             where.append("(node, probe, subject, rank) > (?, ?, ?, ?)")
             values += [*after[0], after[1]]
-        with self._reading() as db:
+        with self._reader.reading() as db:
             rows = db.execute(
                 "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, finding "  # noqa: S608
                 f"FROM findings WHERE {' AND '.join(where)} ORDER BY node, probe, subject, rank LIMIT ?",
@@ -148,14 +108,14 @@ class SqliteStore:
         return [StoredFinding(Key(*row[:3]), *row[3:]) for row in rows]
 
     def bulk(self, sha256: bytes) -> bytes | None:
-        with self._reading() as db:
+        with self._reader.reading() as db:
             row = db.execute("SELECT compressed FROM bulks WHERE sha256 = ?", (sha256,)).fetchone()
         return row[0] if row else None
 
     # Writing
 
     def apply(self, changes: Changes) -> None:
-        with self._transaction() as db:
+        with self._file.transaction() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO bulks VALUES (?, ?, ?)",
                 [(b.sha256, b.size_bytes, b.compressed) for b in changes.bulks],
@@ -181,48 +141,16 @@ class SqliteStore:
                 [(digest,) for digest in changes.maybe_unnamed_bulks],
             )
 
-    def save_topology(self, topology_json: bytes) -> None:
-        packed = zlib.compress(topology_json, 1)
-        self._writer.execute("PRAGMA synchronous = FULL")
-        try:
-            with self._transaction() as db:
-                db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (packed,))
-        finally:
-            self._writer.execute("PRAGMA synchronous = NORMAL")
+    def save_topology(self, topology: bytes) -> None:
+        with self._file.errors():
+            self._file.connection.execute("PRAGMA synchronous = FULL")
+            try:
+                with self._file.transaction() as db:
+                    db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
+            finally:
+                self._file.connection.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Checkpoint the WAL, close the file and release its lock. Never raises; may be called twice."""
-        for db in (self._reader, self._writer):
-            with contextlib.suppress(sqlite3.Error):
-                db.close()
-        if self._lock_file >= 0:
-            os.close(self._lock_file)
-            self._lock_file = -1
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with database.transaction(self._writer):
-                yield self._writer
-        except sqlite3.Error as error:
-            raise _wrapped(self.path, error) from error
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._reader_lock:
-            try:
-                yield self._reader
-            except sqlite3.Error as error:
-                raise _wrapped(self.path, error) from error
-
-
-def _wrapped(path: Path, error: sqlite3.Error) -> StoreError:
-    if database.is_full(error):
-        return StoreFullError(f"{path}: {error}: no room: free some on its disk, or raise evidence_max_mib")
-    if database.is_forbidden(error):
-        return StoreUnusableError(
-            f"{path}: {error}: the collector must be allowed to write it and its folder"
-        )
-    if database.is_damage(error):
-        return StoreError(f"{path}: {error}: damaged: restart the collector, which moves it aside")
-    return StoreError(f"{path}: {error}")
+        """Close the file and release its lock. Never raises; may be called twice."""
+        self._reader.close()
+        self._file.close()

@@ -82,7 +82,7 @@ class KeyChange:
         if len(self.before) != len(self.after):
             return True
         return any(
-            a.rank != b.rank or not (a.same_sight(b) or _only_counted(a, b))
+            a.rank != b.rank or not (a.same_content(b) or _only_counted(a, b))
             for a, b in zip(self.before, self.after, strict=True)
         )
 
@@ -91,7 +91,7 @@ def _only_counted(a: Row, b: Row) -> bool:
     """Whether two rows differ in nothing but times and error counters."""
     if type(a.fact) is not type(b.fact):
         return False
-    return replace(a, fact=_uncounted(a.fact)).same_sight(replace(b, fact=_uncounted(b.fact)))
+    return replace(a, fact=_uncounted(a.fact)).same_content(replace(b, fact=_uncounted(b.fact)))
 
 
 def _uncounted(fact: Fact | None) -> Fact | None:
@@ -128,7 +128,7 @@ class Plan:
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing."""
         before = self.looks_of(row.key)
-        if not before and (reason := self._no_room(row.key.node)):
+        if not before and (reason := self._why_full(row.key.node)):
             return reason
         after = merged(before, row, self.now_ns)
         if after is not before:
@@ -194,13 +194,13 @@ class Plan:
         found = self._counts.get(node)
         return self.state.count_of(node) if found is None else found
 
-    def _no_room(self, node: str) -> str | None:
+    def _why_full(self, node: str) -> str | None:
         limits = self.state.limits
         count = self._count(node)
         if count >= limits.findings_per_node:
-            return f"{limits.findings_per_node} findings of {node} are held; no more are taken"
+            return f"the collector stores at most {limits.findings_per_node} findings of a node"
         if not count and self.state.node_count + len(self._new_nodes) >= limits.nodes:
-            return f"findings of {limits.nodes} nodes are held; no more nodes are taken"
+            return f"the collector stores findings of at most {limits.nodes} nodes"
         return None
 
     @property

@@ -1,7 +1,7 @@
-"""The interface of the evidence store and its errors.
+"""The interface of the evidence store.
 
-The only implementation is SQLite (`sqlite.py`). All methods block; the `Committer` calls them from its own
-thread.
+The only implementation is SQLite (`sqlite.py`). All methods block: writes run in the thread of the `Writer`,
+reads in threads of their callers.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,6 @@ from typing import Protocol
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import AgentRow, Bulk
-
-
-class StoreError(RuntimeError):
-    """The operation failed and the store is unchanged.
-
-    The message contains the next step. A retry may help.
-    """
-
-
-class StoreFullError(StoreError):
-    """The store has no space left. It works again, without a restart, once there is space."""
-
-
-class StoreUnusableError(StoreError):
-    """A retry does not help: another process uses the store, or its format is newer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +33,7 @@ class Loaded:
 
     rows: Sequence[Row] = ()
     agents: Sequence[AgentRow] = ()
-    topology_json: bytes | None = None  # as `topology_json.to_json` wrote it
+    topology: bytes | None = None  # as `save_topology` received it
     problems: Sequence[str] = field(default_factory=tuple)
 
 
@@ -64,7 +49,7 @@ class StoredFinding:
     finding: bytes
 
 
-class Store(Protocol):
+class EvidenceStore(Protocol):
     """Durable storage for evidence, texts and the published topology. Every method may raise StoreError."""
 
     def load(self) -> Loaded: ...
@@ -75,7 +60,7 @@ class Store(Protocol):
         After it returns, a crash of the process loses none of them.
         """
 
-    def save_topology(self, topology_json: bytes) -> None:
+    def save_topology(self, topology: bytes) -> None:
         """Store the published topology. After it returns, the topology survives a power cut."""
 
     def page(

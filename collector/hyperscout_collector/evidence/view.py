@@ -1,13 +1,10 @@
 """Prepares the current evidence for inference: readings by node, sweeps in force, and stale reporters.
 
-The values of a node are rebuilt only when a commit touches that node. A sweep's text is parsed once per
-digest. A change among ten thousand agents thus costs the work for one node and a copy of the tables.
+The values of a node are rebuilt only when a commit touches that node. A change among ten thousand agents thus
+costs the work for one node and a copy of the tables.
 """
 
-import threading
-import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -21,95 +18,28 @@ from hyperscout_formats.facts.facts import (
     NcclRun,
     SwitchPort,
 )
-from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
-from hyperscout_formats.managers import nmx
+from hyperscout_formats.infiniband.ibnetdiscover import SWITCH, Sweep
 from hyperscout_formats.text.errors import FormatError
-from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_formats.text.reporters import DEVICE_PROBE, is_node
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
+from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.evidence.pair_grace import PairGrace
-from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
+from hyperscout_collector.evidence.measurements import Measured, PairGrace, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import COUNTING_PROBE, EvidenceState, KeyChange
-from hyperscout_collector.evidence.store import Store, StoreError
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.switch_tables import TableLook, in_force, looks_of
+from hyperscout_collector.store.errors import StoreError
 
 _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NO_IDS: Ids = np.zeros(0, np.uint64)
 
-# Parsers of texts that show a fabric, by format. UFM data arrives in the format of `ibnetdiscover`.
-Shown = Sweep | nmx.Domains
-_READERS: Mapping[str, Callable[[bytes, str], Shown]] = {
-    "ibnetdiscover": parse,
-    "ufm": parse,
-    "nmx": nmx.parse,
-}
-
 # A newer whole sweep replaces an older one of the same probe if it contains this share of the older one's
 # switches. With a smaller share, the fabric has split (or a single leaf was swept). The older sweep then
 # stays for the rest until that is swept too.
 _COVERED = 0.5
-
-
-class SweepTexts:
-    """Parsed sweeps by the digest of their text.
-
-    Thread-safe; keeps at most `limit`, evicts the least recently used.
-    """
-
-    def __init__(self, store: Store, limit: int = 32) -> None:
-        self._store = store
-        self._limit = limit
-        self._sweeps: OrderedDict[bytes, Shown] = OrderedDict()
-        self._port_guids: dict[bytes, frozenset[int]] = {}
-        self._lock = threading.Lock()
-
-    def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
-        """Parse a text that has just arrived. Raises FormatError, which names the position."""
-        if (reader := _READERS.get(text_format)) is None:
-            raise FormatError(source, 0, f"a text of the format {text_format!r}, which nobody here reads")
-        sweep = reader(text, source)
-        self._keep(sha256, sweep)
-        return sweep
-
-    def get(self, sha256: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
-        """Returns the parsed text. Blocks on the store and the parser. Raises FormatError and StoreError."""
-        with self._lock:
-            if (sweep := self._sweeps.get(sha256)) is not None:
-                self._sweeps.move_to_end(sha256)
-                return sweep
-        compressed = self._store.bulk(sha256)
-        if compressed is None:
-            raise FormatError(source, 0, "its text is not in the store")
-        try:
-            text = zlib.decompress(compressed)
-        except zlib.error as error:
-            raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
-        return self.read(sha256, text, source, text_format)
-
-    def port_guids(self, sha256: bytes, source: str) -> frozenset[int]:
-        """Returns the GUIDs of the adapter ports in the sweep. Blocks and raises like `get`."""
-        with self._lock:
-            if (found := self._port_guids.get(sha256)) is not None:
-                return found
-        sweep = self.get(sha256, source)
-        if not isinstance(sweep, Sweep):
-            return frozenset()
-        guids = np.unique(np.concatenate([sweep.port_guid, sweep.guid[sweep.kind == CA]]))
-        found = frozenset(guids[guids != 0].tolist())
-        with self._lock:
-            self._port_guids[sha256] = found
-            for old in self._port_guids.keys() - self._sweeps.keys():
-                del self._port_guids[old]
-        return found
-
-    def _keep(self, sha256: bytes, sweep: Shown) -> None:
-        with self._lock:
-            self._sweeps[sha256] = sweep
-            self._sweeps.move_to_end(sha256)
-            while len(self._sweeps) > self._limit:
-                self._sweeps.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +294,42 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     return Resolved(inputs, superseded, tuple(problems))
 
 
+def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
+    """Returns when each stale node was last seen: Unix ns by node.
+
+    A node without an agent is known from sweeps only. It is as old as the newest of them.
+    """
+    stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if is_node(name)}
+    newest_ns = max((row.seen_ns for row in snapshot.sweeps if row.key.probe != NVLINK_MANAGER), default=0)
+    if 0 < newest_ns < snapshot.limit_ns:
+        spoken_for = {*snapshot.lldp, *snapshot.infiniband, *snapshot.gpus, *snapshot.latency}
+        for hypernode in topology.hypernodes:
+            if hypernode.tier == 1 and hypernode.source != "labels":
+                for node in hypernode.nodes:
+                    if node not in spoken_for:
+                        stale.setdefault(node, newest_ns)
+    return stale
+
+
+def stale_switches(snapshot: Snapshot) -> dict[str, int]:
+    """Returns when each stale switch was last seen: Unix ns by chassis id."""
+    seen_ns: dict[str, int] = {}
+    fresh: set[str] = set()
+    for reporter, ports in snapshot.switch_ports.items():
+        chassis = {port.chassis_id for port in ports}
+        if reporter in snapshot.stale:
+            seen_ns |= {id_: max(seen_ns.get(id_, 0), snapshot.stale[reporter]) for id_ in chassis}
+        else:
+            fresh |= chassis
+    for look in snapshot.tables:
+        id_, row = look.chassis_id, look.row
+        if row.seen_ns < snapshot.limit_ns:
+            seen_ns[id_] = max(seen_ns.get(id_, 0), row.seen_ns)
+        else:
+            fresh.add(id_)
+    return {id_: at_ns for id_, at_ns in seen_ns.items() if id_ not in fresh}
+
+
 def _switches(sweep: Sweep) -> Ids:
     """Returns the GUIDs of the sweep's switches. Two sweeps that share a switch are of the same fabric.
 
@@ -383,11 +349,11 @@ def _node(rows: Iterable[Row]) -> _Node:
     nccl: list[NcclRun] = []
     switch_ports: list[SwitchPort] = []
     sweeps: list[Row] = []
-    told: set[str] = set()
-    untold: set[str] = set()
+    observed: set[str] = set()
+    only_failed: set[str] = set()
     for row in rows:
         if row.key.probe == "lldp" and row.key.subject != "*":
-            (untold if row.rank == FAILED else told).add(row.key.subject)
+            (only_failed if row.rank == FAILED else observed).add(row.key.subject)
         if row.rank != FAILED:
             if row.key.probe == DEVICE_PROBE:
                 node.device_seen_ns = max(node.device_seen_ns, row.seen_ns)
@@ -419,7 +385,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
     node.tables = looks_of(rows)
     node.sweeps = tuple(sweeps)
-    node.unsure = not untold <= told
+    node.unsure = not only_failed <= observed
     return node
 
 

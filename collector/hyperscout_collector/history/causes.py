@@ -8,6 +8,8 @@ while, and those that concern the final change are named. Pure: the caller passe
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.text.reporters import is_node
 
 from hyperscout_collector.evidence.rows import Key
@@ -123,3 +125,15 @@ def _cut(keys: dict[Key, int]) -> None:
     """Keep the newest keys."""
     for key in list(keys)[: max(len(keys) - _KEPT, 0)]:
         del keys[key]
+
+
+def cause_from_proto(message: pb.Cause) -> Cause:
+    """Converts a message to a cause."""
+    keys = tuple(Key(x.node, x.probe, x.subject) for x in message.findings)
+    return Cause(message.kind, keys, message.findings_total)
+
+
+def cause_to_proto(cause: Cause) -> pb.Cause:
+    """Converts a cause to a message. All its findings are named."""
+    keys = [FindingKey(node=key.node, probe=key.probe, subject=key.subject) for key in cause.findings]
+    return pb.Cause(kind=cause.kind, findings=keys, findings_total=cause.total)

@@ -8,16 +8,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.proto import brought_by, topology_from_proto
+from hyperscout_topology.proto import after_event
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.history.causes import FOLLOWED, RESTART, Cause
-from hyperscout_collector.history.frames import links_after
 from hyperscout_collector.history.recorder import Recorder
 
 _log = logging.getLogger(__name__)
@@ -104,10 +101,8 @@ class Following:
 
     def _taken(self, event: pb.WatchTopologyResponse) -> Topology | None:
         """Returns the topology after the event. Runs in a thread."""
-        if event.HasField("snapshot"):
-            self._topology = topology_from_proto(event.snapshot)
-        elif self._topology is not None:
-            self._topology = advanced(self._topology, event.delta)
+        if self._topology is not None or event.HasField("snapshot"):
+            self._topology = after_event(self._topology or Topology(0), event)
         return self._topology
 
     async def _cause(self, generation: int) -> Cause:
@@ -116,22 +111,3 @@ class Following:
                 return found
             await self._sleep(_PAUSE_S)
         return Cause(FOLLOWED)
-
-
-def advanced(old: Topology, step: pb.TopologyDelta) -> Topology:
-    """Returns the topology after a step."""
-    part = brought_by(step)
-    hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
-    switches = {s.id: s for s in (*old.switches, *part.switches)}
-    for name in step.removed_hypernodes:
-        hypernodes.pop(name, None)
-    for ident in step.removed_switches:
-        switches.pop(ident, None)
-    links, adapters = links_after(table_of(old.links), old.adapters, [step])
-    return replace(
-        part,
-        hypernodes=tuple(sorted(hypernodes.values(), key=lambda h: (h.tier, h.name))),
-        switches=tuple(sorted(switches.values(), key=lambda s: s.id)),
-        links=links,
-        adapters=adapters,
-    )

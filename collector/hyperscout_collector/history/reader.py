@@ -9,34 +9,35 @@ import binascii
 import json
 import re
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import KINDS, events
-from hyperscout_topology.proto import timestamp
+from hyperscout_topology.frames import FrameError, decoded
+from hyperscout_topology.proto import event_to_proto, timestamp
 from hyperscout_topology.topology import Endpoint, Topology, rfc3339, say
 
-from hyperscout_collector.history.event_proto import event_to_proto
-from hyperscout_collector.history.frames import FrameError, unpacked
 from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.history.store import names_of
-from hyperscout_collector.store import database
+from hyperscout_collector.store.database import Reader
+from hyperscout_collector.store.errors import StoreError
 
 NS = 1_000_000_000
 _PAGE = 200
 _MAX_PAGE = 1000
 _FLAPS = 100
+_INVALID_PAGE = "page_token: expected the next_page_token of an earlier page of the same request"
 _FLAPPING = 2  # changes: it disappeared and came back once
 _AHEAD_NS = 60 * NS  # by which a caller's clock may be ahead
 _APART = re.compile(r"\s+(?:--|->)\s+")  # as messages contain it
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Query:
     """A request in terms of the file. `low` (included) to `high` (excluded): ids of events.
 
     `names`: ids of all names that an event must mention; None = one of them was never recorded.
@@ -64,21 +65,16 @@ class _Asked:
 
 
 class FileReader:
-    """A `HistoryReader` of a file that a `HistoryStore` has opened. The constructor raises sqlite3.Error."""
+    """A `HistoryReader` of a file that a `HistoryFile` has opened. The constructor raises StoreError."""
 
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
-        self._db = database.reader(path)
+        self._file = Reader(path)
         self._now_ns = now_ns
-        self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Wait for a read in progress, then close the file."""
-        with self._lock:
-            self._db.close()
+        self.close = self._file.close
 
     def topology_at(self, at_ns: int) -> Topology:
         if at_ns > self._now_ns() + _AHEAD_NS:
-            raise BadHistoryRequestError(f"at: {rfc3339(at_ns)} is yet to come")
+            raise BadHistoryRequestError(f"at: {rfc3339(at_ns)} is in the future: expected an earlier time")
         with self._reading() as db:
             oldest_ns = _oldest_ns(db)
             row = db.execute(
@@ -86,9 +82,9 @@ class FileReader:
             ).fetchone()
             if row is None:
                 raise NotKeptError(
-                    f"at: {rfc3339(at_ns)} is before the oldest that is kept, {rfc3339(oldest_ns)}"
+                    f"at: {rfc3339(at_ns)} is before the oldest stored generation, {rfc3339(oldest_ns)}"
                     if oldest_ns
-                    else "nothing is recorded yet"
+                    else "no generation is recorded yet: try again later"
                 )
             frames = _frames(db, row[0])
         return _picture(frames)
@@ -96,12 +92,14 @@ class FileReader:
     def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
         size = request.page_size or _PAGE
         if size > _MAX_PAGE:
-            raise BadHistoryRequestError(f"page_size: {size}: at most {_MAX_PAGE} events a page")
+            raise BadHistoryRequestError(f"page_size: {size}: expected at most {_MAX_PAGE}")
         if unknown := set(request.kinds).difference(KINDS):
-            raise BadHistoryRequestError(f"kinds: {min(unknown)!r} is none; kinds are {', '.join(KINDS)}")
+            raise BadHistoryRequestError(
+                f"kinds: unknown kind {min(unknown)!r}: expected one of {', '.join(KINDS)}"
+            )
         since, until = request.since.ToNanoseconds(), request.until.ToNanoseconds()
         if request.HasField("since") and request.HasField("until") and until <= since:
-            raise BadHistoryRequestError("until: it is not after since")
+            raise BadHistoryRequestError("until: expected a time after `since`")
         return self._net(request, size) if request.net else self._page(request, size)
 
     # Events
@@ -143,11 +141,11 @@ class FileReader:
             old, new, skip = ends
             frames = _frames(db, old), _frames(db, new)
         if not all(frames):
-            raise NotKeptError("page_token: what it goes on from is not kept any more; ask anew")
+            raise NotKeptError("page_token: its generations were deleted: start again without a page_token")
         wanted, about = set(request.kinds), _about(request.about)
         changes = [
             x
-            for x in reversed(events(_picture(frames[0]), _picture(frames[1])))
+            for x in reversed(events(Diff(_picture(frames[0]), _picture(frames[1]))))
             if (not wanted or x.kind in wanted) and all(not names_of(x).isdisjoint(names) for names in about)
         ]
         page = changes[skip : skip + size]
@@ -169,19 +167,14 @@ class FileReader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Read one consistent state of the file, whatever is written meanwhile."""
-        with self._lock:
-            try:
-                self._db.execute("BEGIN")
-                try:
-                    yield self._db
-                finally:
-                    self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise HistoryError(f"the history cannot be read: {error}") from error
+        try:
+            with self._file.reading() as db:
+                yield db
+        except StoreError as error:
+            raise HistoryError(f"the history: {error}") from error
 
 
-def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Asked:
+def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Query:
     low = _first_event(db, request.since.ToNanoseconds()) if request.HasField("since") else 0
     high = _first_event(db, request.until.ToNanoseconds()) if request.HasField("until") else None
     if high is None:
@@ -192,7 +185,7 @@ def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Asked:
         names.append(next((row[0] for row in ids if row is not None), None))
     known = [ident for ident in names if ident is not None]
     kinds = [KINDS.index(kind) for kind in request.kinds]
-    return _Asked(high if low is None else low, high, known if len(known) == len(names) else None, kinds)
+    return _Query(high if low is None else low, high, known if len(known) == len(names) else None, kinds)
 
 
 def _about(text: str) -> list[tuple[str, ...]]:
@@ -230,7 +223,7 @@ def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, 
     return None if old is None or new is None else (old, new)
 
 
-def _flaps(db: sqlite3.Connection, asked: _Asked) -> Iterator[pb.FlapCount]:
+def _flaps(db: sqlite3.Connection, asked: _Query) -> Iterator[pb.FlapCount]:
     (all_events,) = db.execute("SELECT COALESCE(MAX(id) - MIN(id), 0) FROM events").fetchone()
     many = not asked.kinds and asked.high - asked.low > all_events // 4
     text, values = asked.rows(hint="INDEXED BY events_thing" if many else "")  # a covering index
@@ -278,9 +271,9 @@ def _frames(db: sqlite3.Connection, picture: int) -> list[bytes]:
 
 def _picture(frames: Sequence[bytes]) -> Topology:
     try:
-        return unpacked(frames[0], frames[1:])
+        return decoded(frames[0], frames[1:])
     except FrameError as error:
-        raise HistoryError(f"the history cannot be read: {error}") from error
+        raise HistoryError(f"the history file cannot be read: {error}") from error
 
 
 def _oldest_ns(db: sqlite3.Connection) -> int:
@@ -299,11 +292,11 @@ def _token(text: str, count: int) -> tuple[int, ...] | None:
     try:
         found = json.loads(base64.urlsafe_b64decode(text.encode()))
     except (binascii.Error, ValueError) as error:
-        raise BadHistoryRequestError("page_token: it is not one of ours") from error
+        raise BadHistoryRequestError(_INVALID_PAGE) from error
     if (
         isinstance(found, list)
         and len(found) == count
         and all(type(x) is int and 0 <= x < 2**62 for x in found)
     ):
         return tuple(found)
-    raise BadHistoryRequestError("page_token: it is not one of ours, or not of this question")
+    raise BadHistoryRequestError(_INVALID_PAGE)

@@ -8,20 +8,20 @@ The file is bounded by age and size: whole spans are deleted, the oldest first. 
 it contains what is published now. One thread writes; readers use their own connection (`reader.py`).
 """
 
-import contextlib
-import os
-import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from hyperscout_topology.events import KINDS, Event, bounded, events, published
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.events import KINDS, Event, bounded, events, first_published, published
+from hyperscout_topology.frames import FrameError, decoded, dictionary_of, encoded_step, encoded_whole
+from hyperscout_topology.proto import event_to_proto
 from hyperscout_topology.topology import Endpoint, Topology, say
 
-from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.event_proto import cause_to_proto, event_to_proto
-from hyperscout_collector.history.frames import FrameError, packed_step, packed_whole, unpacked, words
+from hyperscout_collector.history.causes import Cause, cause_to_proto
 from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.store import database
+from hyperscout_collector.store.database import Database, Kind
 
 NS = 1_000_000_000
 _SCHEMA = """
@@ -32,7 +32,7 @@ CREATE TABLE pictures (
   span INTEGER NOT NULL,         -- id of the whole picture that it is told from
   first_event INTEGER NOT NULL,  -- id of its first event, or of the next one's
   cause BLOB NOT NULL,           -- hyperscout.v1.Cause
-  frame BLOB NOT NULL            -- see frames.py
+  frame BLOB NOT NULL            -- see hyperscout_topology/frames.py
 );
 CREATE INDEX pictures_at ON pictures (at_ns);
 CREATE INDEX pictures_span ON pictures (span);
@@ -57,51 +57,82 @@ _FILL = 0.9  # of the file; the rest is for the next writes
 _MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
 
 
-class HistoryStore:
-    """`path`: the file. Blocks, and raises the errors of `database.opened` and `locked`. `size` is kept up to
-    date.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A generation, encoded for the file. `need_bytes`: the space that it takes, at most."""
 
-    `problem`: what an operator should know about the file; "" = nothing.
+    at_ns: int
+    topology: Topology
+    cause: Cause
+    is_whole: bool
+    frame: bytes
+    changes: Sequence[Event]
+    names: Sequence[set[str]]  # that each change mentions
+    bodies: Sequence[bytes]  # the encoded changes
+    need_bytes: int
+
+
+class HistoryStore(Protocol):
+    """Durable storage of the history. Every method blocks and may raise StoreError.
+
+    `newest`: the last record. `problem`: what an operator should know about the stored data; "" = nothing.
+    """
+
+    newest: Topology | None
+    problem: str
+
+    def encode(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> Record:
+        """Encode a generation that comes after `newest`. `missed`: number of generations before it that were
+        not recorded.
+
+        It takes seconds of CPU time for a large topology, and does not use the file.
+        """
+
+    def delete_oldest(self, now_ns: int, need_bytes: int) -> bool:
+        """Delete the oldest day if it is too old, or `need_bytes` do not fit. Returns False if it stays."""
+
+    def add(self, record: Record) -> None:
+        """Write a record in one transaction."""
+
+    def close(self) -> None: ...
+
+
+class HistoryFile:
+    """A `HistoryStore` in the file `path`. It keeps `size` up to date.
+
+    The constructor blocks and raises StoreError.
     """
 
     def __init__(
         self, path: Path, size: HistorySize, *, max_bytes: int, max_age_ns: int, now_ns: int
     ) -> None:
-        kind = database.Kind(_SCHEMA, 1, max_bytes, "the history begins anew")
-        self._lock_file = database.locked(path)
-        try:
-            self._db, self.problem = database.opened(path, kind, lambda: now_ns)
-        except BaseException:
-            os.close(self._lock_file)
-            raise
+        kind = Kind(_SCHEMA, 1, max_bytes, "the history starts again", "history_max_mib")
+        self._file = Database(path, kind, lambda: now_ns)
+        self._db = self._file.connection
+        self.problem = self._file.problem
+        self.close = self._file.close
         self._size = size
         self._max_bytes = max_bytes
         self._max_age_ns = max_age_ns
         self.newest: Topology | None = None  # the last record
-        self._words = b""
+        self._dictionary = b""
         self._whole_bytes = self._step_bytes = self._span_bytes = self._steps = 0
         self._span = self._span_ns = self._last_ns = 0
         try:
-            self._begin(now_ns)
+            with self._file.errors():
+                self._begin(now_ns)
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Close the file and release its lock. Never raises; may be called twice."""
-        with contextlib.suppress(sqlite3.Error):
-            self._db.close()
-        if self._lock_file >= 0:
-            os.close(self._lock_file)
-            self._lock_file = -1
 
     # Opening
 
     def _begin(self, now_ns: int) -> None:
         db = self._db
-        with database.transaction(db):  # the clock was ahead: no generation is from the future
+        with self._file.transaction():  # the clock was ahead: no generation is from the future
             db.execute("UPDATE pictures SET at_ns = ? WHERE at_ns > ?", (now_ns, now_ns))
-        self._make_room(now_ns, 0)
+        while self.delete_oldest(now_ns, 0):
+            pass
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         if pages * self._page_bytes() > self._max_bytes:  # the limit was lowered
             db.execute("VACUUM")
@@ -118,56 +149,43 @@ class HistoryStore:
         ).fetchall()
         (self._span_ns, whole), steps = rows[0], [frame for _, frame in rows[1:]]
         try:
-            self.newest = unpacked(whole, steps)
-            self._words = words(whole)
+            self.newest = decoded(whole, steps)
+            self._dictionary = dictionary_of(whole)
         except FrameError as error:
             self._span = 0
-            self.problem = f"the history goes on with a new picture: {error}"
+            self.problem = f"the history continues with a new whole topology: {error}"
         self._whole_bytes, self._steps = len(whole), len(steps)
         self._step_bytes = sum(map(len, steps))
 
     # Writing
 
-    def record(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> None:
-        """Add a generation. `missed`: number of generations before it that were not recorded.
-
-        Raises sqlite3.Error; the store is then unchanged.
-        """
+    def encode(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> Record:
         at_ns = max(at_ns, self._last_ns)
-        old = self.newest
-        changes = bounded(events(old, new)) if old is not None else []
-        if (head := published(old, new, changes, missed)) is not None:
-            changes.append(head)
-        else:
-            changes = []
+        diff = Diff(self.newest, new) if self.newest is not None else None
+        changes = _recorded(diff, new, missed)
         names = [names_of(event) for event in changes]
         cause = cause.about({name for some in names for name in some})
         bodies = [event_to_proto(event).SerializeToString() for event in changes]
-        step = packed_step(old, new, self._words) if old is not None and self._goes_on(at_ns) else None
+        step = encoded_step(diff, self._dictionary) if diff is not None and self._goes_on(at_ns) else None
         is_whole = step is None or self._step_bytes + len(step) > self._whole_bytes
-        frame = packed_whole(new) if is_whole or step is None else step
+        frame = encoded_whole(new) if is_whole or step is None else step
         need = len(frame) + 2 * sum(map(len, bodies)) + _MENTION_BYTES * sum(map(len, names))
-        self._make_room(at_ns, need)
-        with database.transaction(self._db):
-            picture = self._insert(at_ns, new.generation, is_whole, cause, frame, changes, names, bodies)
-        if is_whole:
-            self._span, self._span_ns, self._whole_bytes = picture, at_ns, len(frame)
-            self._words = words(frame)
+        return Record(at_ns, new, cause, is_whole, frame, changes, names, bodies, need)
+
+    def add(self, record: Record) -> None:
+        with self._file.transaction():
+            picture = self._insert(record)
+        if record.is_whole:
+            self._span, self._span_ns, self._whole_bytes = picture, record.at_ns, len(record.frame)
+            self._dictionary = dictionary_of(record.frame)
             self._step_bytes = self._steps = self._span_bytes = 0
         else:
             self._steps += 1
-            self._step_bytes += len(frame)
-        self._span_bytes += need
-        self.newest, self._last_ns = new, at_ns
-        self._measure()
-
-    def fold(self) -> None:
-        """Checkpoint the journal into the file: on a full disk this frees the only space there is.
-
-        Never raises.
-        """
-        with contextlib.suppress(sqlite3.Error):
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._step_bytes += len(record.frame)
+        self._span_bytes += record.need_bytes
+        self.newest, self._last_ns = record.topology, record.at_ns
+        with self._file.errors():
+            self._measure()
 
     def _goes_on(self, at_ns: int) -> bool:
         """Whether the next topology may be a step in the current span."""
@@ -178,29 +196,22 @@ class HistoryStore:
             and self._span_bytes < self._max_bytes // _SPAN_SHARE
         )
 
-    def _insert(
-        self,
-        at_ns: int,
-        generation: int,
-        is_whole: bool,
-        cause: Cause,
-        frame: bytes,
-        changes: Sequence[Event],
-        names: Sequence[set[str]],
-        bodies: Sequence[bytes],
-    ) -> int:
-        db = self._db
+    def _insert(self, record: Record) -> int:
+        db, names = self._db, record.names
         picture = 1 + (db.execute("SELECT MAX(id) FROM pictures").fetchone()[0] or 0)
         event = 1 + (db.execute("SELECT MAX(id) FROM events").fetchone()[0] or 0)
-        span = picture if is_whole else self._span
-        row = (picture, at_ns, generation, span, event, cause_to_proto(cause).SerializeToString(), frame)
+        span = picture if record.is_whole else self._span
+        cause = cause_to_proto(record.cause).SerializeToString()
+        row = (picture, record.at_ns, record.topology.generation, span, event, cause, record.frame)
         db.execute("INSERT INTO pictures VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        ids = self._ids({name for some in (*names, (x.thing for x in changes)) for name in some if name})
+        ids = self._ids(
+            {name for some in (*names, (x.thing for x in record.changes)) for name in some if name}
+        )
         db.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
             [
                 (event + i, picture, KINDS.index(x.kind), ids.get(x.thing, 0), int(x.is_flip), body)
-                for i, (x, body) in enumerate(zip(changes, bodies, strict=True))
+                for i, (x, body) in enumerate(zip(record.changes, record.bodies, strict=True))
             ],
         )
         db.executemany(
@@ -218,30 +229,29 @@ class HistoryStore:
 
     # Space
 
-    def _make_room(self, now_ns: int, need_bytes: int) -> None:
-        """Delete the oldest spans while they are too old, or `need_bytes` do not fit."""
-        db = self._db
-        while True:
-            row = db.execute(
+    def delete_oldest(self, now_ns: int, need_bytes: int) -> bool:
+        with self._file.errors():
+            row = self._db.execute(
                 "SELECT id, at_ns, first_event FROM pictures WHERE id ="
                 " (SELECT MIN(span) FROM pictures WHERE span > (SELECT MIN(span) FROM pictures))"
             ).fetchone()
             if row is None:
-                return
+                return False
             picture, at_ns, event = row
-            (pages,) = db.execute("PRAGMA page_count").fetchone()
-            (free,) = db.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = self._db.execute("PRAGMA page_count").fetchone()
+            (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
             used = (pages - free) * self._page_bytes() + need_bytes
-            if at_ns >= now_ns - self._max_age_ns and used <= self._max_bytes * _FILL:
-                return
-            with database.transaction(db):
-                db.execute("DELETE FROM pictures WHERE id < ?", (picture,))
-                db.execute("DELETE FROM events WHERE id < ?", (event,))
-                db.execute("DELETE FROM mentions WHERE event < ?", (event,))
-                db.execute(
-                    "DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM mentions WHERE name = names.id)"
-                    " AND NOT EXISTS (SELECT 1 FROM events WHERE thing = names.id)"
-                )
+        if at_ns >= now_ns - self._max_age_ns and used <= self._max_bytes * _FILL:
+            return False
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM pictures WHERE id < ?", (picture,))
+            db.execute("DELETE FROM events WHERE id < ?", (event,))
+            db.execute("DELETE FROM mentions WHERE event < ?", (event,))
+            db.execute(
+                "DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM mentions WHERE name = names.id)"
+                " AND NOT EXISTS (SELECT 1 FROM events WHERE thing = names.id)"
+            )
+        return True
 
     def _page_bytes(self) -> int:
         (found,) = self._db.execute("PRAGMA page_size").fetchone()
@@ -258,6 +268,15 @@ class HistoryStore:
             "SELECT (SELECT MIN(id) FROM events), (SELECT MAX(id) FROM events)"
         ).fetchone()
         self._size.events = high - low + 1 if low is not None else 0
+
+
+def _recorded(diff: Diff | None, new: Topology, missed: int) -> list[Event]:
+    """Returns the events of a generation. `diff`: None = it is the first."""
+    if diff is None:
+        return [first_published(new, missed)]
+    changes = bounded(events(diff))
+    head = published(diff, changes, missed)
+    return [*changes, head] if head is not None else []
 
 
 def names_of(event: Event) -> set[str]:

@@ -1,8 +1,7 @@
 """Authenticates callers and decides which of them may report findings or use a method.
 
-On a port that requires client certificates, the certificate identifies the caller. On other ports a token
-does. Without configured authentication every caller is admitted. This suits the loopback interface or a
-network that is declared to be trusted.
+A client certificate identifies its holder; otherwise a token identifies the caller. Without configured
+authentication every caller is admitted, which suits only the loopback interface or a trusted network.
 """
 
 import contextlib
@@ -36,10 +35,10 @@ from hyperscout_collector.identity.x509 import not_after_s
 
 _RECHECK_S = 60.0  # interval at which a streaming reader is authorized again
 _LATER_S = 30.0  # validity extension for admitted callers while the API server is unreachable
-_RELOOK_S = 3600.0  # an agent's token, which may be revoked, is checked again after this plus `spread_s`
+_RECHECK_AGENT_S = 3600.0  # an agent's token is checked again after this plus `spread_s`
 
 # The caller of the current request, for methods that record the author of a change.
-CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller("anyone"))  # noqa: B039 - a frozen value
+CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller("anonymous"))  # noqa: B039 - a frozen value
 
 
 class Authenticator(Protocol):
@@ -53,7 +52,7 @@ class Authenticator(Protocol):
 
 
 class Access:
-    """Checks credentials. `reviews`: None = callers without a certificate are not authenticated.
+    """Checks credentials. `reviews`: None = callers without a certificate are admitted as "anonymous".
 
     `agents`: the service account of the node agents, as "namespace:name". `fabric`: the service account of
     the agent that reports whole fabrics. `now_s`: returns Unix seconds.
@@ -81,19 +80,18 @@ class Access:
             may_report(caller)
             return caller
         if self._reviews is None:
-            return Caller("anyone")
+            return Caller("anonymous")
         return await self._agent(self._reviews, _token(found))
 
     async def still_reports(self, caller: Caller) -> Caller:
         if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: show a fresh one")
+            raise AskLaterError(f"the certificate of {caller} has expired: present a new one")
         try:
             again = await self._agent(self._reviews, caller.token)
         except UnknownCallerError as error:
-            raise AskLaterError(f"the token of {caller} has expired: show a fresh one") from error
+            raise AskLaterError(f"the token of {caller} has expired: present a new one") from error
         except AskLaterError:
-            # While the API server is unreachable, an agent cannot get a fresh token either. Evidence keeps
-            # flowing.
+            # While the API server is unreachable, an agent cannot get a new token either: keep its stream.
             return replace(caller, until_s=self._now_s() + _LATER_S)
         return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
 
@@ -109,21 +107,21 @@ class Access:
         if found.certificate:
             caller = self._certified(found)
             if self.over(caller):  # the certificate was valid when the connection began
-                raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a fresh one")
+                raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a new one")
             certificate_may(caller, verb)
             return caller
         if self._reviews is None:
-            return Caller("anyone")
+            return Caller("anonymous")
         return await self._user(self._reviews, _token(found), verb)
 
     async def still_admitted(self, caller: Caller, verb: Verb) -> Caller:
         """Checks a caller again after its `until_s`, while its call continues. Raises AccessError."""
         if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: show a fresh one")
+            raise AskLaterError(f"the certificate of {caller} has expired: present a new one")
         try:
             return await self._user(self._reviews, caller.token, verb)
         except UnknownCallerError as error:
-            raise AskLaterError(f"the token of {caller} has expired: show a fresh one") from error
+            raise AskLaterError(f"the token of {caller} has expired: present a new one") from error
         except AskLaterError:
             return replace(caller, until_s=self._now_s() + _LATER_S)
 
@@ -141,7 +139,7 @@ class Access:
 
     def _until_s(self, token: str) -> float:
         expires_s = claims_of(token).expires_s
-        most_s = self._now_s() + _RELOOK_S
+        most_s = self._now_s() + _RECHECK_AGENT_S
         return most_s if expires_s is None else min(expires_s, most_s)
 
     def over(self, caller: Caller) -> bool:

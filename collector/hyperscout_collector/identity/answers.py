@@ -1,4 +1,4 @@
-"""A bounded cache of answers that cost a request. Concurrent requests for one key share one question."""
+"""Caches the answers to requests, up to a limit. Concurrent calls for one key share one request."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 
 class Answers(Generic[T]):
-    """`limit`: largest number of cached answers; the least recently used are evicted first. `most_asked`:
-    largest number of questions in progress. `clock`: returns seconds."""
+    """A cache of at most `limit` answers; the least recently used are evicted first.
+
+    `most_asked`: maximum number of requests in progress. `clock`: returns seconds.
+    """
 
     def __init__(self, limit: int, most_asked: int, clock: Callable[[], float]) -> None:
         self._limit = limit
@@ -25,11 +27,10 @@ class Answers(Generic[T]):
         return len(self._kept)
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """Returns the cached answer for `key`, or else calls `ask`, which returns an answer and its lifetime
-        in seconds.
+        """Returns the cached answer for `key`, or calls `ask`, which returns (answer, lifetime in seconds).
 
-        An exception of `ask` reaches all waiting callers and is not cached. Raises BusyError when too many
-        questions are in progress.
+        An exception of `ask` reaches all waiting callers and is not cached. Raises BusyError if too many
+        requests are in progress.
         """
         if (kept := self._kept.get(key)) is not None:
             if self._clock() < kept[1]:
@@ -39,17 +40,17 @@ class Answers(Generic[T]):
         task = self._asked.get(key)
         if task is None:
             if len(self._asked) >= self._most_asked:
-                raise BusyError(f"{len(self._asked)} callers are being asked about: try again")
+                raise BusyError(f"{len(self._asked)} credential checks are in progress: try again later")
             task = asyncio.create_task(self._ask(key, ask), name="identity")
             self._asked[key] = task
             task.add_done_callback(lambda done: self._done(key, done))
-        # Cancelling one waiting caller must not cancel the question for the others.
+        # Cancelling one waiting caller must not cancel the request for the others.
         return await asyncio.shield(task)
 
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        answer, stands_s = await ask()
-        if stands_s > 0:
-            self._kept[key] = answer, self._clock() + stands_s
+        answer, lifetime_s = await ask()
+        if lifetime_s > 0:
+            self._kept[key] = answer, self._clock() + lifetime_s
             while len(self._kept) > self._limit:
                 self._kept.popitem(last=False)
         return answer
@@ -57,10 +58,10 @@ class Answers(Generic[T]):
     def _done(self, key: bytes, task: "asyncio.Task[T]") -> None:
         self._asked.pop(key, None)
         if not task.cancelled():
-            task.exception()  # marks the exception as retrieved when no caller waits any more
+            task.exception()  # marks the exception as retrieved also if no caller waits for it
 
     async def close(self) -> None:
-        """Cancel all questions in progress and wait for them."""
+        """Cancel all requests in progress and wait for them."""
         tasks = list(self._asked.values())
         for task in tasks:
             task.cancel()

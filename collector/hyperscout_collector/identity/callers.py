@@ -18,7 +18,7 @@ import grpc
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
 
 Verb = Literal["get", "update"]
-Kind = Literal["anyone", "node", "switch", "fabric", "reader", "admin", "user"]
+Kind = Literal["anonymous", "node", "switch", "fabric", "reader", "admin", "user"]
 
 NODE_NAME = "authentication.kubernetes.io/node-name"  # user extra of a token that is bound to a pod or a node
 _SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -26,7 +26,7 @@ _SERVICE_ACCOUNT = "system:serviceaccount:"
 _URI = re.compile(r"hyperscout://(node|switch|fabric|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
 MAX_TOKEN_CHARS = 16 * 1024
-_SPREAD_S = 60  # in seconds; spreads the checks of agents that started together
+_SPREAD_S = 60  # spreads the checks of agents that started together
 
 _READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus", "ListHistory"})
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
@@ -40,15 +40,15 @@ _DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})
 
 
 class AccessError(Exception):
-    """The call is refused. The message gives the reason and the next step.
+    """The call is refused. The message contains the reason and the next step.
 
-    `refusal`: label under which the refusal is counted as an attempt that an operator should see; "" = not
-    counted. `who`: the authenticated identity, where there is one.
+    `refusal`: the reason under which refused reports are counted; "" = not counted. `identity`: the
+    authenticated caller, "" = none.
     """
 
     code = grpc.StatusCode.INTERNAL
     refusal = ""
-    who = ""
+    identity = ""
 
 
 class UnknownCallerError(AccessError):
@@ -66,13 +66,13 @@ class NotAllowedError(AccessError):
 
 
 class AnotherNameError(NotAllowedError):
-    """A reporter uses a name that is not its own. `who`: the owner of the credentials."""
+    """A reporter uses a name that is not its own. `identity`: the authenticated caller."""
 
     refusal = "another_name"
 
-    def __init__(self, reason: str, who: str) -> None:
+    def __init__(self, reason: str, identity: str) -> None:
         super().__init__(reason)
-        self.who = who
+        self.identity = identity
 
 
 class AskLaterError(AccessError):
@@ -145,7 +145,7 @@ def shown(auth: Mapping[str, Iterable[bytes]], metadata: Iterable[tuple[str, str
     if not values:
         return Shown()
     if len(values) > 1:
-        raise UnknownCallerError("more than one `authorization` was sent: send one")
+        raise UnknownCallerError("found more than one `authorization`: send one")
     scheme, _, token = (values[0] if isinstance(values[0], str) else "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
@@ -155,8 +155,8 @@ def shown(auth: Mapping[str, Iterable[bytes]], metadata: Iterable[tuple[str, str
 
 def of_certificate(uris: Sequence[str]) -> Caller:
     """Returns the one identity among a certificate's URIs. Raises UnknownCallerError."""
-    ours = [uri for uri in uris if uri.lower().startswith("hyperscout:")]
-    match = _URI.fullmatch(ours[0]) if len(ours) == 1 else None
+    matching = [uri for uri in uris if uri.lower().startswith("hyperscout:")]
+    match = _URI.fullmatch(matching[0]) if len(matching) == 1 else None
     if match is None:
         found = ", ".join(uris)[:200] or "none"
         raise UnknownCallerError(
@@ -178,13 +178,14 @@ def agent_of(user: User, service_account: str, fabric_service_account: str = "")
         return Caller("fabric", fabric_service_account.partition(":")[2])
     if not service_account or user.name != _SERVICE_ACCOUNT + service_account:
         accounts = " and ".join(filter(None, (service_account, fabric_service_account)))
-        who = f"tokens of the service account {accounts}" if accounts else "nobody by token"
+        allowed = f"tokens of the service account {accounts}" if accounts else "no service account"
         raise NotAllowedError(
-            f"{user.name} may not report findings: {who} may (agent_service_account, fabric_service_account)"
+            f"{user.name} may not report findings: {allowed} may "
+            "(settings agent_service_account, fabric_service_account)"
         )
     if not user.node:
         raise NotAllowedError(
-            f"the token of {user.name} names no node: show a projected token of the agent's own pod "
+            f"the token of {user.name} is not bound to a node: use a projected token of the agent's own pod "
             "(Kubernetes 1.30 or newer)"
         )
     return Caller("node", user.node)
@@ -192,10 +193,10 @@ def agent_of(user: User, service_account: str, fabric_service_account: str = "")
 
 def may_report(caller: Caller) -> None:
     """Raises NotAllowedError if the caller is not an agent."""
-    if caller.kind not in ("anyone", "node", "switch", "fabric"):
+    if caller.kind not in ("anonymous", "node", "switch", "fabric"):
         raise NotAllowedError(
-            f"{caller} may not report findings: a certificate of hyperscout://node/, hyperscout://switch/ or "
-            "hyperscout://fabric/ may"
+            f"{caller} may not report findings: use a certificate with a URI hyperscout://node/, "
+            "hyperscout://switch/ or hyperscout://fabric/"
         )
 
 
@@ -205,7 +206,7 @@ def reports_for(caller: Caller, node: str) -> None:
     A node's agent reports for its node, a switch's agent for its switch, and an agent of role fabric under
     its own name. Raises AnotherNameError.
     """
-    if caller.kind == "anyone":
+    if caller.kind == "anonymous":
         return
     match caller.kind:
         case "switch":
@@ -225,21 +226,21 @@ def reports_for(caller: Caller, node: str) -> None:
 
 
 def certificate_may(caller: Caller, verb: Verb) -> None:
-    """Checks whether the holder of a certificate may read or change things. Raises NotAllowedError."""
+    """Checks that the holder of a certificate may use a verb. Raises NotAllowedError."""
     if caller.kind == "admin" or (caller.kind == "reader" and verb == "get"):
         return
     wanted = "hyperscout://admin/" if verb == "update" else "hyperscout://reader/ or hyperscout://admin/"
-    raise NotAllowedError(f"{caller} may not do this: a certificate of {wanted} may")
+    raise NotAllowedError(f"{caller} may not do this: use a certificate with a URI {wanted}")
 
 
 def verb_for(method: str, request: object = None) -> Verb | None:
     """Returns the verb that a method requires, or None where the method is not authorized here.
 
-    Methods that are not known to be read-only require "update". `request`: the request message, where it is
-    already known; it may set `dry_run`.
+    Methods that are not known to be read-only require "update". `request`: the request message, if known: a
+    dry run requires only "get".
     """
     if method.startswith(("/grpc.health.v1.Health/", "/hyperscout.v1.DiscoveryService/")):
-        return None  # Health needs no authorization. A findings stream is authorized together with its Hello.
+        return None  # health needs no authorization; a findings stream is authorized with its Hello
     if method.startswith("/grpc.reflection.") or method == _GET_MEASURING:
         return "get"
     if method in _DRY_RUNS and getattr(request, "dry_run", False) is True:
@@ -275,12 +276,12 @@ def claims_of(token: str) -> Claims:
 
 
 def why_unknown(claims: Claims, audience: str, now_s: float) -> str:
-    """Returns the reason for which an API server may have refused a token, with the next step."""
+    """Returns the likely reason why an API server rejected a token, with the next step."""
     get_one = f"get one with `kubectl create token SERVICEACCOUNT --audience {audience}`"
     if claims.expires_s is not None and claims.expires_s <= now_s:
         return f"the token expired {now_s - claims.expires_s:.0f} s ago: {get_one}"
     if claims.audiences is not None and audience not in claims.audiences:
-        found = ", ".join(claims.audiences)[:200] or "nobody"
+        found = ", ".join(claims.audiences)[:200] or "none"
         return f"the token is for the audience {found!r}, not {audience!r}: {get_one}"
     return f"the API server does not know this token (its pod or service account may be gone): {get_one}"
 

@@ -1,10 +1,8 @@
-"""Loads the server's certificates and reloads them while it runs.
+"""Loads the server's certificates, and reloads them when they are renewed in place (cert-manager, kubelets).
 
-cert-manager and kubelets renew certificate files in place.
-
-gRPC requests the certificates at each handshake, from its own threads. The REST server requests them on its
-event loop. The files are read at most once per second, whatever the number of connections. A certificate and
-a key that do not match (only one of the files is new) are ignored until they do.
+gRPC requests the certificates at each handshake, from its own threads; the REST server does so on its event
+loop. The files are read at most once per `_REREAD_S`. A certificate and a key that do not match (only one of
+the files is new) are ignored until they do.
 """
 
 import hashlib
@@ -19,20 +17,20 @@ import grpc
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_REREAD_S = 1.0
 _MAX_BYTES = 1024 * 1024
 
 Files = tuple[bytes, bytes, bytes | None]
 
 
 class CertificateError(Exception):
-    """The certificate files cannot be used. The message names the file and the problem."""
+    """The certificate files cannot be used. The message names the file and the reason."""
 
 
 class ServerCertificates:
-    """Certificate, key and, where clients must present certificates, their CA. For one port.
+    """The certificate and key of one port. `client_ca`: None = no client certificates are requested.
 
-    Raises CertificateError if the files cannot be used at the start. Later the last valid ones stay in use.
+    Raises CertificateError if the files are invalid at the start. Later the last valid ones stay in use.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class ServerCertificates:
         files = self._read()
         self._context = self._check(files)
         self._used = self._seen = _digest(files)
-        self._looked_s = clock()
+        self._read_s = clock()
         self._first = files
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -74,8 +72,8 @@ class ServerCertificates:
     def context(self, *, demanded: bool = False) -> ssl.SSLContext:
         """Returns a context for `asyncio`: HTTP/1.1, always with the newest certificates.
 
-        `demanded`: a client must present a certificate of the client CA. Otherwise a certificate is requested
-        where there is such a CA, and is optional. Raises CertificateError.
+        `demanded`: a client must present a certificate of the client CA. Otherwise a
+        certificate is requested if there is a client CA, but optional. Raises CertificateError.
         """
 
         if self._client_ca is not None:
@@ -90,9 +88,9 @@ class ServerCertificates:
         self._context = first = self._check(self._first)
         first.set_alpn_protocols(["http/1.1"])
         if self._client_ca is not None:
-            # A resumed session skips the verification of its certificate. That may have expired, or its CA
-            # may have been removed. The server disables resumption by issuing no tickets. That needs TLS 1.3:
-            # before it a server cannot refuse to resume a session.
+            # A resumed session skips the verification of the client certificate, which may have expired
+            # meanwhile, or its CA may have been removed. A server that issues no tickets resumes no session;
+            # that needs TLS 1.3.
             first.minimum_version = ssl.TLSVersion.TLSv1_3
             first.num_tickets = 0
         first.sni_callback = switch
@@ -100,9 +98,9 @@ class ServerCertificates:
 
     def _renewed(self) -> Files | None:
         with self._lock:
-            if self._clock() - self._looked_s < _LOOK_S:
+            if self._clock() - self._read_s < _REREAD_S:
                 return None
-            self._looked_s = self._clock()
+            self._read_s = self._clock()
             try:
                 files = self._read()
                 digest = _digest(files)
@@ -111,12 +109,12 @@ class ServerCertificates:
                     return None
                 self._context = self._check(files)
             except CertificateError as error:
-                if (said := str(error).encode()) != self._seen:
-                    _log.warning("the certificates in use stay: %s", error)
-                    self._seen = said
+                if (reason := str(error).encode()) != self._seen:
+                    _log.warning("the current certificates stay in use: %s", error)
+                    self._seen = reason
                 return None
             self._used = self._seen = digest
-            _log.info("new certificates from %s", self._cert)
+            _log.info("loaded new certificates from %s", self._cert)
             return files
 
     def _read(self) -> Files:
@@ -132,13 +130,13 @@ class ServerCertificates:
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "reason", None) or error
             raise CertificateError(
-                f"{self._cert} and {self._key} are no certificate and its key: {reason}"
+                f"{self._cert} and {self._key} are not a certificate and its private key: {reason}"
             ) from error
         if self._client_ca is not None and files[2] is not None:
             try:
                 context.load_verify_locations(cadata=files[2].decode("ascii"))
             except (ssl.SSLError, UnicodeDecodeError) as error:
-                raise CertificateError(f"{self._client_ca}: no certificates in PEM: {error}") from error
+                raise CertificateError(f"{self._client_ca}: expected certificates in PEM: {error}") from error
         return context
 
 
@@ -154,7 +152,7 @@ def _bytes(path: Path) -> bytes:
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from error
     if not found or len(found) > _MAX_BYTES:
-        raise CertificateError(f"{path}: {len(found)} bytes are no certificate or key")
+        raise CertificateError(f"{path}: found {len(found)} bytes, expected a PEM file of 1 to {_MAX_BYTES}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Asks an API server for the owner of a token (TokenReview) and its rights (SubjectAccessReview).
+"""Reads the owner of a token (TokenReview) and its rights (SubjectAccessReview) from an API server.
 
 While the API server is unreachable no new caller is admitted, and the failure is not cached. Tokens are
 stored as digests only and never appear in a message.
@@ -31,12 +31,13 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUP, RESOURCE = "topology.volcano.sh", "hypernodes"
 
 _KNOWN_S = 60.0  # lifetime of a positive answer: the token of a deleted pod stays valid at most this long
-_UNKNOWN_S = 5.0  # lifetime of a negative answer; short, because an operator may be about to fix it
+_UNKNOWN_S = 5.0  # lifetime of a negative answer; short, because an operator may be fixing the cause
 _KEPT = 4096
 _MOST_ASKED = 2048
 _AT_ONCE = 8  # concurrent requests: connections are shared with the writes of HyperNodes
-_TIMEOUT_S = 10.0  # of one question, including the wait for its turn
+_TIMEOUT_S = 10.0  # of one review, including the wait for its turn
 _REQUEST_TIMEOUT_S = 5.0
+_FAILED = "cannot check credentials: the request to the API server failed"
 
 
 class Reviewer(Protocol):
@@ -68,7 +69,7 @@ class Reviews:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def user(self, token: str) -> User:
-        """Returns the owner of the token. Raises UnknownCallerError and AskLaterError."""
+        """Returns the owner of the token. Raises UnknownCallerError, AskLaterError."""
         user = await self._users.get(_digest(token), lambda: self._review(token))
         if user is None:
             raise UnknownCallerError(why_unknown(claims_of(token), self._audience, self._now_s()))
@@ -120,26 +121,32 @@ class Reviews:
         return allowed, _KNOWN_S if allowed else _UNKNOWN_S
 
     async def _ask(self, path: str, body: dict[str, Any]) -> Mapping[str, Any]:
-        """Returns the status of the answer. Raises AskLaterError."""
+        """Returns the status of a review. Raises AskLaterError."""
         try:
             async with asyncio.timeout(_TIMEOUT_S), self._turns:
                 answer = await self._kube.review(path, body, timeout_s=_REQUEST_TIMEOUT_S)
         except ForbiddenError as error:
-            # The collector lacks the permission. This is not the caller's fault, and no reason to admit it.
+            # The collector lacks the permission. The caller cannot change that, and is not admitted.
             self._trouble(
-                "the collector may not ask who calls (is system:auth-delegator bound to it?)", error
+                "cannot check credentials: bind the ClusterRole system:auth-delegator to the service account "
+                "of the collector",
+                error,
             )
             raise AskLaterError(
-                "the collector may not ask the API server who calls; its log says why"
+                "cannot check credentials: the API server does not permit the collector to create reviews; "
+                "see the log of the collector"
             ) from None
         except KubeError as error:
-            self._trouble("cannot ask the API server who calls", error)
-            raise AskLaterError("cannot ask the API server who calls: it does not answer") from None
+            self._trouble(_FAILED, error)
+            raise AskLaterError(f"{_FAILED}; try again later") from None
         except TimeoutError as error:
-            self._trouble("cannot ask the API server who calls", error)
-            raise AskLaterError(f"the API server did not say within {_TIMEOUT_S:g} s who calls") from None
+            self._trouble(_FAILED, error)
+            raise AskLaterError(
+                f"cannot check credentials: no response of the API server within {_TIMEOUT_S:g} s; "
+                "try again later"
+            ) from None
         if self.problem is not None:
-            _log.info("the API server says again who calls")
+            _log.info("the API server checks credentials again")
             self.problem = None
         status = answer.get("status")
         return status if isinstance(status, dict) else {}
@@ -147,7 +154,7 @@ class Reviews:
     def _trouble(self, what: str, error: Exception) -> None:
         if self.problem is None:
             _log.warning("%s: %s", what, str(error) or type(error).__name__)
-        self.problem = f"{what}: nobody new is let in"
+        self.problem = f"{what}; no new callers are admitted"
 
 
 def _digest(token: str, verb: str = "") -> bytes:

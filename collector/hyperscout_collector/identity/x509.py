@@ -1,6 +1,6 @@
 """Reads the end of a certificate's validity, which gRPC does not report. Pure.
 
-The certificate is already verified. This module only walks to its `validity` field (RFC 5280, 4.1; DER is
+The certificate is already verified. This module reads only its `validity` field (RFC 5280, 4.1; DER is
 X.690, 8.1). Python's `ssl` parses only certificates of its own connections.
 """
 
@@ -36,17 +36,17 @@ def _span(der: bytes, at: int) -> tuple[int, int]:
     if length & 0x80:
         octets = length & 0x7F
         if not 1 <= octets <= 4:
-            raise ValueError("not a certificate: a length that DER has not")
+            raise ValueError("not a certificate: invalid DER length")
         length = int.from_bytes(der[start : start + octets], "big")
         start += octets
     if start + length > len(der):
-        raise ValueError("not a certificate: it is cut off")
+        raise ValueError("not a certificate: it is truncated")
     return start, start + length
 
 
 def _content(der: bytes, at: int, tag: int) -> tuple[int, int]:
     if der[at] != tag:
-        raise ValueError(f"not a certificate: tag {der[at]:#x} in place of {tag:#x}")
+        raise ValueError(f"not a certificate: expected tag {tag:#x}, found {der[at]:#x}")
     return _span(der, at)
 
 
@@ -54,5 +54,5 @@ def _time_s(tag: int, text: str) -> float:
     if tag == _UTC_TIME:  # two-digit year: 1950 to 2049 (RFC 5280, 4.1.2.5.1)
         text = ("20" if text < "50" else "19") + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError("not a certificate: no time where one must be")
+        raise ValueError(f"not a certificate: expected a time, found tag {tag:#x}")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()

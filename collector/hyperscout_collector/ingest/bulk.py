@@ -31,18 +31,18 @@ class BulkAssembly:
         self.size_bytes = 0
         self._limits = limits
         self._pieces: list[bytes] = []
-        self._spoilt: str | None = None
+        self._invalid: str | None = None
         if len(sha256) != hashlib.sha256().digest_size:
-            self._spoil(f"a digest of {len(sha256)} bytes is no SHA-256")
+            self._invalidate(f"a digest of {len(sha256)} bytes; a SHA-256 has 32")
 
     def add(self, offset: int, data: bytes) -> None:
         """Add the next chunk."""
-        if self._spoilt is not None:
+        if self._invalid is not None:
             return
         if offset != self.size_bytes:
-            self._spoil(f"a piece at offset {offset}, where {self.size_bytes} was next")
+            self._invalidate(f"a chunk at offset {offset}; expected offset {self.size_bytes}")
         elif self.size_bytes + len(data) > self._limits.compressed:
-            self._spoil(f"more than {self._limits.compressed} bytes compressed")
+            self._invalidate(f"more than {self._limits.compressed} bytes of compressed text")
         else:
             self._pieces.append(data)
             self.size_bytes += len(data)
@@ -52,8 +52,8 @@ class BulkAssembly:
 
         Blocks for about a second on a large text. Raises BulkError.
         """
-        if self._spoilt is not None:
-            raise BulkError(self._spoilt)
+        if self._invalid is not None:
+            raise BulkError(self._invalid)
         compressed = b"".join(self._pieces)
         self._pieces.clear()
         text = inflate(compressed, self._limits.text)
@@ -61,8 +61,8 @@ class BulkAssembly:
             raise BulkError("the text does not match its SHA-256")
         return Bulk(self.sha256, len(text), compressed), text
 
-    def _spoil(self, reason: str) -> None:
-        self._spoilt = reason
+    def _invalidate(self, reason: str) -> None:
+        self._invalid = reason
         self._pieces.clear()
         self.size_bytes = 0
 

@@ -7,8 +7,9 @@ message stands alone: it can be sent again, and losing one loses nothing else.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout_formats.text.reporters import DEVICE_PROBE, SWITCH_PROBE, is_switch
@@ -16,42 +17,24 @@ from hyperscout_mqtt.counters import MqttCounters
 from hyperscout_mqtt.envelope import Outgoing, encoded
 from hyperscout_mqtt.topics import Topics
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.rate_limit import TokenBucket
 from hyperscout_topology.topology import rfc3339
 
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Refused, Submission
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.evidence.store import StoreError
 from hyperscout_collector.ingest.device_messages import MAX_MESSAGE_BYTES, BadMessageError, read
 from hyperscout_collector.ingest.intake import Intake, SweepGate
 from hyperscout_collector.ingest.refusals import Refusals
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.store.errors import StoreError
 
 _MAX_WAITING = 256
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
 _COST_BYTES = 64 * 1024  # a longer message costs one token for each further part of this size
 _BURST_S = 10.0  # a device that was silent may send what it saved up over this time
-_MAX_SAID = 100  # refused findings listed in one answer
-_MAX_SAID_CHARS = 200
-
-
-class Bucket:
-    """A token bucket that refills at `per_s` tokens per second, up to `most`. Times: monotonic seconds."""
-
-    def __init__(self, per_s: float, most: float) -> None:
-        self._per_s = per_s
-        self._most = self._tokens = most
-        self._at_s: float | None = None
-
-    def take(self, tokens: float, now_s: float) -> bool:
-        """Take the tokens and return True, or return False if there are not enough."""
-        if self._at_s is not None:
-            self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self._per_s)
-        self._at_s = now_s
-        if tokens > self._tokens:
-            return False
-        self._tokens -= tokens
-        return True
+_MAX_LISTED = 100  # refused findings listed in one answer
+_MAX_TEXT_CHARS = 200
 
 
 @dataclass(slots=True)
@@ -60,7 +43,7 @@ class Device:
 
     topic: str
     intake: Intake
-    bucket: Bucket
+    bucket: TokenBucket
     is_too_fast: bool = False
 
     @property
@@ -75,28 +58,36 @@ class _Message:
     came_ns: int
 
 
+class MqttOutput(Protocol):
+    """The connection to the broker."""
+
+    topics: Topics
+    counters: MqttCounters
+
+    async def say(self, message: Outgoing) -> None:
+        """Publish a message."""
+
+
 class Devices:
     """Handles device messages. The MQTT client calls `take`; `run` is a task. `devices`: reporters by topic.
 
     `heard(reporter, at_ns, offset_ns)` is called for each readable message with its arrival time (Unix ns)
     and the device's clock minus the collector's (ns). `full_state(reporter)` is called when a device has
-    reported its full state. `say` publishes an answer. `per_s`: messages per second that one device may send.
-    `timer`: monotonic seconds.
+    reported its full state. `per_s`: messages per second that one device may send. `timer`: monotonic
+    seconds.
     """
 
     def __init__(
         self,
         devices: Mapping[str, str],
-        topics: Topics,
+        mqtt: MqttOutput,
         state: EvidenceState,
         streams: Streams,
         committer: Committer,
         gate: SweepGate,
-        counters: MqttCounters,
         *,
         per_s: float,
         heard: Callable[[str, int, int], None],
-        say: Callable[[Outgoing], Awaitable[None]],
         full_state: Callable[[str], None],
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
@@ -104,19 +95,21 @@ class Devices:
         most = max(per_s * _BURST_S, 2.0 * MAX_MESSAGE_BYTES / _COST_BYTES)
         self._devices = {
             topic: Device(
-                topic, Intake(reporter, state, gate, streams.counters, is_device=True), Bucket(per_s, most)
+                topic,
+                Intake(reporter, state, gate, streams.counters, is_device=True),
+                TokenBucket(per_s, most),
             )
             for topic, reporter in devices.items()
         }
-        self._topics = topics
+        self._mqtt = mqtt
+        self._topics = mqtt.topics
         self._state = state
         self._streams = streams
         self._committer = committer
-        self._counters = counters
+        self._counters = mqtt.counters
         self._refusals = Refusals(Counter(), timer)
         self._per_s = per_s
         self._heard = heard
-        self._say = say
         self._full_state = full_state
         self._clock_ns = clock_ns
         self._timer = timer
@@ -135,12 +128,13 @@ class Devices:
         if device is None:
             self._counters.inbound["unknown_device"] += 1
             why = "no device of mqtt_devices has this topic"
-            self._refusals.note("unknown_device", f"mqtt:{topic[:_MAX_SAID_CHARS]}", name, why)
+            self._refusals.note("unknown_device", f"mqtt:{topic[:_MAX_TEXT_CHARS]}", name, why)
             return
         if retained:
             self._counters.inbound["invalid"] += 1
             self._answer(
-                device, "the broker kept it from before, so how old it is, nobody knows: send it anew"
+                device,
+                "the broker retained the message, so its age is unknown: send it without the retain flag",
             )
             return
         if not device.bucket.take(1 + len(payload) // _COST_BYTES, self._timer()):
@@ -148,7 +142,7 @@ class Devices:
                 device, f"more than {self._per_s:g} messages a second, of {_COST_BYTES} bytes each"
             )
         elif len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(payload) > _MAX_WAITING_BYTES:
-            self._too_fast(device, f"{len(self._waiting)} messages of devices wait already; send it again")
+            self._too_fast(device, f"{len(self._waiting)} messages of devices wait; send it again")
         else:
             device.is_too_fast = False
             self._waiting.append(_Message(device, payload, self._clock_ns()))
@@ -166,7 +160,7 @@ class Devices:
                     self._waiting_bytes -= len(message.payload)
                     await self._take_in(message)
                 while self._answers:
-                    await self._say(self._answers.popleft())
+                    await self._mqtt.say(self._answers.popleft())
 
     async def _take_in(self, message: _Message) -> None:
         device = message.device
@@ -178,19 +172,22 @@ class Devices:
             return
         if is_switch(device.reporter) and self._streams.get(device.reporter) is not None:
             self._counters.inbound["refused"] += 1
-            self._answer(device, f"an agent of {device.reporter} is connected: of one switch one reports")
+            self._answer(
+                device,
+                f"an agent of {device.reporter} is connected: only one of the two can report the switch",
+            )
             return
-        looked = device.intake.look_at(batch, message.came_ns)
-        self._heard(device.reporter, message.came_ns, looked.offset_ns)
-        removed = [*looked.removed, *self._gone(device, batch, looked.named)]
-        submission = Submission(looked.rows, removed=removed, cost_bytes=len(message.payload))
+        checked = device.intake.check(batch, message.came_ns)
+        self._heard(device.reporter, message.came_ns, checked.offset_ns)
+        removed = [*checked.removed, *self._gone(device, batch, checked.named)]
+        submission = Submission(checked.rows, removed=removed, cost_bytes=len(message.payload))
         try:
             stored = await (await self._committer.submit(submission))
         except (StoreError, OverloadedError) as error:
             self._counters.inbound["refused"] += 1
             self._answer(device, f"not stored, send it again: {error}")
             return
-        refused = [*looked.refused, *stored]
+        refused = [*checked.refused, *stored]
         self._streams.counters.refused += len(refused)
         self._counters.inbound["refused" if refused else "taken"] += 1
         if refused:
@@ -216,23 +213,23 @@ class Devices:
             self._answer(device, f"too fast, dropped: {why}")
 
     def _answer(self, device: Device, reason: str, refused: Sequence[Refused] = ()) -> None:
-        why = reason or f"{refused[0].key.subject[:_MAX_SAID_CHARS]!a}: {refused[0].reason}"
+        why = reason or f"{refused[0].key.subject[:_MAX_TEXT_CHARS]!a}: {refused[0].reason}"
         where = f"mqtt:{self._topics.prefix}/findings/{device.topic}"
         self._refusals.note("device", where, device.reporter, why, device.topic)
-        said = [
+        listed = [
             {
-                "node": one.key.node[:_MAX_SAID_CHARS],
-                "probe": one.key.probe[:_MAX_SAID_CHARS],
-                "subject": one.key.subject[:_MAX_SAID_CHARS],
-                "reason": one.reason[:_MAX_SAID_CHARS],
+                "node": one.key.node[:_MAX_TEXT_CHARS],
+                "probe": one.key.probe[:_MAX_TEXT_CHARS],
+                "subject": one.key.subject[:_MAX_TEXT_CHARS],
+                "reason": one.reason[:_MAX_TEXT_CHARS],
             }
-            for one in refused[:_MAX_SAID]
+            for one in refused[:_MAX_LISTED]
         ]
         body = {
             "at": rfc3339(self._clock_ns()),
-            "reason": reason[: 2 * _MAX_SAID_CHARS],
-            "refused": said,
-            "more": len(refused) - len(said),
+            "reason": reason[: 2 * _MAX_TEXT_CHARS],
+            "refused": listed,
+            "more": len(refused) - len(listed),
         }
         self._answers.append(Outgoing(self._topics.refusals(device.topic), encoded(body)))
         self._work.set()

@@ -27,7 +27,7 @@ from hyperscout_collector.ingest.streams import IngestCounters
 _log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 1024 * 1024
-_MAX_SAID_CHARS = 100
+_MAX_TEXT_CHARS = 100
 _DEVICE_PAYLOADS = (None, "lldp", "infiniband")
 
 
@@ -45,7 +45,7 @@ class SweepGate(Protocol):
 
 
 @dataclass(slots=True)
-class Looked:
+class CheckedBatch:
     """The result of checking a batch. `rows`: accepted findings, with their encoded form.
 
     `named`: keys of all findings that belong to the reporter, accepted or not. `offset_ns`: the reporter's
@@ -69,30 +69,30 @@ class Intake:
     gate: SweepGate
     counters: IngestCounters
     is_device: bool = False
-    _said: set[str] = field(default_factory=set)  # kinds of refusal that were logged
+    _logged: set[str] = field(default_factory=set)  # kinds of refusal that were logged
 
-    def look_at(self, batch: FindingBatch, now_ns: int) -> Looked:
+    def check(self, batch: FindingBatch, now_ns: int) -> CheckedBatch:
         """Check a batch. Stores nothing. `now_ns`: arrival time by the collector's clock, Unix ns."""
         self.counters.batches += 1
         self.counters.findings += len(batch.findings)
         sent_ns = _sent_ns(batch, now_ns)
-        looked = Looked(sent_ns - now_ns)
+        checked = CheckedBatch(sent_ns - now_ns)
         for finding in batch.findings:
-            self._look_at_finding(finding, sent_ns, now_ns, looked)
+            self._check_finding(finding, sent_ns, now_ns, checked)
         for key in batch.removed:
-            if self._is_own(Finding(key=key), looked):
-                looked.removed.append(_key(key))
-        return looked
+            if self._is_own(Finding(key=key), checked):
+                checked.removed.append(_key(key))
+        return checked
 
-    def _look_at_finding(self, finding: Finding, sent_ns: int, now_ns: int, looked: Looked) -> None:
-        if not self._is_own(finding, looked):
+    def _check_finding(self, finding: Finding, sent_ns: int, now_ns: int, checked: CheckedBatch) -> None:
+        if not self._is_own(finding, checked):
             return
         key = _key(finding.key)
-        looked.named.add(key)
+        checked.named.add(key)
         try:
             row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, looks=self.state.looks(key))
         except BadFinding as error:
-            looked.refused.append(Refused(key, str(error)))
+            checked.refused.append(Refused(key, str(error)))
             return
         # A manager's finding needs no lease: only one agent queries it, and the query does not load the
         # fabric.
@@ -101,31 +101,31 @@ class Intake:
                 return  # a repetition in the full state: its lease no longer matters
             lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
             if refusal := self.gate.refuse_sweep(key.node, lease_id):
-                looked.refused.append(Refused(key, refusal))
+                checked.refused.append(Refused(key, refusal))
                 return
-        looked.rows.append((row, finding.SerializeToString()))
+        checked.rows.append((row, finding.SerializeToString()))
 
-    def _is_own(self, finding: Finding, looked: Looked) -> bool:
+    def _is_own(self, finding: Finding, checked: CheckedBatch) -> bool:
         if finding.key.node != self.reporter:
-            self._refuse(_key(finding.key), "foreign_finding", looked)
-        elif reason := _whose(finding, is_device=self.is_device):
-            self._refuse(_key(finding.key), "wrong_probe", looked, reason)
+            self._refuse(_key(finding.key), "foreign_finding", checked)
+        elif reason := _why_foreign(finding, is_device=self.is_device):
+            self._refuse(_key(finding.key), "wrong_probe", checked, reason)
         else:
             return True
         return False
 
-    def _refuse(self, key: Key, why: str, looked: Looked, reason: str = "") -> None:
+    def _refuse(self, key: Key, why: str, checked: CheckedBatch, reason: str = "") -> None:
         """Refuse a finding that is not the reporter's own.
 
         Count each one, and log the first per kind and reporter.
         """
         node = self.reporter
         reason = reason or f"not a finding of {node}"
-        looked.refused.append(Refused(key, reason))
-        if why not in self._said:
-            self._said.add(why)
-            probe, subject, whose = map(_for_the_log, (key.probe, key.subject, key.node))
-            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, whose, reason)
+        checked.refused.append(Refused(key, reason))
+        if why not in self._logged:
+            self._logged.add(why)
+            probe, subject, owner = map(_for_the_log, (key.probe, key.subject, key.node))
+            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, owner, reason)
         self.counters.refusals[why] += 1
 
 
@@ -134,7 +134,7 @@ def texts_of(rows: Iterable[tuple[Row, bytes]]) -> set[bytes]:
     return {row.sha256 for row, _ in rows if row.sha256}
 
 
-def _whose(finding: Finding, *, is_device: bool = False) -> str:
+def _why_foreign(finding: Finding, *, is_device: bool = False) -> str:
     """Returns why the finding does not belong to its reporter; "" = it does.
 
     Both the probe and the payload are checked. The payload decides how a finding is processed, but a finding
@@ -142,20 +142,20 @@ def _whose(finding: Finding, *, is_device: bool = False) -> str:
     """
     node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
     if payload == "sweep" and finding.sweep.format not in ("", probe):
-        return f"a text of {_for_the_log(finding.sweep.format)} is of the probe of that name"
+        return f"a text of the format {_for_the_log(finding.sweep.format)} belongs to the probe of that name"
     if is_switch(node) or probe == SWITCH_PROBE or payload == "switch_port":
         if is_switch(node) and probe == SWITCH_PROBE and payload in (None, "switch_port"):
             return ""
-        return f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
+        return f"only a switch reports the probe `{SWITCH_PROBE}`, and a switch reports no other probe"
     if is_fabric(node) or probe in FABRIC_PROBES or payload == "switch_table":
         if is_fabric(node) and probe in FABRIC_PROBES and payload in (None, "switch_table", "sweep"):
             return ""
         probes = ", ".join(f"`{name}`" for name in sorted(FABRIC_PROBES))
-        return f"an agent of role fabric reports the probes {probes} alone, and nobody else reports those"
+        return f"only an agent of role fabric reports the probes {probes}, and it reports no other probe"
     if is_device or probe == DEVICE_PROBE:
         if is_device and probe == DEVICE_PROBE and payload in _DEVICE_PAYLOADS:
             return ""
-        return f"a device in a node reports the probe `{DEVICE_PROBE}` alone, and no agent reports that"
+        return f"only a device in a node reports the probe `{DEVICE_PROBE}`, and it reports no other probe"
     return ""
 
 
@@ -164,7 +164,7 @@ def _for_the_log(text: str) -> str:
 
     The name may be a megabyte long, or contain line breaks.
     """
-    return repr(text[:_MAX_SAID_CHARS])[1:-1]
+    return repr(text[:_MAX_TEXT_CHARS])[1:-1]
 
 
 def _sent_ns(batch: FindingBatch, now_ns: int) -> int:

@@ -25,31 +25,31 @@ class Refusals:
     def __init__(self, counts: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
         self._clock = clock
-        self._said_s: dict[tuple[str, str], float] = {}
+        self._logged_s: dict[tuple[str, str], float] = {}
         self._minute_s = -_MINUTE_S
         self._lines = 0
-        self._unsaid = 0
+        self._not_logged = 0
 
-    def note(self, reason: str, peer: str, claimed: str, why: str, who: str = "") -> None:
+    def note(self, reason: str, peer: str, claimed: str, why: str, identity: str = "") -> None:
         """Count a refusal, and log it unless a limit is reached.
 
         `peer`: gRPC's name of the other end ("ipv4:10.0.0.7:41234"), which many reporters share behind
-        address translation. `claimed`: the name that the reporter claims. `who`: the authenticated identity,
-        where there is one.
+        address translation. `claimed`: the name that the reporter claims. `identity`: the authenticated
+        identity, if there is one.
         """
         self._counts[reason] += 1
-        key = reason, who or peer.rpartition(":")[0] or peer
+        key = reason, identity or peer.rpartition(":")[0] or peer
         now_s = self._clock()
         if now_s - self._minute_s >= _MINUTE_S:
             self._minute_s, self._lines = now_s, 0
-        if self._lines >= MAX_LINES or now_s - self._said_s.get(key, -AGAIN_S) < AGAIN_S:
-            self._unsaid += 1
+        if self._lines >= MAX_LINES or now_s - self._logged_s.get(key, -AGAIN_S) < AGAIN_S:
+            self._not_logged += 1
             return
-        self._said_s.pop(key, None)
-        while len(self._said_s) >= _MAX_KNOWN:
-            del self._said_s[next(iter(self._said_s))]  # the pair that was logged longest ago
-        self._said_s[key] = now_s
+        self._logged_s.pop(key, None)
+        while len(self._logged_s) >= _MAX_KNOWN:
+            del self._logged_s[next(iter(self._logged_s))]  # the pair that was logged longest ago
+        self._logged_s[key] = now_s
         self._lines += 1
-        since = f" ({self._unsaid} more since the last such line)" if self._unsaid else ""
-        self._unsaid = 0
+        since = f" ({self._not_logged} more since the last such line)" if self._not_logged else ""
+        self._not_logged = 0
         _log.warning("refused: %s, which calls itself %r: %s%s", peer, claimed, why[:_MAX_CHARS], since)

@@ -56,7 +56,6 @@ class IngestSettings:
     """
 
     version: str
-    max_streams: int = 20_000
     hello_timeout_s: float = 10.0
     heartbeat_interval_s: float = 10.0
     heartbeat_timeout_s: float = 35.0  # three heartbeats and a margin
@@ -69,21 +68,6 @@ class StreamListener(Protocol):
     def connected(self, stream: AgentStream) -> None: ...
 
     def disconnected(self, stream: AgentStream) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Calls several listeners in this order."""
-
-    all: Sequence[StreamListener]
-
-    def connected(self, stream: AgentStream) -> None:
-        for one in self.all:
-            one.connected(stream)
-
-    def disconnected(self, stream: AgentStream) -> None:
-        for one in self.all:
-            one.disconnected(stream)
 
 
 class DiscoveryService(DiscoveryServiceServicer):
@@ -163,17 +147,19 @@ class DiscoveryService(DiscoveryServiceServicer):
 
     async def _greet(self, context: Any) -> tuple[Caller, AgentStream]:
         settings = self._settings
-        self._check_room()
+        self._check_capacity()
         try:
             async with asyncio.timeout(settings.hello_timeout_s):
                 first = await _read(context)
         except TimeoutError:
             raise StreamEndedError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello in {settings.hello_timeout_s:g} s"
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {settings.hello_timeout_s:g} s"
             ) from None
         if not isinstance(first, StreamFindingsRequest) or not first.HasField("hello"):
             found = first.WhichOneof("message") if isinstance(first, StreamFindingsRequest) else "the end"
-            raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
+            raise StreamEndedError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"expected Hello, received {found or 'nothing'}"
+            )
         _check(first.hello)
         # Authenticate only after Hello: a client that is refused while it writes may not receive the reason.
         try:
@@ -182,7 +168,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         except AccessError as error:
             self._note(error, first.hello.node, context)
             raise
-        self._check_room()  # the state may have changed during the request to the API server
+        self._check_capacity()  # the state may have changed during the request to the API server
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
@@ -191,12 +177,13 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._listener.connected(stream)
         return caller, stream
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         if self._closing:
             raise StreamEndedError(grpc.StatusCode.UNAVAILABLE, "the collector is shutting down")
         if self._streams.full:
             raise StreamEndedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._streams)} agents are connected; no more fit"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the limit of {len(self._streams)} connected agents is reached",
             )
 
     async def _serve(self, caller: Caller, stream: AgentStream, context: Any) -> None:
@@ -230,7 +217,7 @@ class DiscoveryService(DiscoveryServiceServicer):
                 except TimeoutError:
                     raise StreamEndedError(
                         grpc.StatusCode.DEADLINE_EXCEEDED,
-                        f"nothing heard for {settings.heartbeat_timeout_s:g} s",
+                        f"no message for {settings.heartbeat_timeout_s:g} s",
                     ) from None
                 if not isinstance(request, StreamFindingsRequest):
                     return  # the agent closed its side of the stream
@@ -249,13 +236,13 @@ class DiscoveryService(DiscoveryServiceServicer):
     def _note(self, error: AccessError, claimed: str, context: Any) -> None:
         """Record a refusal because of the reporter's identity: an operator should know of the attempt."""
         if error.refusal:
-            self._refusals.note(error.refusal, context.peer(), claimed, str(error), error.who)
+            self._refusals.note(error.refusal, context.peer(), claimed, str(error), error.identity)
 
     async def _refuse(self, context: Any, stream: AgentStream | None, end: End) -> None:
-        who = stream.node if stream is not None else context.peer()
+        sender = stream.node if stream is not None else context.peer()
         self._streams.counters.rejected_streams += 1
         level = logging.DEBUG if end.code in _NOTED else logging.INFO
-        _log.log(level, "stream of %s ended: %s: %s", who, end.code.name, end.reason)
+        _log.log(level, "stream of %s ended: %s: %s", sender, end.code.name, end.reason)
         hint = self._leader if end.code is grpc.StatusCode.UNAVAILABLE else None
         await context.abort(end.code, end.reason, () if hint is None else refusal(hint)[1])
 
@@ -272,7 +259,7 @@ async def _read(context: Any) -> object:
         return await context.read()
     except DecodeError as error:
         raise StreamEndedError(
-            grpc.StatusCode.INVALID_ARGUMENT, "not a StreamFindingsRequest: the bytes cannot be read"
+            grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a StreamFindingsRequest"
         ) from error
 
 
@@ -287,12 +274,16 @@ def _check(hello: Hello) -> None:
     for name, text, least in (("node", hello.node, 1), ("version", hello.version, 0)):
         if not least <= len(text) <= MAX_NAME_CHARS:
             raise StreamEndedError(
-                grpc.StatusCode.INVALID_ARGUMENT, f"Hello: {name} of {len(text)} characters"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"Hello: {name} has {len(text)} characters; expected {least} to {MAX_NAME_CHARS}",
             )
     if not is_reporter(hello.node):
         raise StreamEndedError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"Hello: {hello.node!r} is the name of no agent: a node has no slash in its name",
+            f"Hello: {hello.node!r} is not the name of an agent: the name of a node has no slash",
         )
     if len(hello.probes) > _MAX_PROBES or any(len(probe) > MAX_NAME_CHARS for probe in hello.probes):
-        raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello: too many probes, or too long a name")
+        raise StreamEndedError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"Hello: probes: expected at most {_MAX_PROBES} names of at most {MAX_NAME_CHARS} characters",
+        )

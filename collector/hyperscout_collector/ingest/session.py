@@ -33,10 +33,10 @@ from hyperscout_collector.evidence.committer import (
 )
 from hyperscout_collector.evidence.rows import Key, Row, SweepFact
 from hyperscout_collector.evidence.state import COUNTING_PROBE, AgentRow, Bulk, EvidenceState
-from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, Intake, SweepGate, texts_of
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
+from hyperscout_collector.store.errors import StoreError, StoreFullError
 
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer in flight
 _MAX_UNSTORED_BATCHES = 64
@@ -77,14 +77,16 @@ class Session:
     limits: BulkLimits
     streams: Streams
     take_id: TakeId
-    _sequence: int = 0
-    _seen: set[Key] | None = field(default_factory=set)  # keys since Hello; None = the full state has ended
-    _held: deque[_Batch] = field(default_factory=deque)
-    _assembly: BulkAssembly | None = None
-    _texts: dict[bytes, BulkAssembly] = field(default_factory=dict)  # complete, and not yet decompressed
-    _asked: set[bytes] = field(default_factory=set)
+    _sequence: int = field(default=0, init=False)
+    # Keys since Hello; None = the full state has ended.
+    _seen: set[Key] | None = field(default_factory=set, init=False)
+    _held: deque[_Batch] = field(default_factory=deque, init=False)
+    _assembly: BulkAssembly | None = field(default=None, init=False)
+    # Complete, and not yet decompressed.
+    _texts: dict[bytes, BulkAssembly] = field(default_factory=dict, init=False)
+    _asked: set[bytes] = field(default_factory=set, init=False)
     _intake: Intake = field(init=False)
-    _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
+    _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
         self._intake = Intake(self.stream.node, self.state, self.gate, self.streams.counters)
@@ -104,12 +106,13 @@ class Session:
             case "heartbeat":
                 pass
             case "hello":
-                raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice")
+                raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
             case _:
                 pass  # an unknown message of a newer agent
         if self._held and now_ns - self._held[0].came_ns > _TEXT_TIMEOUT_S * 1e9:
             raise StreamEndedError(
-                grpc.StatusCode.FAILED_PRECONDITION, "a finding names a text that did not come"
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the text that a finding names did not arrive within {_TEXT_TIMEOUT_S:g} s",
             )
 
     # Batches
@@ -118,30 +121,31 @@ class Session:
         if batch.sequence != self._sequence + 1:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"batch {batch.sequence} came, {self._sequence + 1} was next",
+                f"received batch {batch.sequence}, expected batch {self._sequence + 1}",
             )
         self._sequence = batch.sequence
         if batch.ByteSize() > MAX_BATCH_BYTES:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"a batch of {batch.ByteSize()} bytes; up to {MAX_BATCH_BYTES} are taken",
+                f"a batch of {batch.ByteSize()} bytes; a batch has at most {MAX_BATCH_BYTES}",
             )
         if len(self._held) >= _MAX_HELD_BATCHES:
             raise StreamEndedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._held)} batches wait for a text"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(self._held)} batches wait for a text; send the text first",
             )
-        self._held.append(self._look_at(batch, now_ns))
+        self._held.append(self._checked(batch, now_ns))
         await self._release()
 
-    def _look_at(self, batch: FindingBatch, now_ns: int) -> _Batch:
-        found = self._intake.look_at(batch, now_ns)
+    def _checked(self, batch: FindingBatch, now_ns: int) -> _Batch:
+        found = self._intake.check(batch, now_ns)
         self.streams.heard(self.stream, now_ns, found.offset_ns)
         if self._seen is not None:
             self._seen |= found.named
         full_state = None
         if batch.full_state_ends:
             if self._seen is None:
-                raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "the full state ended twice")
+                raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "a second end of the full state")
             hello = self.stream.hello
             full_state = FullState(AgentRow(hello.node, hello.instance, hello.version), frozenset(self._seen))
             self._seen = None
@@ -217,7 +221,10 @@ class Session:
                 if any(one.text_missing for one in done.result()):
                     # The agent assumes that the collector has the text. The Welcome of its next stream lists
                     # the stored texts.
-                    self.stream.end(grpc.StatusCode.FAILED_PRECONDITION, "a text was dropped meanwhile")
+                    self.stream.end(
+                        grpc.StatusCode.FAILED_PRECONDITION,
+                        "the collector dropped a text that a finding names: connect again",
+                    )
                     return
                 refused = [*refused, *done.result()]
                 self.streams.counters.refused += len(refused)

@@ -61,7 +61,7 @@ class AgentStream:
     _directives: list[StreamFindingsResponse] = field(default_factory=list)
     _refusals: list[Refusal] = field(default_factory=list)
     _acked: int = 0
-    _told: int = 0
+    _sent_ack: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -80,7 +80,7 @@ class AgentStream:
         Never blocks. The queue is bounded: an agent that does not read is disconnected.
         """
         if len(self._directives) >= _MAX_DIRECTIVES:
-            self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_DIRECTIVES} directives were not read")
+            self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the agent has not read {_MAX_DIRECTIVES} messages")
             return
         self._directives.append(directive)
         self._wake.set()
@@ -96,9 +96,9 @@ class AgentStream:
         await self._wake.wait()
         self._wake.clear()
         out, self._directives = self._directives, []
-        if self._acked > self._told:
+        if self._acked > self._sent_ack:
             out.append(StreamFindingsResponse(ack=Ack(sequence=self._acked, refusals=self._refusals)))
-            self._told = self._acked
+            self._sent_ack = self._acked
             self._refusals = []
         return out
 
@@ -110,7 +110,7 @@ class Streams:
         self.counters = IngestCounters()
         self._limit = limit
         self._by_node: dict[str, AgentStream] = {}
-        self._told: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
 
     def __len__(self) -> int:
         return len(self._by_node)
@@ -121,10 +121,10 @@ class Streams:
     def get(self, node: str) -> AgentStream | None:
         return self._by_node.get(node)
 
-    def tell(self, told: Callable[[str], None]) -> None:
-        """Register `told`, which is called on the loop with the node of each stream that connects,
+    def subscribe(self, listener: Callable[[str], None]) -> None:
+        """Register `listener`, which is called on the loop with the node of each stream that connects,
         disconnects or sends."""
-        self._told.append(told)
+        self._listeners.append(listener)
 
     def heard(self, stream: AgentStream, at_ns: int, offset_ns: int | None = None) -> None:
         """Record a message.
@@ -150,11 +150,11 @@ class Streams:
         if old is not None and old.hello.instance > stream.hello.instance:
             raise StreamEndedError(
                 grpc.StatusCode.ABORTED,
-                f"a newer agent of {stream.node} is connected: is this one left over, "
-                "or is another machine called the same?",
+                f"a newer agent of {stream.node} is connected: stop the older process, "
+                "or give each machine a name of its own",
             )
         if old is not None:
-            old.end(grpc.StatusCode.ABORTED, "a newer stream of this node took its place")
+            old.end(grpc.StatusCode.ABORTED, "a newer stream of this node replaced it")
         self._by_node[stream.node] = stream
         self.counters.streams += 1
         self._changed(stream)
@@ -169,8 +169,8 @@ class Streams:
         return True
 
     def _changed(self, stream: AgentStream) -> None:
-        for told in self._told:
-            told(stream.node)
+        for listener in self._listeners:
+            listener(stream.node)
 
     def end_all(self, code: grpc.StatusCode, reason: str) -> None:
         for stream in self:

@@ -1,1 +1,1 @@
-"""SQLite files in the data folder, and the file of reservations."""
+"""One writer for everything on disk, SQLite files in the data folder, and the file of reservations."""

@@ -13,40 +13,57 @@ from collections.abc import Callable
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
 
-from hyperscout_gates.control.entry import Entry
+from hyperscout_gates.control.gang_record import GangRecord
 from hyperscout_gates.control.pods import deletion, opening, path_of
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.plan import SELECTOR, Plan, PlanError, from_object, name_of, to_object
+from hyperscout_gates.state.gang_plan import SELECTOR, Plan, PlanError, from_object, name_of, to_object
 
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 32
 _TIMEOUT_S = 10.0
 _SHOWN = 5
+_RETRY_S = 2.0
 
 Write = e.StorePlan | e.DeletePlan | e.Open | e.DeletePod
 
 
 class Writer:
-    """Executes writes. `answer(entry, event)` receives each outcome, `learn` each patched pod."""
+    """Executes writes. `answer(record, event)` receives each outcome, `learn` each patched pod."""
 
     def __init__(
         self,
         kube: Kube,
         namespace: str,
-        answer: Callable[[Entry, e.Event], None],
+        answer: Callable[[GangRecord, e.Event], None],
         learn: Callable[[Object], None],
         now_s: Callable[[], float],
     ) -> None:
+        self.problem: str | None = None
         self._kube = kube
         self._namespace = namespace
         self._plans = f"/api/v1/namespaces/{namespace}/configmaps"
         self._answer = answer
         self._learn = learn
         self._now_s = now_s
-        self._waiting: deque[tuple[Entry, Write]] = deque()
+        self._waiting: deque[tuple[GangRecord, Write]] = deque()
         self._work = asyncio.Event()
         self._stored: set[str] = set()  # names of existing ConfigMaps
+
+    async def stored_plans(self) -> list[Plan]:
+        """Return the stored plans as soon as the API server does. `problem`: why it does not yet."""
+        while True:
+            try:
+                plans = await self.plans()
+            except KubeError as error:
+                problem = f"stored plans of gangs cannot be read, and no gate opens: {error}"
+                if self.problem is None:
+                    _log.warning("%s", problem)
+                self.problem = problem
+                await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
+            else:
+                self.problem = None
+                return plans
 
     async def plans(self) -> list[Plan]:
         """Return the stored plans. Invalid ones are logged and skipped. Raises KubeError."""
@@ -65,9 +82,9 @@ class Writer:
             _log.warning("... and %d more", len(problems) - _SHOWN)
         return found
 
-    def put(self, entry: "Entry", write: "e.Instruction") -> None:
+    def put(self, record: GangRecord, write: e.Instruction) -> None:
         if isinstance(write, e.StorePlan | e.DeletePlan | e.Open | e.DeletePod):
-            self._waiting.append((entry, write))
+            self._waiting.append((record, write))
             self._work.set()
 
     async def run(self) -> None:
@@ -82,18 +99,18 @@ class Writer:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            entry, write = self._waiting.popleft()
+            record, write = self._waiting.popleft()
             try:
-                answer = await self._write(entry, write)
+                answer = await self._write(record, write)
             except KubeError as error:
                 answer = _failed(write, error)
             except Exception as error:
-                _log.exception("%s: a write fails", entry.machine.key)
+                _log.exception("%s: a write fails", record.machine.key)
                 answer = _failed(write, error)
-            self._answer(entry, answer)
+            self._answer(record, answer)
 
-    async def _write(self, entry: "Entry", write: Write) -> e.Event:
-        machine = entry.machine
+    async def _write(self, record: GangRecord, write: Write) -> e.Event:
+        machine = record.machine
         if isinstance(write, e.StorePlan):
             return await self._store(write.plan)
         if isinstance(write, e.DeletePlan):
@@ -101,7 +118,7 @@ class Writer:
             return e.PlanDeleted()
         uid = write.pod.uid
         if isinstance(write, e.Open):
-            kept = entry.pods.get(uid)
+            kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
             body = opening(kept, write.rank, write.node, self._now_s())
@@ -109,7 +126,7 @@ class Writer:
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
             )
-            if uid in entry.pods:  # otherwise the watch has reported its deletion
+            if uid in record.pods:  # otherwise the watch has reported its deletion
                 self._learn(found)
             return e.Opened(uid)
         await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)

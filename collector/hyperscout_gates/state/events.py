@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hyperscout_placer.cluster.answer import Placement
 
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.plan import Plan
+from hyperscout_gates.state.gang_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

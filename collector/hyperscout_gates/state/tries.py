@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hyperscout_runtime.backoff import doubled_s
+
 _REPEAT_S = 600.0
 
 
@@ -37,7 +39,7 @@ class Tries:
 
     def failed(self, what: str, at_least_s: float = 0.0) -> None:
         failures = self._failures[what] = self._failures.get(what, 0) + 1
-        wait_s = min(self.first_s * 2.0 ** min(failures - 1, 10), self.most_s)
+        wait_s = doubled_s(failures, self.first_s, self.most_s)
         self.not_before(what, max(wait_s, at_least_s))
 
     def has_failed(self, what: str) -> bool:

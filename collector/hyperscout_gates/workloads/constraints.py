@@ -39,7 +39,7 @@ class Tiers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Constraint:
     """A constraint: its `text`, and the object `on` which it is set."""
 
     text: str
@@ -49,96 +49,100 @@ class Wish:
         return GangError(f"{self.on}: annotation {annotation}: {self.text[:80]!r}: {why}")
 
 
-Wishes = Mapping[str, Wish]  # by annotation
+Constraints = Mapping[str, Constraint]  # by annotation
 
 
-def wishes_of(
+def constraints_of(
     owner: tuple[str, Mapping[str, object]] | None, pods: Iterable[tuple[str, Mapping[str, object]]]
-) -> Wishes:
+) -> Constraints:
     """Collect the constraints by annotation. Each object is given as (name, annotations).
 
     If the owner does not have an annotation, all pods that have it must agree. Raises GangError.
     """
-    found: dict[str, Wish] = {}
+    found: dict[str, Constraint] = {}
     for on, annotations in pods:
         for annotation in ANNOTATIONS:
-            wish = annotations.get(annotation)
-            if not isinstance(wish, str):
+            text = annotations.get(annotation)
+            if not isinstance(text, str):
                 continue
-            known = found.setdefault(annotation, Wish(wish, on))
-            if known.text != wish and not (owner and annotation in owner[1]):
-                raise known.wrong(annotation, f"but {on} says {wish[:80]!r}: write the same on all pods")
+            known = found.setdefault(annotation, Constraint(text, on))
+            if known.text != text and not (owner and annotation in owner[1]):
+                raise known.wrong(annotation, f"but {on} has {text[:80]!r}: write the same on all pods")
     for annotation in ANNOTATIONS if owner else ():
-        wish = owner[1].get(annotation) if owner else None
-        if isinstance(wish, str) and owner:
-            found[annotation] = Wish(wish, owner[0])
+        text = owner[1].get(annotation) if owner else None
+        if isinstance(text, str) and owner:
+            found[annotation] = Constraint(text, owner[0])
     return found
 
 
-def request_of(what: str, parts: Sequence[tuple[Workers, bool]], wishes: Wishes, tiers: Tiers) -> Request:
+def request_of(
+    what: str, parts: Sequence[tuple[Workers, bool]], constraints: Constraints, tiers: Tiers
+) -> Request:
     """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError."""
-    highest = wishes.get(HIGHEST_TIER)
+    highest = constraints.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
-    gang = Group(1, tuple(_grouped(parts, wishes, tiers)), tier, _spread(wishes, tiers))
+    gang = Group(1, tuple(_grouped(parts, constraints, tiers)), tier, _spread(constraints, tiers))
     try:
-        return checked(Request(gang, _mode(wishes, tier)), tiers.top)
+        return checked(Request(gang, _mode(constraints, tier)), tiers.top)
     except RequestError as error:
         for annotation, field in _FIELDS:
-            if annotation in wishes and str(error).startswith(field):
-                raise wishes[annotation].wrong(annotation, str(error)) from error
+            if annotation in constraints and str(error).startswith(field):
+                raise constraints[annotation].wrong(annotation, str(error)) from error
         raise GangError(f"{what}: {error}") from error
 
 
-def _mode(wishes: Wishes, tier: int | None) -> Mode:
+def _mode(constraints: Constraints, tier: int | None) -> Mode:
     """Return the mode. The default is "hard" with a highest tier and "soft" without one."""
-    wish = wishes.get(MODE)
-    if wish is None:
+    constraint = constraints.get(MODE)
+    if constraint is None:
         return "soft" if tier is None else "hard"
-    if wish.text not in ("hard", "soft"):
-        raise wish.wrong(MODE, "write hard or soft")
-    return cast(Mode, wish.text)
+    if constraint.text not in ("hard", "soft"):
+        raise constraint.wrong(MODE, "write hard or soft")
+    return cast(Mode, constraint.text)
 
 
-def _spread(wishes: Wishes, tiers: Tiers) -> Spread | None:
-    required, preferred = wishes.get(SPREAD), wishes.get(PREFER_SPREAD)
+def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:
+    required, preferred = constraints.get(SPREAD), constraints.get(PREFER_SPREAD)
     if required and preferred:
         raise preferred.wrong(PREFER_SPREAD, f"and {SPREAD} is there too: write one of them")
-    for annotation, wish in ((SPREAD, required), (PREFER_SPREAD, preferred)):
-        if wish:
-            most, tier = _numbered(wish, annotation, wish.text, "2:leaf, at most 2 in one leaf")
-            where = 0 if tier in ("0", "node") else _tier(wish, annotation, tier, tiers)
+    for annotation, constraint in ((SPREAD, required), (PREFER_SPREAD, preferred)):
+        if constraint:
+            most, tier = _numbered(constraint, annotation, constraint.text, "2:leaf, at most 2 in one leaf")
+            where = 0 if tier in ("0", "node") else _tier(constraint, annotation, tier, tiers)
             return Spread(most, where, required=annotation == SPREAD)
     return None
 
 
 def _grouped(
-    parts: Sequence[tuple[Workers, bool]], wishes: Wishes, tiers: Tiers
+    parts: Sequence[tuple[Workers, bool]], constraints: Constraints, tiers: Tiers
 ) -> Iterator[Group | Workers]:
-    wish = wishes.get(GROUPS)
+    constraint = constraints.get(GROUPS)
     levels: list[tuple[int, int]] = []
-    if wish is not None:
-        for text in wish.text.split(",", MAX_DEPTH):
-            length, name = _numbered(wish, GROUPS, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf")
+    if constraint is not None:
+        for text in constraint.text.split(",", MAX_DEPTH):
+            length, name = _numbered(
+                constraint, GROUPS, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf"
+            )
             if levels and (length % levels[-1][0] or length == levels[-1][0]):
-                raise wish.wrong(
+                raise constraint.wrong(
                     GROUPS, f"{length}: expected 2 times {levels[-1][0]} or more, innermost first"
                 )
-            levels.append((length, _tier(wish, GROUPS, name, tiers)))
+            levels.append((length, _tier(constraint, GROUPS, name, tiers)))
         if len(levels) >= MAX_DEPTH:
-            raise wish.wrong(GROUPS, f"expected fewer than {MAX_DEPTH} groups within groups")
+            raise constraint.wrong(GROUPS, f"expected fewer than {MAX_DEPTH} groups within groups")
     stretch: list[tuple[Workers, int]] = []
     for workers, in_groups in parts:
-        if in_groups and wish:
+        if in_groups and constraint:
             stretch.append((replace(workers, count=1), workers.count))
             continue
-        yield from _stretch(stretch, levels, wish)
+        yield from _stretch(stretch, levels, constraint)
         stretch = []
         yield workers
-    yield from _stretch(stretch, levels, wish)
+    yield from _stretch(stretch, levels, constraint)
 
 
 def _stretch(
-    workers: Sequence[tuple[Workers, int]], levels: Sequence[tuple[int, int]], wish: Wish | None
+    workers: Sequence[tuple[Workers, int]], levels: Sequence[tuple[int, int]], constraint: Constraint | None
 ) -> Iterator[Group | Workers]:
     """Yield consecutive workers, nested in groups."""
     items: list[tuple[Group | Workers, int]] = list(workers)
@@ -146,8 +150,8 @@ def _stretch(
     for length, tier in levels:
         runs = list(_runs(items, length // inner))
         total = sum(number * size(kind) for kind, number in items)
-        if total % length and wish:
-            raise wish.wrong(GROUPS, f"{total} pods are no whole number of groups of {length}")
+        if total % length and constraint:
+            raise constraint.wrong(GROUPS, f"{total} pods are no whole number of groups of {length}")
         items = _merged([(Group(1, run, tier), number) for run, number in runs])
         inner = length
     for kind, number in items:
@@ -186,18 +190,18 @@ def _merged(items: Sequence[tuple[Group, int]]) -> list[tuple[Group | Workers, i
     return found
 
 
-def _numbered(wish: Wish, annotation: str, text: str, like: str) -> tuple[int, str]:
+def _numbered(constraint: Constraint, annotation: str, text: str, like: str) -> tuple[int, str]:
     """Parse a number and a name, for example "8:leaf"."""
     number, colon, name = (part.strip() for part in text.partition(":"))
     if not (colon and name and number.isascii() and number.isdigit() and len(number) < 10):
-        raise wish.wrong(annotation, f"write like {like}")
+        raise constraint.wrong(annotation, f"write like {like}")
     if not 1 <= int(number) <= MAX_WORKERS:
-        raise wish.wrong(annotation, f"{number}: expected 1 to {MAX_WORKERS}")
+        raise constraint.wrong(annotation, f"{number}: expected 1 to {MAX_WORKERS}")
     return int(number), name
 
 
-def _tier(wish: Wish, annotation: str, text: str, tiers: Tiers) -> int:
+def _tier(constraint: Constraint, annotation: str, text: str, tiers: Tiers) -> int:
     try:
         return tiers.tier(text.strip())
     except ValueError as error:
-        raise wish.wrong(annotation, str(error)) from error
+        raise constraint.wrong(annotation, str(error)) from error

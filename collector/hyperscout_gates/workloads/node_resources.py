@@ -90,7 +90,7 @@ class _Node:
     vendors: int = 0
 
 
-class Room:
+class FreeResources:
     """Free resources of all nodes. Each update returns the nodes with changed free resources."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended
 from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
 
 from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, Gang, GangError
-from hyperscout_gates.workloads.constraints import Tiers, request_of, wishes_of
+from hyperscout_gates.workloads.constraints import Tiers, constraints_of, request_of
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.membership import (
     READ,
@@ -88,7 +88,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         members = [(m, pod) for m, pod in members if not (m.run and uid and m.run != uid)]
         roles = roles_of(owner, first, {m.slot for m, _ in members})
     filled = _filled(what, roles, members)
-    wishes = wishes_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
+    constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
     merged, names = _merged(filled)
     vendors = any(_asks_vendor(role.needs) for role in filled)
     parts = [(workers, not vendors or _asks_vendor(workers.resources)) for workers in merged]
@@ -99,7 +99,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         namespace=first.namespace,
         name=first.name,
         uid=uid,
-        request=request_of(what, parts, wishes, tiers),
+        request=request_of(what, parts, constraints, tiers),
         ranks={slot: rank for rank, slot in enumerate(slots)},
         templates=names,
         ready=sum(len(role.slots) for role in filled if not role.later) or len(filled[0].slots),

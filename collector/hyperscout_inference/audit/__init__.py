@@ -1,1 +1,1 @@
-"""What the wiring lacks or has against its own plan: suspicions about cables, ports and switches."""
+"""Compare the wiring with its own regularities: suspicions about cables, ports and switches."""

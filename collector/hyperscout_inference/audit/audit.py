@@ -1,9 +1,9 @@
-"""Which cables contradict what the rest of their group implies, and which are missing.
+"""Find cables that contradict the majority of their group, and cables that are missing.
 
-Works on any two neighbouring ranks (hosts and leaves, switches and switches above): `child` hangs on
-`item` by a cable between two ports. What the majority of a group does is the plan; a group without a plan
-accuses nobody. Two habits of people who cable make a fault precise: the same port of every child leads to
-the same item (the *port plan*), and a child sits on the same port of every item (its *slot*).
+Works on any two neighbouring ranks (hosts and leaves, switches and the switches above them): a cable
+connects a port of a `child` to a port of an `item`. The majority of a group defines its plan; without a plan
+nothing is reported. Two regularities locate a fault: the same port of every child leads to the same item (the
+*port plan*), and a child uses the same port of every item (its *slot*).
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 
-# A plan holds for a group when at least this share of its cables follows it.
+# A group has a plan if at least this share of its cables follows it.
 _PLAN = 0.8
-# Pairs of child and item that may be off before the group counts as built without a plan.
+# Pairs of child and item that may differ from the plan: a share of the pairs, and at least this number.
 _OFF_SHARE, _OFF_FEW = 0.2, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cables:
-    """Cables from children to items, shape (cables,) each. Ports are numbers; -1 = unknown."""
+    """Cables from children to items, shape (cables,) each. Port -1 = unknown."""
 
     child: Longs
     item: Longs
@@ -32,7 +32,7 @@ class Cables:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A cable that should be there. Ports are -1 where neither habit tells."""
+    """A cable that is missing. A port is -1 where neither the port plan nor the slot gives it."""
 
     child: int
     item: int
@@ -43,8 +43,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A cable (by its row) that is plugged where it does not belong. `item`, `item_port`: where it does,
-    -1 = unknown."""
+    """A cable (by its row) in a wrong port. `item`, `item_port`: the expected ones, -1 = unknown."""
 
     row: int
     item: int
@@ -54,8 +53,8 @@ class Stray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """Everything one rank has to say. `dark_ports`: (group, child port) that lead nowhere on every child
-    of the group amid ports that do; `dark_slots`: likewise (group, item port) on every item."""
+    """The faults of one rank. `dark_ports`: (group, child port) without a cable on every child of the group,
+    between ports with cables. `dark_slots`: the same for items, as (group, item port)."""
 
     missing: Sequence[Missing]
     stray: Sequence[Stray]
@@ -63,22 +62,22 @@ class Audit:
     dark_slots: Sequence[tuple[int, int]]
 
 
-def audit(children: int, cables: Cables, grouping: Grouping, silent: Bools | None = None) -> Audit:
-    """Compare every cable of the rank with its group. `silent` children (nobody knows whose they are) are
-    not accused."""
+def audit(children: int, cables: Cables, grouping: Grouping, unclaimed: Bools | None = None) -> Audit:
+    """Compare every cable of the rank with its group. Nothing is reported of `unclaimed` children, whose
+    owner is unknown."""
     if not len(cables.child) or not grouping.count:
         return Audit((), (), (), ())
-    return _Auditor(children, cables, grouping, silent).run()
+    return _Auditor(children, cables, grouping, unclaimed).run()
 
 
 class _Auditor:
-    def __init__(self, children: int, cables: Cables, grouping: Grouping, silent: Bools | None) -> None:
+    def __init__(self, children: int, cables: Cables, grouping: Grouping, unclaimed: Bools | None) -> None:
         self.cables, self.grouping = cables, grouping
         self.items = int(cables.item.max()) + 1
         self.group = grouping.group[cables.child]
-        self.silent = np.zeros(children, np.bool_) if silent is None else silent
-        voices = (grouping.group >= 0) & ~self.silent
-        self.size = np.bincount(grouping.group[voices], minlength=grouping.count)
+        self.unclaimed = np.zeros(children, np.bool_) if unclaimed is None else unclaimed
+        counted = (grouping.group >= 0) & ~self.unclaimed
+        self.size = np.bincount(grouping.group[counted], minlength=grouping.count)
         plan = [g * self.items + u for g, items in enumerate(grouping.items) for u in items]
         self.planned = np.array(plan, np.int64)  # sorted: groups ascending, items sorted
         key = self.group * self.items + cables.item
@@ -100,10 +99,10 @@ class _Auditor:
             dark_slots,
         )
 
-    # -- habits ---------------------------------------------------------------------------------------------
+    # -- plans ----------------------------------------------------------------------------------------------
 
     def _port_plan(self) -> None:
-        """plan[(group, child port)] = item, for groups in which the same port leads to the same item."""
+        """Set plan[(group, child port)] = item, for groups in which the same port leads to the same item."""
         c = self.cables
         use = self.inside & (c.child_port >= 0)
         self.plan: dict[tuple[int, int], int] = {}
@@ -118,7 +117,7 @@ class _Auditor:
         order = np.lexsort((key, -votes, place))
         lead = order[np.r_[True, place[order][1:] != place[order][:-1]]]
         owner = place[lead] // ports
-        # A port that a single child uses says nothing about the others.
+        # A port that a single child uses is no evidence of a plan.
         weights = np.where(votes[lead] > 1, votes[lead], 0).astype(np.float64)
         follow = np.bincount(owner, weights=weights, minlength=self.grouping.count).astype(np.float64)
         self.plan_strength = self._strength(
@@ -132,14 +131,14 @@ class _Auditor:
 
     @staticmethod
     def _strength(follow: npt.NDArray[np.float64], total: Longs) -> npt.NDArray[np.float64]:
-        """Share of cables that follow a habit, by group. Where nearly all groups do, a small group with a
-        fault is believed to do so too."""
+        """(groups,) the share of cables that follow a plan; at least the share of all groups where most of
+        the group's own follow it, so that one fault in a small group does not hide its plan."""
         share = follow / np.maximum(total, 1)
         overall = follow.sum() / max(1, int(total.sum()))
         return np.where(share >= 0.5, np.maximum(share, overall), share)
 
     def _slots(self) -> None:
-        """slot[child] = the port it sits on, on most of its items; -1 where there is no habit."""
+        """Set slot[child] = the port that it uses on most of its items, -1 = none."""
         c = self.cables
         children = len(self.grouping.group)
         self.slot = np.full(children, -1, np.int64)
@@ -148,7 +147,7 @@ class _Auditor:
         use = self.inside & (c.item_port >= 0)
         degree = np.bincount(c.child[use], minlength=children)
         if degree.max(initial=0) < 2:
-            return  # who sits on one item has no habit
+            return  # a slot needs at least two items
         ports = int(c.item_port.max()) + 1
         key, votes = np.unique(c.child[use] * ports + c.item_port[use], return_counts=True)
         child = key // ports
@@ -156,16 +155,16 @@ class _Auditor:
         lead = order[np.r_[True, child[order][1:] != child[order][:-1]]]
         good = lead[(votes[lead] * 2 > degree[child[lead]]) & (degree[child[lead]] > 1)]
         self.slot[child[good]] = key[good] % ports
-        sits = self.slot[c.child] == c.item_port
+        in_slot = self.slot[c.child] == c.item_port
         self.slot_strength = self._strength(
-            np.bincount(self.group[use & sits], minlength=self.grouping.count).astype(np.float64),
+            np.bincount(self.group[use & in_slot], minlength=self.grouping.count).astype(np.float64),
             np.bincount(self.group[use], minlength=self.grouping.count),
         )
         weak = self.slot_strength < _PLAN
         self.slot[(self.grouping.group >= 0) & weak[self.grouping.group]] = -1
 
     def _holder(self, item: int, port: int) -> int:
-        """The child on a port of an item, -1 = free."""
+        """Return the child on a port of an item, -1 = free."""
         if self.at is None:
             c = self.cables
             self.at = {
@@ -174,13 +173,13 @@ class _Auditor:
             }
         return self.at.get((item, port), -1)
 
-    # -- what is short, what is too many --------------------------------------------------------------------
+    # -- cables that are lacking or surplus -----------------------------------------------------------------
 
     def _lacking(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Pairs (child, item), once for each cable that is short, and those with more cables than planned."""
+        """Return pairs (child, item), one for each lacking cable, and the pairs with surplus cables."""
         c, g = self.cables, self.grouping
-        heard = self.inside & ~self.silent[c.child]
-        key, count = np.unique(c.child[heard] * self.items + c.item[heard], return_counts=True)
+        use = self.inside & ~self.unclaimed[c.child]
+        key, count = np.unique(c.child[use] * self.items + c.item[use], return_counts=True)
         child, item = key // self.items, key % self.items
         place = np.searchsorted(self.planned, g.group[child] * self.items + item)
         owner = self.planned // self.items
@@ -221,7 +220,7 @@ class _Auditor:
     def _members(self, group: int) -> list[int]:
         if not self.members:
             for child, g in enumerate(self.grouping.group.tolist()):
-                if g >= 0 and not self.silent[child]:
+                if g >= 0 and not self.unclaimed[child]:
                     self.members.setdefault(g, []).append(child)
         return self.members.get(group, [])
 
@@ -234,21 +233,21 @@ class _Auditor:
             wanted.setdefault(child, []).append(item)
         strays: dict[int, Stray] = {}
 
-        def accuse(row: int, item: int, confidence: float) -> None:
+        def add(row: int, item: int, confidence: float) -> None:
             child = int(c.child[row])
             if item in wanted.get(child, ()):
                 wanted[child].remove(item)
             slot = int(self.slot[child])
             strays[row] = Stray(row, item, slot, confidence)
 
-        # Plugged into another group's item, or against the port plan.
-        outside = np.flatnonzero(~self.inside & (self.group >= 0) & ~self.silent[c.child]).tolist()
+        # On an item of another group, or against the port plan.
+        outside = np.flatnonzero(~self.inside & (self.group >= 0) & ~self.unclaimed[c.child]).tolist()
         for row in outside:
             child, g = int(c.child[row]), int(self.group[row])
             item = self.plan.get((g, int(c.child_port[row])), -1)
             if item < 0 and len(set(wanted.get(child, ()))) == 1:
                 item = wanted[child][0]
-            accuse(row, item, 0.5 if self.grouping.tie[child] else 0.9)
+            add(row, item, 0.5 if self.grouping.tie[child] else 0.9)
         against = []
         for (g, port), item in self.plan.items():
             if self.plan_strength[g] >= _PLAN:
@@ -260,14 +259,16 @@ class _Auditor:
             mine = (self.group << 32) | c.child_port
             found = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
             matched = self.inside & (keys[found] == mine)
-            wrong = matched & (goal[found] != c.item) & ~self.silent[c.child]
+            wrong = matched & (goal[found] != c.item) & ~self.unclaimed[c.child]
             wrong &= ~self._of_another_plan(matched, matched & ~wrong)[c.child]
             for row in np.flatnonzero(wrong).tolist():
-                accuse(row, int(goal[found[row]]), 0.85)
+                add(row, int(goal[found[row]]), 0.85)
         self._surplus(surplus, wanted, strays)
-        # On the port of another child, who is there instead.
+        # Two children that have swapped ports of one item.
         sure = (self.slot_strength >= _PLAN)[self.group] & self.inside
-        moved = sure & (self.slot[c.child] >= 0) & (self.slot[c.child] != c.item_port) & ~self.silent[c.child]
+        moved = (
+            sure & (self.slot[c.child] >= 0) & (self.slot[c.child] != c.item_port) & ~self.unclaimed[c.child]
+        )
         for row in np.flatnonzero(moved).tolist():
             child, item = int(c.child[row]), int(c.item[row])
             other = self._holder(item, int(self.slot[child]))
@@ -281,7 +282,8 @@ class _Auditor:
         return strays
 
     def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
-        """(children,) less than half follow the port plan, some sit where it has no port: another model."""
+        """(children,) those of another model: less than half of the cables follow the port plan, and some
+        are on ports that it does not have."""
         c, children = self.cables, len(self.grouping.group)
         cables, elsewhere, good = (
             np.bincount(c.child[rows], minlength=children)
@@ -292,8 +294,8 @@ class _Auditor:
     def _surplus(
         self, surplus: list[tuple[int, int]], wanted: dict[int, list[int]], strays: dict[int, Stray]
     ) -> None:
-        """A child with one cable too many here and one too few there, and no port plan to say which it is:
-        all of them may be it."""
+        """Add the cables of a child that has a surplus on one item and lacks a cable on another. Without a
+        port plan each cable on the first item may be the wrong one."""
         c = self.cables
         for child, item in surplus:
             mine = self._rows_of(child)
@@ -304,7 +306,7 @@ class _Auditor:
                     strays[row] = Stray(row, goal, int(self.slot[child]), round(1 / len(rows), 2))
 
     def _rows_of(self, child: int) -> npt.NDArray[np.intp]:
-        """Rows of a child's cables."""
+        """Return the rows of a child's cables."""
         if self.by_child is None:
             self.by_child = np.argsort(self.cables.child, kind="stable")
             self.sorted_child = self.cables.child[self.by_child]
@@ -313,7 +315,7 @@ class _Auditor:
 
     def _missing(self, child: int, item: int) -> Missing | None:
         if item not in self.wanted.get(child, ()):
-            return None  # a stray cable of this child is the one
+            return None  # a stray cable of this child is the lacking one
         self.wanted[child].remove(item)
         g = int(self.grouping.group[child])
         c = self.cables
@@ -322,13 +324,13 @@ class _Auditor:
         ports = [p for p in self.port_of.get((g, item), ()) if p not in own]
         slot = int(self.slot[child])
         item_port = slot if slot >= 0 and self._holder(item, slot) < 0 else -1
-        # A child that has less than half of what its group has may be built so.
+        # A child with less than half of its group's items may be built that way.
         has = len(set(c.item[rows[self.inside[rows]]].tolist()))
         confidence = 0.9 if 2 * has >= len(self.grouping.items[g]) and not self.grouping.tie[child] else 0.5
         return Missing(child, item, ports[0] if ports else -1, item_port, confidence)
 
     def _dark(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Ports amid used ones that lead nowhere on every child (or item) of a group with a firm plan."""
+        """Return `dark_ports` and `dark_slots` of groups with a plan."""
         c = self.cables
         dark_ports: list[tuple[int, int]] = []
         dark_slots: list[tuple[int, int]] = []
@@ -346,5 +348,5 @@ class _Auditor:
 
 
 def ports_in_use(devices: npt.NDArray[np.integer], ports: npt.NDArray[np.integer]) -> set[tuple[int, int]]:
-    """All (device, port) of some cables."""
+    """Return the (device, port) pairs of the cables."""
     return set(zip(devices.tolist(), ports.tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""Links whose ports count errors, drop packets or lose their carrier again and again.
+"""Links with a port that counts errors, discards packets or loses its carrier repeatedly.
 
-Which ports do is found where counters are followed (`core.link_health`); here they get their cable, the other
-end and the domain that they count against.
+The collector follows the counters and passes the ports in `FabricInputs.health`. This module adds the cable,
+its other end and the domain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from hyperscout_inference.fabric.network import Ints, Network
 from hyperscout_inference.grouping.layer import Layer
 
 KIND = "ErroringLink"
-# Of a link that does not shape the hierarchy it is worth knowing; no node is avoided for it.
+# Confidence of a link of the compute fabric, and of another link, for which no node is avoided.
 _SURE, _UNSURE = 0.9, 0.5
 _Ends = frozenset[tuple[str, str | None]]
 
@@ -25,9 +25,9 @@ _Ends = frozenset[tuple[str, str | None]]
 def erroring_links(
     net: Network, level: Ints, layers: Sequence[Layer], inputs: FabricInputs, previous: Topology | None
 ) -> list[Suspicion]:
-    """One for each cable with a port that is over a threshold. A link of the compute fabric counts against
-    the domain of its lower end, another against none. While nobody can tell yet, what was published stands.
-    """
+    """Return one suspicion for each cable with a port over a threshold. A link of the compute fabric counts
+    against the domain of its lower end, another link against none. Until `inputs` has enough counters
+    (`health_is_young`), the published anomalies stay."""
     before = _published(previous) if inputs.health_is_young else {}
     if not inputs.health and not before:
         return []
@@ -59,9 +59,10 @@ def erroring_links(
             continue
         place = _place(net, layers, home, ends)
         if not net.shapes[row]:
-            place, named = NOWHERE, named[::-1]  # what begins with a host counts against its domain
+            # An anomaly with a host as subject counts against the host's domain: the host is named last.
+            place, named = NOWHERE, named[::-1]
         if wrong_at:
-            text = f"{say(named[0])} to {say(named[1])}: {_words(wrong_at)}"
+            text = f"{say(named[0])} to {say(named[1])}: {_rates_text(wrong_at)}"
             sources = tuple(sorted({wrong.source for _, wrong in wrong_at}))
         elif old is not None:
             text, sources = old.message, old.sources
@@ -71,7 +72,7 @@ def erroring_links(
 
 
 def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
-    """What was said of links, by both ends. (An NVLink's has one.)"""
+    """Return the published anomalies of links by both ends, without NVLinks (they have one end)."""
     return {
         frozenset(((x.subject.device, x.subject.port), (x.peer.device, x.peer.port))): x
         for x in (previous.anomalies if previous else ())
@@ -80,7 +81,7 @@ def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
 
 
 def _adapter(port_guid: str, inputs: FabricInputs) -> str:
-    """The node GUID of an adapter that is known by a port's GUID alone; "" = of none."""
+    """Return the node GUID (hex) of the adapter with this port GUID; "" = not found."""
     try:
         guid = int(port_guid, 16)
     except ValueError:
@@ -93,7 +94,7 @@ def _adapter(port_guid: str, inputs: FabricInputs) -> str:
 
 
 def _lower_first(net: Network, level: Ints, row: int) -> list[tuple[int, int]]:
-    """(device, port) of both ends: a host's before a switch's, a leaf's before a spine's."""
+    """Return (device, port) of both ends, a host before a switch, a leaf before a spine."""
 
     def height(end: tuple[int, int]) -> int:
         return 0 if not net.is_switch[end[0]] else int(level[end[0]]) or 1 << 30
@@ -111,8 +112,9 @@ def _place(
     return home.get(lower) or home.get(upper, NOWHERE)
 
 
-def _words(wrong_at: Sequence[tuple[Endpoint, PortHealth]]) -> str:
-    """ "flaps 6 times an hour, 4.1 errors/s and 120 discards/s at leaf-01/swp3". Both ends see a flap."""
+def _rates_text(wrong_at: Sequence[tuple[Endpoint, PortHealth]]) -> str:
+    """Return e.g. "flaps 6 times an hour, 4.1 errors/s and 120 discards/s at leaf-01/swp3". Both ends count
+    a flap, so it has no end."""
     parts = []
     if flaps := max(wrong.flaps_per_hour for _, wrong in wrong_at):
         parts.append(f"flaps {digits(flaps)} times an hour")

@@ -1,4 +1,4 @@
-"""Audit hosts against their leaves and name the cables that are missing or plugged astray."""
+"""Audit hosts against their leaves, and name the cables that are missing or in a wrong port."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import Cables, audit
-from hyperscout_inference.audit.ranks import Rank, pick, witnesses
+from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network
 from hyperscout_inference.grouping.grouping import Longs
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"(.*?)(\d+)")
 
 
 def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, list[Suspicion]]:
-    """Hosts and their leaves."""
+    """Return the rank of hosts and leaves, and its missing and miswired cables."""
     rows = host_cable_rows(net)
     flip = net.is_switch[net.a[rows]]
     adapter, adapter_port = (
@@ -43,30 +43,30 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         audit(len(net.hosts), cables, grouping, net.unclaimed),
     )
     found: list[Suspicion] = []
-    strangers = _Strangers(net, hosts, leaf, leaf_port)
+    unclaimed = _Unclaimed(net, hosts, leaf, leaf_port)
 
     def suspect(
         kind: str, host: int, subject: Endpoint, peer: Endpoint, confidence: float, text: str
     ) -> None:
         found.append(
-            Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, witnesses(net))
+            Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, all_sources(net))
         )
 
     for m in rank.audit.missing:
-        if strangers.may_be(m.item, m.item_port):
-            continue  # an adapter that nobody claims sits there: most likely this host's
+        if unclaimed.take(m.item, m.item_port):
+            continue  # an unclaimed adapter is on this port: most likely it belongs to this host
         if m.confidence <= 0.5 and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
-            continue  # it was built so: all adapters that it has are up
+            continue  # the host is built that way: all its adapters are up
         subject = labels.end(m.child, m.child_port)
         peer = net.end(m.item, m.item_port)
-        why = "as its peers have" if m.confidence > 0.5 else "as its peers have, unless it was built so"
+        why = "its peers have one" + ("" if m.confidence > 0.5 else ", but the host may be built without it")
         suspect(
             "MissingLink",
             m.child,
             subject,
             peer,
             m.confidence,
-            f"no link from {say(subject)} to {say(peer)}, {why}",
+            f"no link from {say(subject)} to {say(peer)}; {why}",
         )
     for s in rank.audit.stray:
         row = int(where[s.row])
@@ -93,8 +93,7 @@ def _ties(
     leaf_port: Ints,
     known: list[Suspicion],
 ) -> list[Suspicion]:
-    """A host whose cables are split evenly: both candidate cables are named, since either may be the wrong
-    one."""
+    """Return the cables of hosts whose cables are split evenly between two domains: each may be wrong."""
     grouping = layers[0].grouping
     already = {s.ends for s in known}
     found = []
@@ -111,8 +110,9 @@ def _ties(
                 0,
                 int(layers[0].domain[host]),
                 0.5,
-                f"{net.hosts[host]} hangs on two domains evenly: {say(subject)} to {say(peer)} may be wrong",
-                witnesses(net),
+                f"{net.hosts[host]} has equally many cables to two domains: "
+                f"the cable from {say(subject)} to {say(peer)} may be wrong",
+                all_sources(net),
             )
             if suspicion.ends not in already:
                 found.append(suspicion)
@@ -120,7 +120,7 @@ def _ties(
 
 
 class _Labels:
-    """Adapters' names on their hosts ("mlx5_3") as numbers that order like the rails."""
+    """Numbers for the names of adapters on their hosts ("mlx5_3"), in the order of the rails."""
 
     def __init__(self, net: Network, adapter: Ints, adapter_port: Ints) -> None:
         self.net = net
@@ -143,7 +143,7 @@ class _Labels:
             self._down.setdefault(host, []).append(label)
 
     def end(self, host: int, code: int) -> Endpoint:
-        """The host's end of a cable that is not there: its adapter where that is known."""
+        """Return the host's end of a missing cable, with its adapter if that is known."""
         name = self.net.hosts[host]
         label = self.text.get(code, "") if code >= 0 else ""
         if not label and len(down := self._down.get(name, [])) == 1:
@@ -155,16 +155,16 @@ class _Labels:
         return Endpoint(name, name, label or None) if device is None else self.net.end(device, 1)
 
 
-class _Strangers:
-    """Adapters that nobody claims, by leaf and port: where one sits, a host's cable is not missing but
-    unnamed."""
+class _Unclaimed:
+    """Leaf ports with an adapter of an unknown host. The missing cable of a host may be one of them."""
 
     def __init__(self, net: Network, hosts: Longs, leaf: Ints, leaf_port: Ints) -> None:
         self._left: dict[int, set[int]] = {}
         for row in np.flatnonzero(net.unclaimed[hosts]).tolist():
             self._left.setdefault(int(leaf[row]), set()).add(int(leaf_port[row]))
 
-    def may_be(self, leaf: int, port: int) -> bool:
+    def take(self, leaf: int, port: int) -> bool:
+        """Remove the port, or any of the leaf if `port` is -1. Returns whether there was one."""
         ports = self._left.get(leaf)
         if not ports or (port >= 0 and port not in ports):
             return False

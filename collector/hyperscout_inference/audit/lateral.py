@@ -1,4 +1,4 @@
-"""Cables between switches of one rank: peer links within a domain, and the long cables of dragonfly+."""
+"""Audit cables between switches of one level: peer links within a domain, and long cables (dragonfly+)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,16 +7,16 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
-from hyperscout_inference.audit.ranks import NOWHERE, Place, witnesses
+from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 
-# Pairs that may differ from the usual number of cables before there is no usual number.
+# Pairs that may differ from the usual number of cables: a share of the pairs, and at least this number.
 _OFF_SHARE, _OFF_FEW = 0.2, 4
 
 
 class Lateral:
-    """The cables between two different switches of one level, by rows of the network."""
+    """The cables between different switches of one level. `rows`: of the network."""
 
     def __init__(
         self, net: Network, switches: Sequence[int], rows: npt.NDArray[np.intp], home: Mapping[int, Place]
@@ -38,7 +38,7 @@ class Lateral:
                 self.members[home[switch]].append(switch)
 
     def suspicions(self, sources: tuple[str, ...]) -> list[Suspicion]:
-        """Peer links that are short, long cables that are short or lead to the wrong domain."""
+        """Return missing peer links, and long cables that are missing or lead to a wrong domain."""
         self.sources = sources
         inside = [e for e in self.ends if self.home.get(e[0]) == self.home.get(e[2]) is not None]
         across = [
@@ -49,7 +49,7 @@ class Lateral:
         return self._peers(inside) + self._long(across)
 
     def _peers(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
-        """Every pair of peers has as many cables between them as most pairs have."""
+        """Find pairs of peers with fewer cables than most pairs have."""
         pairs = Counter((min(a, b), max(a, b)) for a, _, b, _ in cables)
         couples = [tuple(sorted(s)) for s in self.members.values() if len(s) == 2]
         for couple in couples if 2 * len(pairs) > len(couples) else ():
@@ -70,7 +70,7 @@ class Lateral:
         return found
 
     def _long(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
-        """Between domains: each switch has as many cables to each other domain as most have."""
+        """Find switches with another number of cables to another domain than most switches have."""
         home = self.home
         domains = sorted({home[s] for a, _, b, _ in cables for s in (a, b)})
         switches = [s for d in domains for s in self.members[d]]
@@ -102,7 +102,7 @@ class Lateral:
         open_ends: dict[tuple[Place, Place], list[int]] = defaultdict(list)
         for s, d in short:
             if moved[s]:
-                moved[s] -= 1  # its stray cable is the one
+                moved[s] -= 1  # its stray cable is the missing one
             else:
                 open_ends[home[s], d].append(s)
         for (x, y), mine in sorted(open_ends.items()):
@@ -114,7 +114,7 @@ class Lateral:
         return found
 
     def _plan(self, cables: list[tuple[int, int, int, int]]) -> dict[tuple[Place, int], Place]:
-        """Where the same port of most of a domain's switches leads: (domain, port) -> domain."""
+        """Return (domain, port) -> the domain to which this port of most of the domain's switches leads."""
         votes: Counter[tuple[Place, int, Place]] = Counter()
         total: Counter[tuple[Place, int]] = Counter()
         for a, p, b, q in cables:
@@ -142,7 +142,7 @@ class Lateral:
         full, _ = _usual(degree.values())
         full_size, _ = _usual(len(self.members[d]) for d in domains)
         for (x, y), count in sorted(pairs.items()):
-            # Where a switch is missing, so are its cables.
+            # The cables of a missing switch are not reported one by one.
             whole = min(len(self.members[x]), len(self.members[y])) >= full_size
             if count < usual and whole and not (surplus[x] and surplus[y]):
                 ends = [
@@ -155,7 +155,7 @@ class Lateral:
 
     def _missing(self, a: int, p: int, b: int, q: int, confidence: float) -> Suspicion:
         subject, peer = self.net.end(a, p), self.net.end(b, q)
-        text = f"no link from {say(subject)} to {say(peer)}, as its peers have"
+        text = f"no link from {say(subject)} to {say(peer)}; its peers have one"
         return Suspicion(
             "MissingLink", subject, peer, *self.home.get(a, NOWHERE), confidence, text, self.sources
         )
@@ -171,8 +171,8 @@ class Lateral:
 def lateral_suspicions(
     net: Network, level: Ints, rows: npt.NDArray[np.intp], home: Mapping[int, Place]
 ) -> list[Suspicion]:
-    """Audit the cables `rows` that join switches of one level, level by level."""
-    sources = witnesses(net)
+    """Audit the cables `rows`, which join switches of one level."""
+    sources = all_sources(net)
     found = []
     for rank in distinct(level[net.a[rows]]).tolist():
         switches = np.flatnonzero(level == rank).tolist()
@@ -182,7 +182,7 @@ def lateral_suspicions(
 
 
 def _usual(counts: Iterable[int]) -> tuple[int, int]:
-    """The most frequent count, and how many differ from it."""
+    """Return the most frequent count, and how many counts differ from it."""
     tally = Counter(counts)
     if not tally:
         return 0, 0

@@ -1,4 +1,4 @@
-"""A switch that is gone leaves one hole in many devices: a port dark on all below it, or on all above."""
+"""Find missing switches. All switches below (or above) a missing switch have no link on the same port."""
 
 import re
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import ports_in_use
-from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, witnesses
+from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
 
@@ -19,11 +19,8 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 def missing_switches(
     net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
 ) -> list[Suspicion]:
-    """One suspicion for each switch that the wiring misses.
-
-    Its identity is unknown: only its name may be told, where the switches of its level are numbered and one
-    number is left out.
-    """
+    """Return one suspicion for each missing switch. Its id is unknown. Its name is known if the switches of
+    its level are numbered and as many numbers as switches are missing."""
     busy: set[tuple[int, int]] = set()
     if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
         busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
@@ -46,7 +43,7 @@ def missing_switches(
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
             found.append(
-                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, witnesses(net))
+                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, all_sources(net))
             )
     return found
 
@@ -57,7 +54,7 @@ class _Hole:
 
 
 def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
-    """A unit whose hosts all lack the leaf that other units have for the same adapter."""
+    """Find domains whose hosts all lack the leaf that other domains have for the same adapter."""
     grouping = hosts.grouping
     owner = net.host[hosts.lower]
     group = grouping.group[owner]
@@ -73,13 +70,13 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     usual = Counter(code for codes in per_label.values() for code in codes)
     holes = []
 
-    telling = {int(h) for h in net.host[~_mute(net)].tolist()}
+    reporting = {int(h) for h in net.host[~_mute(net)].tolist()}
 
     def built_so(g: int) -> bool:
-        """All adapters that its hosts have are up, their agents say: there is no rail to be dark. Or none of
-        them has an agent, so that the rail's leaf would have to tell of it."""
+        """Return whether the domain is built without the rail: its agents report all adapters as up. Also
+        true if none of its hosts reports its cables, since then only the rail's leaf could report them."""
         hosts = np.flatnonzero(grouping.group == g).tolist()
-        return all(net.hosts[h] in net.whole for h in hosts) or telling.isdisjoint(hosts)
+        return all(net.hosts[h] in net.whole for h in hosts) or reporting.isdisjoint(hosts)
 
     for g in range(grouping.count):
         if per_label.get(g):
@@ -91,7 +88,7 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
             typical, share = Counter(widths).most_common(1)[0]
             count = max(0, typical - widths[g]) if share * 3 >= 2 * len(widths) and len(widths) >= 3 else 0
         if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count and not built_so(g):
-            text = f"all {size[g]} hosts of the domain lack one rail that other domains have"
+            text = f"all {size[g]} hosts of the domain have no link to one rail that other domains have"
             holes += [_Hole((0, g), text, None, sure=True)] * count
     return holes
 
@@ -99,7 +96,7 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
 def _dark_from_below(
     net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
 ) -> list[_Hole]:
-    """The same uplink dark on every switch of a group."""
+    """Find uplink ports without a link on every switch of a group."""
     grouping = rank.grouping
     below = distinct(rank.lower)
     holes: dict[int, list[int]] = defaultdict(list)
@@ -117,7 +114,7 @@ def _dark_from_below(
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         for port in ports[::wide]:
             peer = net.end(members[0], port)
-            text = f"port {port} of all {len(members)} switches below it is dark ({say(peer)} among them)"
+            text = f"port {port} of all {len(members)} switches below it has no link (one is {say(peer)})"
             found.append(_Hole(place, text, peer))
     return found
 
@@ -125,7 +122,7 @@ def _dark_from_below(
 def _dark_from_above(
     net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
 ) -> list[_Hole]:
-    """The same downlink dark on every switch above."""
+    """Find downlink ports without a link on every switch above a group."""
     grouping = rank.grouping
     above = distinct(rank.upper)
     seen: set[int] = set()
@@ -137,18 +134,19 @@ def _dark_from_above(
         seen.add(port)
         place = next((home[m] for m in members if m in home), NOWHERE)
         peer = net.end(members[0], port)
-        found.append(_Hole(place, f"port {port} of all {len(members)} switches above it is dark", peer))
+        found.append(_Hole(place, f"port {port} of all {len(members)} switches above it has no link", peer))
     return found
 
 
 def _numbered(ports: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that a device counts itself. What stands between two texts in the table is on no panel."""
+    """Return the ports with numbers of the device. A number of `PORT_TEXTS` or more is an index of a text, so
+    the numbers between two of them are no ports."""
     return [(group, port) for group, port in ports if port < PORT_TEXTS]
 
 
 def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:
-    """A group with fewer switches above it than most groups of its rank have, if any of it tells of its
-    cables."""
+    """Find groups with fewer switches above them than most groups of their rank, if any switch of the group
+    reports its cables. The first `known` holes are already found."""
     grouping = rank.grouping
     widths = [len(items) for items in grouping.items]
     if len(widths) < 3:
@@ -157,25 +155,25 @@ def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known
     if share * 3 < 2 * len(widths):
         return []
     above, below = distinct(rank.upper), distinct(rank.lower)
-    telling = ~_mute(net)[below]
+    reporting = ~_mute(net)[below]
     found = []
     for g, width in enumerate(widths):
-        if not telling[grouping.group == g].any():
+        if not reporting[grouping.group == g].any():
             continue
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
-        text = f"its siblings hang on {typical} switches, this group on {width}"
+        text = f"its siblings have {typical} switches above them, this group has {width}"
         found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
     return found[known:]
 
 
 def _orphans(net: Network, level: Ints, low: int, rank: Rank, home: dict[int, Place]) -> list[_Hole]:
-    """Switches that alone of their level hang below nothing: what joined them is gone."""
+    """Find switches without a switch above them, if most of their level have one."""
     mine = np.flatnonzero(level == low)
     alone = mine[~np.isin(mine, rank.lower) & ~_mute(net)[mine]].tolist()
     if len(alone) < 2 or 3 * len(alone) > len(mine):
         return []
     names = ", ".join(net.names[s] for s in alone[:4])
-    text = f"{len(alone)} switches hang below nothing, unlike their peers: {names}"
+    text = f"{len(alone)} switches have no switch above them, unlike their peers: {names}"
     return [_Hole(home.get(alone[0], NOWHERE), text, net.end(alone[0]))]
 
 
@@ -184,7 +182,7 @@ def _mute(net: Network) -> npt.NDArray[np.bool_]:
 
 
 def _name_gaps(names: list[str]) -> list[str]:
-    """Numbers left out between the first and the last of each series of names."""
+    """Return the names that are missing between the first and the last of each numbered series."""
     series: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in names:
         if match := _NUMBERED.fullmatch(name):

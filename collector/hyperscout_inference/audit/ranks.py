@@ -1,4 +1,4 @@
-"""Two neighbouring ranks of the compute fabric: hosts and leaves, or switches and those above."""
+"""Two neighbouring ranks of the compute fabric: hosts and leaves, or switches and the switches above them."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from hyperscout_inference.fabric.network import Ints, Network
 from hyperscout_inference.grouping.grouping import Grouping, Longs
 from hyperscout_inference.grouping.layer import Layer
 
-Place = tuple[int, int]  # (layer, domain); (-1, -1) = in no domain
+Place = tuple[int, int]  # indexes of (layer, domain); (-1, -1) = in no domain
 NOWHERE: Place = (-1, -1)
 
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """Two neighbouring ranks as `audit` takes them, and the way back to devices and ports.
+    """The cables between two neighbouring ranks, and their audit.
 
-    All columns have shape (cables,); `rows` are the cables' rows in the network. `grouping` is over hosts in
-    the lowest rank, else over the sorted distinct lower switches.
+    All columns have shape (cables,). `rows`: rows of the network. `grouping`: of all hosts in the lowest
+    rank, else of the distinct lower switches, sorted.
     """
 
     rows: Longs
@@ -32,7 +32,7 @@ class Rank:
 
 
 def homes(layers: list[Layer]) -> dict[int, tuple[int, int]]:
-    """The domain (layer, index) of each switch: the lowest that has it."""
+    """Return the place of each switch: the lowest domain that has it."""
     home: dict[int, tuple[int, int]] = {}
     for depth, layer in enumerate(layers):
         for domain, switches in enumerate(layer.switches):
@@ -42,10 +42,10 @@ def homes(layers: list[Layer]) -> dict[int, tuple[int, int]]:
 
 
 def pick(flip: npt.NDArray[np.bool_], yes: Ints, no: Ints) -> Ints:
-    """`yes` where `flip`, else `no`: cables are stored by device, not by rank."""
+    """Return `yes` where `flip`, else `no`. The network stores the ends of a cable in no order of ranks."""
     return np.where(flip, yes, no).astype(np.int32)
 
 
-def witnesses(net: Network) -> tuple[str, ...]:
-    """All sources of the network: who bears out that a cable is not there."""
+def all_sources(net: Network) -> tuple[str, ...]:
+    """Return all sources of the network: the sources of a missing cable."""
     return tuple(sorted({name for names in net.source_sets for name in names}))

@@ -10,7 +10,7 @@ from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import SweepSeen
 from hyperscout_inference.fabric.network import Network
 
-# A group in which more than this share runs below the usual rate was built so.
+# If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
 
 
@@ -21,9 +21,8 @@ def slow_links(
     sources: tuple[str, ...],
     sweeps: Sequence[SweepSeen] = (),
 ) -> list[Suspicion]:
-    """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device. `sweeps`
-    tell whether it is for want of lanes.
-    """
+    """Return the cables of a rank below the usual rate of their group. `place`: the domain of a lower device.
+    `sweeps` give the number of lanes."""
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
     if not grouping.count or not (rate > 0).any():
@@ -61,7 +60,7 @@ def slow_links(
 
 
 def _lanes(net: Network, cable: int, sweeps: Sequence[SweepSeen]) -> int:
-    """How many lanes an InfiniBand cable runs on; 0 = nobody tells."""
+    """Return the number of active lanes of an InfiniBand cable, 0 = unknown."""
     if not net.fabrics[net.fabric[cable]].startswith("infiniband"):
         return 0
     for device, port in (net.a[cable], net.a_port[cable]), (net.b[cable], net.b_port[cable]):

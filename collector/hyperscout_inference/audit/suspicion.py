@@ -1,4 +1,4 @@
-"""An anomaly before its domain has a name."""
+"""An anomaly whose domain is an index, before domains are named."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from hyperscout_topology.topology import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """`layer`, `domain`: the domain it counts against, by index; -1 = none. The rest as in `Anomaly`."""
+    """`layer`, `domain`: indexes of the domain it counts against, -1 = none. Other fields: see `Anomaly`."""
 
     kind: str
     subject: Endpoint
@@ -21,6 +21,6 @@ class Suspicion:
 
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:
-        """Both ends, whichever is named first."""
+        """(device, port) of both ends, in no order."""
         ends = [(self.subject.device, self.subject.port)]
         return frozenset(ends + ([(self.peer.device, self.peer.port)] if self.peer else []))

@@ -1,4 +1,4 @@
-"""Audit switches against the switches above them, rank by rank, and the cables that fit no rank."""
+"""Audit switches against the switches above them, and cables that join no neighbouring levels."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,7 +6,7 @@ from hyperscout_topology.topology import say
 
 from hyperscout_inference.audit.audit import Cables, audit
 from hyperscout_inference.audit.lateral import lateral_suspicions
-from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, pick, witnesses
+from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Longs, group_children
@@ -16,8 +16,8 @@ from hyperscout_inference.grouping.tiers import WOVEN, switch_cable_rows
 def switch_ranks(
     net: Network, level: Ints, home: dict[int, Place], hosts: Rank, long_cables: bool
 ) -> tuple[dict[int, Rank], list[Suspicion]]:
-    """Switches and the switches one level above, rank by rank (key: the lower level); then cables that
-    skip a rank."""
+    """Return the ranks of switches and switches one level above, by the lower level, and their missing and
+    miswired cables."""
     rail = np.full(len(net.ids), -1, np.int64)
     _majority(rail, hosts.upper.astype(np.int64), hosts.lower_port)
     rows = switch_cable_rows(net)
@@ -46,7 +46,7 @@ def switch_ranks(
 
 
 def _majority(label: Longs, device: Longs, value: Longs) -> None:
-    """Label each device with the value that most of its rows carry (-1 = none)."""
+    """Set the label of each device to the value that most of its rows have (-1 = none)."""
     known = value >= 0
     if not known.any():
         return
@@ -65,10 +65,10 @@ def _switch_verdicts(
     for m in rank.audit.missing:
         device = int(below[m.child])
         subject, peer = net.end(device, m.child_port), net.end(int(above[m.item]), m.item_port)
-        text = f"no link from {say(subject)} to {say(peer)}, as its peers have"
+        text = f"no link from {say(subject)} to {say(peer)}; its peers have one"
         found.append(
             Suspicion(
-                "MissingLink", subject, peer, *home.get(device, NOWHERE), m.confidence, text, witnesses(net)
+                "MissingLink", subject, peer, *home.get(device, NOWHERE), m.confidence, text, all_sources(net)
             )
         )
     for s in rank.audit.stray:
@@ -82,7 +82,7 @@ def _switch_verdicts(
         text = f"{say(subject)} is plugged into {say(peer)}{goal}"
         found.append(
             Suspicion(
-                "Miswired", subject, peer, *home.get(device, NOWHERE), s.confidence, text, witnesses(net)
+                "Miswired", subject, peer, *home.get(device, NOWHERE), s.confidence, text, all_sources(net)
             )
         )
     already = {s.ends for s in found}
@@ -93,8 +93,11 @@ def _switch_verdicts(
             net.end(device, int(rank.lower_port[row])),
             net.end(int(rank.upper[row]), int(rank.upper_port[row])),
         )
-        text = f"{net.names[device]} hangs on two groups evenly: {say(subject)} to {say(peer)} may be wrong"
-        maybe = Suspicion("Miswired", subject, peer, *home.get(device, NOWHERE), 0.5, text, witnesses(net))
+        text = (
+            f"{net.names[device]} has equally many cables to two groups of switches: "
+            f"the cable from {say(subject)} to {say(peer)} may be wrong"
+        )
+        maybe = Suspicion("Miswired", subject, peer, *home.get(device, NOWHERE), 0.5, text, all_sources(net))
         if maybe.ends not in already:
             found.append(maybe)
     return found
@@ -112,7 +115,8 @@ def _astray_switch_cables(
     upper_port: Ints,
     step: Ints,
 ) -> list[Suspicion]:
-    """Cables that skip a rank, or join two switches of one rank where that is not the habit."""
+    """Return cables that skip a level, or join two switches of one level where that is not usual; and the
+    suspicions about the usual ones."""
     known = (level[lower] > 0) & (level[upper] > 0)
     peers = known & (step == 0)
     owners = np.full((len(net.ids), 2), -1, np.int64)
@@ -120,23 +124,23 @@ def _astray_switch_cables(
         owners[switch] = place
     together = (owners[lower] == owners[upper]).all(axis=1) & (owners[lower][:, 0] >= 0)
     suspect = known & (step > 1)
-    habit = peers & together
+    usual = peers & together
     for rank in distinct(level[lower[peers]]).tolist():
         here = peers & (level[lower] == rank) & ~together
         wired = len(distinct(np.concatenate([lower[here], upper[here]])))
-        # Half of a rank cabled to each other is how it was built (dragonfly+, a ring of peer links).
+        # If half of a level has such cables, the fabric is built that way (dragonfly+, a ring of peer links).
         if wired * 2 < np.count_nonzero(level == rank) and not (long_cables and rank > 1):
             suspect |= here
         else:
-            habit |= here
-    found = lateral_suspicions(net, level, rows[habit], home)
+            usual |= here
+    found = lateral_suspicions(net, level, rows[usual], home)
     for row in np.flatnonzero(suspect).tolist():
         subject, peer = (
             net.end(int(lower[row]), int(lower_port[row])),
             net.end(int(upper[row]), int(upper_port[row])),
         )
-        what = "skips a rank" if step[row] > 1 else "joins two switches of one rank"
+        what = "skips a level" if step[row] > 1 else "joins two switches of one level"
         place = home.get(int(lower[row]), NOWHERE)
-        text = f"the cable {say(subject)} to {say(peer)} {what}"
-        found.append(Suspicion("Miswired", subject, peer, *place, 0.7, text, witnesses(net)))
+        text = f"the cable from {say(subject)} to {say(peer)} {what}"
+        found.append(Suspicion("Miswired", subject, peer, *place, 0.7, text, all_sources(net)))
     return found

@@ -55,7 +55,7 @@ def accept(topology: Topology, old: Blueprint | None) -> Accepted:
     else:
         scope = found.declared | found.on_declared_port
     if not scope.any():
-        scope = np.ones_like(scope)  # nothing that it covers is present
+        scope = np.ones_like(scope)  # no link that the blueprint covers is present
     scope &= ~present.foreign | found.declared
     return _written(present, _kept(judged, old), scope, old)
 
@@ -136,8 +136,8 @@ def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None)
             ident for s in old.switches for ident in (*present.ids.get(s.name, ()), s.id)
         }
         with_id = {s.name for s in old.switches if s.id}
-        out_of_sight = {end.device for end in kept.taken} - present.names.keys()
-        switches += (s for s in old.switches if s.name in out_of_sight)
+        unobserved = {end.device for end in kept.taken} - present.names.keys()
+        switches += (s for s in old.switches if s.name in unobserved)
     for ident in found:
         name = present.called(ident)
         if _is_name(name):
@@ -179,10 +179,10 @@ def _text(
             yield f"  link: {_scalar(p.link)}\n"
     lines = []
     for ends in links:
-        said = [present.said(end) for end in ends]
+        texts = [present.text(end) for end in ends]
         names = [(present.called(end.device), end.port) for end in ends]
-        if [end_of(text) for text in said] == names and not any(map(ARROW.search, said)):
-            lines.append(f"- {_scalar(' -> '.join(said))}\n")
+        if [end_of(text) for text in texts] == names and not any(map(ARROW.search, texts)):
+            lines.append(f"- {_scalar(' -> '.join(texts))}\n")
         else:
             a, b = (f"{{device: {_quoted(d)}, port: {_quoted(p)}}}" for d, p in names)
             lines.append(f"- {{a: {a}, b: {b}}}\n")

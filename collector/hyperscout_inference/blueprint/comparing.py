@@ -5,7 +5,7 @@ its cables is reported once, not once per cable. A cable between two switches th
 report is no drift, because no reporter can observe it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,8 +23,8 @@ _NOTE_MAX = 120  # characters
 
 
 class Drift(NamedTuple):
-    """`sign`: "-" missing, "+" not declared, "~" different. `near`: ids of devices at the far ends of the
-    cables, where those of the anomaly do not give its place."""
+    """`sign`: "-" missing, "+" not declared, "~" different. `near`: ids of the devices at the far ends of the
+    cables; they give the domain if the ends of the anomaly do not."""
 
     sign: str
     anomaly: Anomaly
@@ -92,8 +92,8 @@ class _Comparing:
 
     def drifts(self) -> Iterator[Drift]:
         found = self._match
-        told = np.concatenate([found.have_a[self._wrong], found.have_b[self._wrong]])
-        left = self._judged.missing & ~np.isin(found.a, told) & ~np.isin(found.b, told)
+        reported = np.concatenate([found.have_a[self._wrong], found.have_b[self._wrong]])
+        left = self._judged.missing & ~np.isin(found.a, reported) & ~np.isin(found.b, reported)
         absent, rest = self._absent(np.flatnonzero(left).tolist())
         yield from absent
         for row in rest:
@@ -124,20 +124,20 @@ class _Comparing:
             for device in {int(self._cables.a[row]), int(self._cables.b[row])}:
                 if not self._match.known[device]:
                     by_device.setdefault(device, []).append(row)
-        told: set[int] = set()
+        reported: set[int] = set()
         found = []
         for device, mine in sorted(by_device.items(), key=lambda x: (-len(x[1]), self._match.resolved[x[0]])):
-            left = [row for row in mine if row not in told]
+            left = [row for row in mine if row not in reported]
             if len(left) < 2:
                 continue  # a missing cable is the better report: it names both ends
-            told.update(left)
+            reported.update(left)
             found.append(self._absent_device(device, left))
-        for name in self._silent_switches(by_device):
-            text = f"{name} is in the blueprint, and no cable of it is seen"
+        for name in self._switches_without_cables():
+            text = f"{name} is in the blueprint, and none of its cables is present"
             found.append(Drift("-", _anomaly(Endpoint(name, name), None, text, self.sources, 0.9)))
-        return found, [row for row in rows if row not in told]
+        return found, [row for row in rows if row not in reported]
 
-    def _silent_switches(self, told: Iterable[int]) -> list[str]:
+    def _switches_without_cables(self) -> list[str]:
         """Return declared switches without any cable, present or declared."""
         with_cable = {*self._present.devices, *self._match.resolved}
         return sorted(
@@ -158,20 +158,20 @@ class _Comparing:
                 mine, other = other, mine
             near.append(other.device)
             port = f"p{mine.port}" if mine.port.isdecimal() else mine.port or "any port"
-            cables.append(f"{port} -> {self._present.said(other)}")
+            cables.append(f"{port} -> {self._present.text(other)}")
         more = f" and {len(cables) - _NAMED} more" if len(cables) > _NAMED else ""
-        said = self._present.names.get(name, name)
+        called = self._present.names.get(name, name)
         text = (
-            f"{said} has {len(rows)} cables in the blueprint, and none of them is seen: "
+            f"{called} has {len(rows)} cables in the blueprint, and none of them is present: "
             f"{', '.join(sorted(cables)[:_NAMED])}{more}"
         )
-        anomaly = _anomaly(Endpoint(name, said), None, text, self.sources, 0.9)
+        anomaly = _anomaly(Endpoint(name, called), None, text, self.sources, 0.9)
         return Drift("-", anomaly, tuple(sorted(set(near))))
 
     def _missing_cable(self, row: int) -> Drift:
         a, b = sorted(self._judged.ends(row), key=self._present.height)
-        said = self._present.said
-        text = f"no cable from {said(a)} to {said(b)}, as the blueprint has"
+        ends = f"from {self._present.text(a)} to {self._present.text(b)}"
+        text = f"no cable {ends}; the blueprint has one"
         return Drift("-", _anomaly(self._endpoint(a), self._endpoint(b), text, self.sources, 0.9))
 
     def _endpoint(self, end: End) -> Endpoint:
@@ -185,14 +185,14 @@ class _Comparing:
         elsewhere = ~found.there & (np.isin(found.a, ends) | np.isin(found.b, ends))
         for cable in np.flatnonzero(elsewhere).tolist():
             a, b = self._judged.ends(cable)
-            expected[a] = f"{present.said(a)} -> {present.said(b)}"
-            expected[b] = f"{present.said(b)} -> {present.said(a)}"
+            expected[a] = f"{present.text(a)} -> {present.text(b)}"
+            expected[b] = f"{present.text(b)} -> {present.text(a)}"
         table = present.table
         for row in rows:
             a, b = present.ends(row)
             where = [expected[end] for end in (a, b) if end.port and end in expected]
             text = (
-                f"{present.said(a)} is plugged into {present.said(b)}; "
+                f"{present.text(a)} is plugged into {present.text(b)}; "
                 f"the blueprint has {' and '.join(where) or 'no such cable'}"
             )
             confidence = 1.0

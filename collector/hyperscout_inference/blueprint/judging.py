@@ -59,7 +59,7 @@ def judge(topology: Topology, blueprint: Blueprint) -> Judged:
     missing = ~found.there
     unseen = np.zeros_like(missing)
     if missing.any():
-        unseen = missing & (_behind_unknown(present, found) | _out_of_sight(present, clear, found, whole))
+        unseen = missing & (_behind_unknown(present, found) | _unobservable(present, clear, found, whole))
     return Judged(present, clear, found, unseen, whole, tuple(ambiguous), cables.chosen(unclear))
 
 
@@ -70,17 +70,17 @@ def _behind_unknown(present: Present, found: Match) -> Bools:
     return np.isin(found.a, ends) | np.isin(found.b, ends)
 
 
-def _out_of_sight(present: Present, cables: Cables, found: Match, whole: frozenset[str]) -> Bools:
+def _unobservable(present: Present, cables: Cables, found: Match, whole: frozenset[str]) -> Bools:
     """(cables,) those between two switches that no reporter observes, except hosts on their own cables."""
     table = present.table
     inside = np.array([not _FROM_OUTSIDE.issuperset(s) for s in table.source_sets], np.bool_)
     seen = np.zeros(len(present.devices), np.bool_)
     rows = inside[table.sources] if len(table) else np.zeros(0, np.bool_)
     seen[present.a[rows]] = seen[present.b[rows]] = True
-    told_of = {device for device, told in zip(present.devices, seen.tolist(), strict=True) if told}
+    reported = {device for device, is_seen in zip(present.devices, seen.tolist(), strict=True) if is_seen}
     names = found.resolved
     is_switch = np.array([n in present.names or n in whole for n in names], np.bool_)
-    blind = is_switch & ~np.array([n in told_of for n in names], np.bool_)
+    blind = is_switch & ~np.array([n in reported for n in names], np.bool_)
     between = ~found.there & blind[cables.a] & blind[cables.b]
     # Starts at present switches. If neither switch is present, the cable is missing and is reported.
     reached = found.known & blind

@@ -115,7 +115,7 @@ class Present:
         name = self.names.get(device, device)
         return name if len(self.ids.get(name, ())) < 2 and name.isprintable() else device
 
-    def said(self, end: End) -> str:
+    def text(self, end: End) -> str:
         """Return an end as a blueprint writes it."""
         return str(End(self.called(end.device), end.port))
 

@@ -65,7 +65,7 @@ class Template:
                 continue
             value = piece[0](values)
             if isinstance(value, int) and value < 0:
-                raise PatternError(f"{self.text!a}: {value} is below 0 for {_said(values)}")
+                raise PatternError(f"{self.text!a}: {value} is below 0 for {_listed(values)}")
             parts.append(str(value).zfill(piece[1]) if piece[1] else str(value))
         return "".join(parts)
 
@@ -80,11 +80,11 @@ def template(text: str, variables: Sequence[str]) -> Template:
         expression, colon, width = match[1].partition(":")
         digits = _WIDTH.fullmatch(width) if colon else None
         if colon and digits is None:
-            raise PatternError(f"{{{match[1]}}}: behind the colon goes a width such as 02")
+            raise PatternError(f"{{{match[1]}}}: expected a width such as 02 after the colon")
         pieces.append((_compiled(expression, variables), int(digits[1]) if digits else 0))
     pieces.append(text[at:])
     if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in pieces):
-        raise PatternError(f"{text!a}: a brace without its other")
+        raise PatternError(f"{text!a}: unbalanced braces: expected {{...}} around each expression")
     return Template(text, tuple(piece for piece in pieces if piece != ""))
 
 
@@ -113,7 +113,7 @@ def _compiled(text: str, variables: Sequence[str]) -> Callable[[Mapping[str, Val
 
 def _known(name: str, text: str, variables: Sequence[str]) -> None:
     if name not in variables:
-        raise PatternError(f"{{{text}}}: no variable {name!a} in `for` (there are: {', '.join(variables)})")
+        raise PatternError(f"{{{text}}}: no variable {name!a} in `for`, which has: {', '.join(variables)}")
 
 
 class _Expression:
@@ -171,7 +171,7 @@ class _Expression:
         def divided(values: Mapping[str, Value]) -> int:
             by = b(values)
             if by == 0:
-                raise PatternError(f"{{{text}}}: divided by 0 for {_said(values)}")
+                raise PatternError(f"{{{text}}}: divided by 0 for {_listed(values)}")
             return divide(a(values), by)
 
         return divided
@@ -196,11 +196,11 @@ class _Expression:
         def value(values: Mapping[str, Value]) -> int:
             found = values[token]
             if not isinstance(found, int):
-                raise PatternError(f"{{{text}}}: {found!a} is no number")
+                raise PatternError(f"{{{text}}}: expected a number for {token}, found {found!a}")
             return found
 
         return value
 
 
-def _said(values: Mapping[str, Value]) -> str:
+def _listed(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())

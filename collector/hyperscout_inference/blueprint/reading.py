@@ -39,7 +39,7 @@ from hyperscout_inference.blueprint.patterns import (
 )
 from hyperscout_inference.blueprint.yaml_tree import Node, read
 
-MAX_CABLES = 500_000  # 65,536 hosts behind three tiers have 200,000
+MAX_CABLES = 500_000  # a fabric of 65,536 hosts and three tiers has 200,000
 MAX_SWITCHES = 100_000
 _MAX_PATTERNS = 1000
 _MAX_HEADER_BYTES = 16 << 10
@@ -51,7 +51,7 @@ def parse(data: bytes, source: str = "blueprint") -> Blueprint:
     top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
     version = top.get("version")
     if version is not None and _text(version, source) != "1":
-        raise FormatError(source, version.line, f"version {version.value!a}: only 1 is known")
+        raise FormatError(source, version.line, f"version {version.value!a}: expected version 1")
     if not {"switches", "patterns", "links"} & top.keys():
         raise FormatError(source, 0, "empty: expected switches, patterns or links")
     cables = CableList()
@@ -76,10 +76,10 @@ def _header(data: bytes) -> str:
 
 def _fields(node: Node, source: str, *known: str) -> dict[str, Node]:
     if not isinstance(node.value, dict):
-        raise FormatError(source, node.line, f"expected {', '.join(known)}, each with a colon")
+        raise FormatError(source, node.line, f"expected a mapping with the keys {', '.join(known)}")
     for key, value in node.value.items():
         if key not in known:
-            raise FormatError(source, value.line, f"{key!a} is not known here: expected {', '.join(known)}")
+            raise FormatError(source, value.line, f"unknown key {key!a}: expected {', '.join(known)}")
     return node.value
 
 
@@ -87,15 +87,15 @@ def _list(node: Node | None, source: str, what: str) -> list[Node]:
     if node is None or node.value == "":
         return []
     if not isinstance(node.value, list):
-        raise FormatError(source, node.line, f"{what}: expected a list, a dash before each")
+        raise FormatError(source, node.line, f"{what}: expected a list, with a dash before each item")
     return node.value
 
 
 def _text(node: Node, source: str) -> str:
     if not isinstance(node.value, str):
-        raise FormatError(source, node.line, "expected one text")
+        raise FormatError(source, node.line, "expected one text, not a list or mapping")
     if not node.value.strip() or not node.value.isprintable():
-        raise FormatError(source, node.line, f"{node.value!a} is no name")
+        raise FormatError(source, node.line, f"{node.value!a}: expected a name of printable characters")
     return node.value
 
 
@@ -112,7 +112,7 @@ def _switches(node: Node | None, source: str) -> tuple[DeclaredSwitch, ...]:
             ident = _text(fields["id"], source) if "id" in fields else ""
         for name in names:
             if name in found:
-                raise FormatError(source, item.line, f"switch {name!a} is there twice")
+                raise FormatError(source, item.line, f"switch {name!a} is declared twice: remove one")
             found[name] = DeclaredSwitch(name, ident)
         if len(found) > MAX_SWITCHES:
             raise FormatError(source, item.line, f"more than {MAX_SWITCHES} switches")
@@ -124,7 +124,8 @@ def _expanded(text: str, line: int, source: str) -> list[str]:
     try:
         return host_list.spread(text, MAX_SWITCHES, "switches")
     except host_list.HostListError as error:
-        raise FormatError(source, line, f"{error} (brackets of its own: {{name: {text[:40]!a}}})") from error
+        hint = f"write a name with brackets as {{name: {text[:40]!a}}}"
+        raise FormatError(source, line, f"{error} ({hint})") from error
 
 
 def _patterns(node: Node | None, cables: CableList, source: str) -> tuple[Pattern, ...]:
@@ -158,14 +159,14 @@ def _pattern(node: Node, number: int, source: str) -> Pattern:
     given: Any = over.value if over is not None else {}
     for name, node_ in given.items():
         if not is_variable(name):
-            raise PatternError(f"{name!a} is no name for a variable")
+            raise PatternError(f"{name!a}: expected a variable name: at most 32 letters, digits and _")
         rows = node_.value if isinstance(node_.value, list) else [node_]
         texts = [_text(x, source) for x in rows]
         values = [value for text in texts for value in values_of(text)]
         if not values or len(values) > MAX_VALUES:
-            raise PatternError(f"{name}: {len(values)} values: at least 1, at most {MAX_VALUES}")
+            raise PatternError(f"{name}: {len(values)} values: expected 1 to {MAX_VALUES}")
         if len(set(values)) < len(values):
-            raise PatternError(f"{name}: a value is there twice")
+            raise PatternError(f"{name}: the same value twice: remove one")
         loop[name] = tuple(values)
         written.append((name, tuple(texts)))
     link = _text(fields["link"], source)
@@ -226,4 +227,4 @@ def _once(cables: Cables, patterns: tuple[Pattern, ...], source: str) -> None:
         place.append(f"line {origin}" if origin > 0 else f"pattern {patterns[-1 - origin].name!a}")
     end = End(cables.devices[devices[first]], cables.ports[ports[first]])
     line = max(0, int(cables.origin[second % len(cables)]))
-    raise FormatError(source, line, f"{end} has two cables ({place[0]} and {place[1]}): a port has one")
+    raise FormatError(source, line, f"{end} has two cables ({place[0]} and {place[1]}): remove one")

@@ -15,7 +15,7 @@ MAX_BYTES = 32 << 20
 MAX_NODES = 2_000_000  # 400 MB of memory
 MAX_TEXT = 4096  # characters of one text
 _MAX_DEPTH = 6
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is installed
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
 class Node(NamedTuple):
@@ -28,7 +28,7 @@ class Node(NamedTuple):
 def read(data: bytes, source: str) -> Node:
     """Return the only document of a file; an empty mapping for an empty file. Raises FormatError."""
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        raise FormatError(source, 0, f"{len(data)} bytes: a file has at most {MAX_BYTES}")
     try:
         return _document(yaml.parse(data, _LOADER), source)
     except yaml.YAMLError as error:
@@ -55,9 +55,9 @@ class _Open:
             self.items.append(node)
         elif self.key is None:
             if not isinstance(node.value, str):
-                raise FormatError(source, node.line, "a name is expected before the colon")
+                raise FormatError(source, node.line, "expected a name before the colon")
             if node.value in self.keys:
-                raise FormatError(source, node.line, f"{node.value!a} is there twice")
+                raise FormatError(source, node.line, f"duplicate key {node.value!a}: remove one")
             self.key = node.value
         else:
             self.keys[self.key] = node
@@ -81,12 +81,12 @@ def _document(events: Iterator[yaml.Event], source: str) -> Node:
             done = Node(line, event.value)
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             if len(stack) == _MAX_DEPTH:
-                raise FormatError(source, line, "nested too deep")
+                raise FormatError(source, line, f"more than {_MAX_DEPTH} levels of nesting")
             stack.append(_Open(line, {} if isinstance(event, yaml.MappingStartEvent) else None))
         elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
             done = stack.pop().node()
         elif isinstance(event, yaml.AliasEvent):
-            raise FormatError(source, line, "anchors and aliases are not read here: write it out")
+            raise FormatError(source, line, "anchors and aliases are not supported: write out the value")
         if done is None:
             continue
         if stack:
@@ -94,7 +94,7 @@ def _document(events: Iterator[yaml.Event], source: str) -> Node:
         elif found is None:
             found = done
         else:
-            raise FormatError(source, line, "a second document: a file has one")
+            raise FormatError(source, line, "a second document: expected one document in a file")
     if found is None or found.value == "":
         return Node(1, {})
     return found

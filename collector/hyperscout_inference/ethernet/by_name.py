@@ -23,12 +23,14 @@ def with_identities(inputs: FabricInputs) -> tuple[SwitchTableSeen, ...]:
     """Return all tables of the evidence. The order of the evidence does not matter."""
     if not any(seen.source in NAMES_ALONE for seen in inputs.tables):
         return inputs.tables
-    told = [port for ports in inputs.switch_ports.values() for port in ports]
-    told += [port for seen in inputs.tables if seen.source not in NAMES_ALONE for port in seen.table.ports]
-    heard = [neighbour for port in told for neighbour in port.neighbours]
-    heard += [n for ports in inputs.lldp.values() for port in ports for n in port.neighbours]
-    known = _chassis(told, heard)
-    ports = _ports(told, heard)
+    all_ports = [port for ports in inputs.switch_ports.values() for port in ports]
+    all_ports += [
+        port for seen in inputs.tables if seen.source not in NAMES_ALONE for port in seen.table.ports
+    ]
+    all_neighbours = [neighbour for port in all_ports for neighbour in port.neighbours]
+    all_neighbours += [n for ports in inputs.lldp.values() for port in ports for n in port.neighbours]
+    known = _chassis(all_ports, all_neighbours)
+    ports = _ports(all_ports, all_neighbours)
     return tuple(
         replace(seen, table=replace(seen.table, ports=tuple(_own(p, known, ports) for p in seen.table.ports)))
         if seen.source in NAMES_ALONE
@@ -37,10 +39,10 @@ def with_identities(inputs: FabricInputs) -> tuple[SwitchTableSeen, ...]:
     )
 
 
-def _chassis(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Known:
+def _chassis(all_ports: Iterable[SwitchPort], all_neighbours: Iterable[LldpNeighbour]) -> _Known:
     """Return chassis ids by full name and, where the short name is unambiguous, by short name."""
     ids: dict[str, set[_Id]] = {}
-    named: tuple[SwitchPort | LldpNeighbour, ...] = (*told, *heard)
+    named: tuple[SwitchPort | LldpNeighbour, ...] = (*all_ports, *all_neighbours)
     for one in named:
         if one.system_name and one.chassis_id and one.chassis_id_subtype:
             ids.setdefault(_plain(one.system_name), set()).add((one.chassis_id_subtype, one.chassis_id))
@@ -50,15 +52,15 @@ def _chassis(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Kno
     return {name: next(iter(mine)) for name, mine in {**short, **ids}.items() if len(mine) == 1}
 
 
-def _ports(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Ports:
+def _ports(all_ports: Iterable[SwitchPort], all_neighbours: Iterable[LldpNeighbour]) -> _Ports:
     """Return the port ids that a switch announces where they differ from the interface's name."""
     found: dict[tuple[str, str], set[_Id]] = {}
-    for port in told:
+    for port in all_ports:
         if port.interface and port.port_id:
             found.setdefault((port.chassis_id, port.interface), set()).add(
                 (port.port_id_subtype, port.port_id)
             )
-    for neighbour in heard:
+    for neighbour in all_neighbours:
         if neighbour.port_description and neighbour.port_id_subtype != "ifname":
             key = neighbour.chassis_id, neighbour.port_description
             found.setdefault(key, set()).add((neighbour.port_id_subtype, neighbour.port_id))

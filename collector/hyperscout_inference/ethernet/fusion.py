@@ -1,4 +1,4 @@
-"""Fuse what hosts and switches hear over LLDP into one Ethernet part: cables from port to port.
+"""Fuse what hosts and switches report over LLDP into one Ethernet part: cables from port to port.
 
 A host's own report decides where its cable leads. Switch reports are a second source. They also show hosts
 without an agent and the cables between switches.
@@ -18,8 +18,8 @@ from hyperscout_inference.ethernet.compute import HostCable, compute_between, co
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
     OTHER,
-    STRANGER,
     SWITCH,
+    UNCLAIMED,
     Far,
     Jack,
     Neighbours,
@@ -33,7 +33,7 @@ from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Part
 
 _LLDP = "lldp"
-_TOLD = 4  # findings at most for one switch port that several host ports hear
+_MAX_FINDINGS = 4  # for one switch port that several host ports report
 
 
 class EthernetPart(NamedTuple):
@@ -46,10 +46,10 @@ class EthernetPart(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What hosts hear. `names`: switch names by chassis id. `claims`: the host ports that hear a switch port,
-    by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are filled only
-    where switches report their ports, too."""
+class _HostReports:
+    """What hosts report. `names`: switch names by chassis id. `claims`: the host ports that report a switch
+    port, by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are filled
+    only where switches report their ports, too."""
 
     rows: set[HostCable] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
@@ -59,17 +59,17 @@ class _Heard:
 
 
 def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
-    """Return all that is heard over LLDP, or None if there are no cables."""
+    """Return all cables that LLDP shows, or None if there are none."""
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
-    heard = _heard(inputs, reports)
+    by_hosts = _host_reports(inputs, reports)
     fars: list[tuple[Row, Far]] = []
     if reports.rows:
-        who = Neighbours(inputs, options, reports, heard.claims, heard.names)
-        fars = [(row, who.far(row)) for row in reports.rows]
-    names, clashes = _names(heard, reports, fars)
-    view = _view(fars, reports, heard, inputs, names)
-    rows, odd = _with_plugs(heard, view.plugs, reports, inputs.silent, names)
+        neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names)
+        fars = [(row, neighbours.far(row)) for row in reports.rows]
+    names, clashes = _names(by_hosts, reports, fars)
+    view = _view(fars, reports, by_hosts, inputs, names)
+    rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = _with_claims_noted(rows, names)
     if not rows and not view.cables:
         return None
@@ -80,7 +80,7 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     part.anomalies += [
         _unknown(row, names)
         for row, computes in zip(rows, compute.ports, strict=True)
-        if computes and row.kind == STRANGER
+        if computes and row.kind == UNCLAIMED
     ]
     between = compute_between(rows, compute.ports, view.cables, compute.usual_mbps)
     # A port that does not compute still counts as a used port of its leaf.
@@ -92,69 +92,69 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     return EthernetPart(part, ports + between, compute.by_gpus)
 
 
-def _heard(inputs: FabricInputs, reports: SwitchReports) -> _Heard:
-    heard = _Heard()
+def _host_reports(inputs: FabricInputs, reports: SwitchReports) -> _HostReports:
+    by_hosts = _HostReports()
     for node in sorted(inputs.lldp):
         for port in inputs.lldp[node]:
             jack = Jack(node, port.interface)
             if reports.rows:
-                carrier, speed_mbps = heard.states.get(jack, (False, 0))
-                heard.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
+                carrier, speed_mbps = by_hosts.states.get(jack, (False, 0))
+                by_hosts.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
             neighbour = _switch_on(port, reports.own)
             if neighbour is None or not port.carrier:
                 continue
             end = reports.end(neighbour.chassis_id, neighbour.port_id)
             cable = HostCable(*jack, *end, port.speed_mbps, (_LLDP,))
-            heard.rows.add(cable)
-            heard.names[end.chassis] = max(heard.names.get(end.chassis, ""), neighbour.system_name)
+            by_hosts.rows.add(cable)
+            by_hosts.names[end.chassis] = max(by_hosts.names.get(end.chassis, ""), neighbour.system_name)
             if reports.rows:
-                heard.cables[jack] = min(heard.cables.get(jack, cable), cable)
-                heard.claims.setdefault(end, []).append(jack)
-    return heard
+                by_hosts.cables[jack] = min(by_hosts.cables.get(jack, cable), cable)
+                by_hosts.claims.setdefault(end, []).append(jack)
+    return by_hosts
 
 
 def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
     """Return the switch at the other end, or None for a station or no neighbour. Of several neighbours (a
     NIC's own LLDP agent also announces itself) the one that switches comes first."""
-    heard: Sequence[LldpNeighbour] = port.neighbours
-    if len(heard) > 1:
-        heard = sorted(heard, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
-    if not heard or ("Station" in heard[0].capabilities and not is_switch(heard[0], own)):
+    found: Sequence[LldpNeighbour] = port.neighbours
+    if len(found) > 1:
+        found = sorted(found, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
+    if not found or ("Station" in found[0].capabilities and not is_switch(found[0], own)):
         return None
-    return heard[0]
+    return found[0]
 
 
 def _names(
-    heard: _Heard, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
+    by_hosts: _HostReports, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the own name, else the last in sort order of the names heard."""
-    names = dict(heard.names)
+    """Return switch names by chassis id: the own name, else the last in sort order of the reported names."""
+    names = dict(by_hosts.names)
     for row, far in fars:
         if far.kind == SWITCH:
             chassis = far.end.chassis
             names[chassis] = max(names.get(chassis, ""), row.neighbour.system_name)
     names |= {chassis: name for chassis, name in reports.names.items() if name or chassis not in names}
-    sources = frozenset({_LLDP} if heard.rows else ()).union(*{row.sources for row in reports.rows})
+    sources = frozenset({_LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
     return distinct_names(names, reports.silent, sources)
 
 
 def _view(
     fars: Sequence[tuple[Row, Far]],
     reports: SwitchReports,
-    heard: _Heard,
+    by_hosts: _HostReports,
     inputs: FabricInputs,
     names: Mapping[str, str],
 ) -> SwitchView:
-    speaking = {
+    current = {
         end: mine
-        for end, jacks in heard.claims.items()
+        for end, jacks in by_hosts.claims.items()
         if (mine := [jack for jack in jacks if jack.host not in inputs.silent])
     }
-    return switch_view(fars, reports, speaking, names)
+    return switch_view(fars, reports, current, names)
 
 
 def _with_plugs(
-    heard: _Heard,
+    by_hosts: _HostReports,
     plugs: Sequence[Plug],
     reports: SwitchReports,
     silent_hosts: Collection[str],
@@ -162,56 +162,58 @@ def _with_plugs(
 ) -> tuple[list[HostCable], list[Anomaly]]:
     """Return the cables that hosts report, with the switches that confirm them, and the cables that only a
     switch reports; sorted."""
-    witnessed: dict[HostCable, HostCable] = {}
+    confirmed: dict[HostCable, HostCable] = {}
     more: dict[tuple[str, str], HostCable] = {}
     rest: set[HostCable] = set()
     odd: list[Plug] = []
     anomalies: list[Anomaly] = []
     for plug in plugs:
         jack = plug.device, plug.port
-        own = heard.cables.get(jack) if plug.kind == HOST else None
+        own = by_hosts.cables.get(jack) if plug.kind == HOST else None
         if own is not None and _is_same(own, plug.end, reports):
-            known = witnessed.get(own, own)
+            known = confirmed.get(own, own)
             sources = tuple(sorted({*known.sources, *plug.sources}))
             note = plug.note
             if own.port != plug.end.port:
-                note = "; ".join(filter(None, (note, f"{say(_host_end(own))} hears this port as {own.port}")))
-            witnessed[own] = known._replace(port=plug.end.port, sources=sources, note=note)
-        elif plug.kind == HOST and jack in heard.states:
+                note = "; ".join(
+                    filter(None, (note, f"{say(_host_end(own))} reports this port as {own.port}"))
+                )
+            confirmed[own] = known._replace(port=plug.end.port, sources=sources, note=note)
+        elif plug.kind == HOST and jack in by_hosts.states:
             odd.append(plug)
         else:
             rest.add(_cable(plug, plug.speed_mbps))
-    # Plugs that only stale reporters know come after the others.
+    # Plugs that only stale reporters report come after the others.
     for plug in sorted(odd, key=lambda x: (not x.shapes, x.silent, x.end, x.device, x.port)):
         jack = plug.device, plug.port
-        carrier, speed_mbps = heard.states[jack]
+        carrier, speed_mbps = by_hosts.states[jack]
         cable = _cable(plug, speed_mbps or plug.speed_mbps)
-        rival = heard.cables.get(jack) or more.get(jack)
+        rival = by_hosts.cables.get(jack) or more.get(jack)
         if rival is None and (carrier or plug.device in silent_hosts):
             more[jack] = cable
         elif rival is not None and not plug.silent:
             switch, host = _switch_end(plug.end, names), _host_end(cable)
-            text = f"{say(switch)} hears {say(host)}, which is on another cable"
+            text = f"{say(switch)} reports {say(host)}, which is on another cable"
             note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({_LLDP, *plug.sources}))
             anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
-    rows = {witnessed.get(row, row) for row in heard.rows} if witnessed else heard.rows
+    rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
     return sorted({*rows, *more.values(), *rest}), anomalies
 
 
 def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
-    """Return whether the host's cable ends in this port: the host hears this port's name, or a name that the
-    switch does not have."""
+    """Return whether the host's cable ends in this port: the host reports this port's name, or a name that
+    the switch does not have."""
     if own.chassis != end.chassis:
         return False
     return own.port == end.port or (own.chassis, own.port) not in reports.ports
 
 
 def _cable(plug: Plug, speed_mbps: int) -> HostCable:
-    """Return the cable of a plug. A switch that hears its own chassis id does not shape the hierarchy."""
+    """Return the cable of a plug. A switch that reports its own chassis id does not shape the hierarchy."""
     own = plug.device == plug.end.chassis
-    note = "; ".join(filter(None, (plug.note, "the switch hears itself" if own else "")))
+    note = "; ".join(filter(None, (plug.note, "the switch reports itself as neighbour" if own else "")))
     shapes = plug.shapes and not own
     return HostCable(plug.device, plug.port, *plug.end, speed_mbps, plug.sources, note, shapes, plug.kind)
 
@@ -219,7 +221,7 @@ def _cable(plug: Plug, speed_mbps: int) -> HostCable:
 def _with_claims_noted(
     rows: list[HostCable], names: Mapping[str, str]
 ) -> tuple[list[HostCable], list[Anomaly]]:
-    """Note each switch port that two host ports hear: a conflict of sources, a hub or a cloned chassis id."""
+    """Note each switch port that several host ports report: a conflict, a hub or a cloned chassis id."""
     reported = [row for row in rows if _LLDP in row.sources]
     counts = Counter((row.chassis, row.port) for row in reported)
     if len(counts) == len(reported):
@@ -233,12 +235,13 @@ def _with_claims_noted(
         if len(mine) == 1:
             continue
         switch = _switch_end(End(*end), names)
-        others = "another host's port" if len(mine) <= _TOLD else f"{len(mine) - 1} other hosts' ports"
+        more = len(mine) - 1
+        others = "another host's port reports" if more == 1 else f"{more} other hosts' ports report"
         for i, row in enumerate(mine):
-            note = "; ".join(filter(None, (row.note, f"{others} too: {say(switch)}")))
+            note = "; ".join(filter(None, (row.note, f"{others} {say(switch)}, too")))
             noted[row] = row._replace(note=note)
-            if i < _TOLD:
-                text = f"{say(_host_end(row))} hears {say(switch)}, and so does {others}"
+            if i < _MAX_FINDINGS:
+                text = f"{say(_host_end(row))} reports {say(switch)}; {others} it, too"
                 anomalies.append(
                     Anomaly("SourcesDisagree", _host_end(row), switch, None, (_LLDP,), 0.7, text)
                 )
@@ -247,7 +250,9 @@ def _with_claims_noted(
 
 def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
     switch = _switch_end(End(row.chassis, row.port), names)
-    text = f"{row.host} in {say(switch)} is claimed by no agent and tells no name: run an agent on its host"
+    text = (
+        f"{row.host} in {say(switch)} is claimed by no agent and announces no name: run an agent on its host"
+    )
     return Anomaly("UnknownHost", Endpoint(row.host, row.host), switch, None, row.sources, 0.9, text)
 
 
@@ -290,7 +295,7 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
         np.arange(total) >= len(nodes),
         [*(node if kinds[node] != OTHER else None for node in nodes), *([None] * len(switches))],
         [""] * total,
-        np.array([kinds[node] == STRANGER for node in nodes] + none, np.bool_),
+        np.array([kinds[node] == UNCLAIMED for node in nodes] + none, np.bool_),
         np.zeros(total, np.bool_),
         column([at_host[r.host] for r in rows], [at_switch[c.a.chassis] for c in between]),
         column([text_at[r.interface] for r in rows], [text_at[c.a.port] for c in between]),

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour
 
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, is_mac
-from hyperscout_inference.fabric.identify import looks_foreign, names_a_host
+from hyperscout_inference.fabric.identify import is_foreign, names_a_host
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 
 # Kinds of neighbour in ascending order of certainty. Of several on one port the best known one counts.
-OTHER, STRANGER, NAMED, HOST, SWITCH = range(5)
+OTHER, UNCLAIMED, NAMED, HOST, SWITCH = range(5)
 
 
 class Jack(NamedTuple):
@@ -40,8 +40,8 @@ def is_switch(neighbour: LldpNeighbour, own: Collection[str]) -> bool:
 
 
 class Neighbours:
-    """Resolves the neighbours of switches. `claims`: the host ports that hear a switch port. `heard`: chassis
-    ids that hosts hear as switches."""
+    """Resolves the neighbours of switches. `claims`: the host ports that report a switch port.
+    `host_reported`: chassis ids that hosts report as switches."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class Neighbours:
         options: InferOptions,
         reports: SwitchReports,
         claims: Mapping[tuple[str, str], Sequence[Jack]],
-        heard: Collection[str],
+        host_reported: Collection[str],
     ) -> None:
         self._reports = reports
         self._claims = claims
-        self._heard = heard
+        self._host_reported = host_reported
         neighbours = [row.neighbour for row in reports.rows]
         self._addresses = _Addresses(inputs, neighbours)
         self._known = _known_names(inputs, options)
         self._interfaces = {
             node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
         }
-        heard_ids = {n.chassis_id for n in neighbours if not SWITCHING.isdisjoint(n.capabilities)}
-        self._switches = {reports.chassis(chassis) for chassis in heard_ids if chassis}
-        self._nobodys = _cloned_names(neighbours)
+        switch_ids = {n.chassis_id for n in neighbours if not SWITCHING.isdisjoint(n.capabilities)}
+        self._switches = {reports.chassis(chassis) for chassis in switch_ids if chassis}
+        self._cloned = _cloned_names(neighbours)
 
     def far(self, row: Row) -> Far:
         """Return the other end of a row."""
@@ -85,21 +85,21 @@ class Neighbours:
             return Far(kind, End(f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id))
         if not _announces(neighbour) and chassis not in self._switches:
             return Far(OTHER, End(chassis, neighbour.port_id))
-        if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):
+        if chassis in self._switches or chassis in self._host_reported or _announces_like_a_switch(neighbour):
             return Far(SWITCH, End(chassis, neighbour.port_id))
-        return self._stranger(neighbour, chassis)
+        return self._unclaimed(neighbour, chassis)
 
-    def _stranger(self, neighbour: LldpNeighbour, chassis: str) -> Far:
+    def _unclaimed(self, neighbour: LldpNeighbour, chassis: str) -> Far:
         """Return a host that no agent claims, or a device that does not compute."""
         name, end = neighbour.system_name, End(chassis, neighbour.port_id)
-        says = neighbour.capabilities
-        if (says and "Station" not in says) or looks_foreign(name):
+        capabilities = neighbour.capabilities
+        if (capabilities and "Station" not in capabilities) or is_foreign(name):
             return Far(OTHER, end)
         if _plain(name) in self._known:
-            return Far(STRANGER, end, f"it calls itself {name}, and has none of its addresses")
-        if name and name not in self._nobodys and names_a_host(name):
+            return Far(UNCLAIMED, end, f"it announces the name {name}, and has none of that host's addresses")
+        if name and name not in self._cloned and names_a_host(name):
             return Far(NAMED, End(name, neighbour.port_id))
-        return Far(STRANGER, end)
+        return Far(UNCLAIMED, end)
 
     def _by_cable(self, row: Row, node: str | None) -> Jack | None:
         """Return the one host port that reports the cable in this port, unless the neighbour is another
@@ -132,32 +132,32 @@ def _announces(neighbour: LldpNeighbour) -> bool:
     )
 
 
-def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:
+def _announces_like_a_switch(neighbour: LldpNeighbour) -> bool:
     """Return whether a neighbour without capabilities announces more than a NIC's own agent, which sends only
     addresses."""
     return not neighbour.capabilities and (neighbour.port_id_subtype != "mac" or bool(neighbour.system_name))
 
 
 class _Addresses:
-    """Host ports by the MAC addresses that switches hear. An address that two hosts have identifies
+    """Host ports by the MAC addresses that switches report. An address that two hosts have identifies
     neither."""
 
     def __init__(self, inputs: FabricInputs, neighbours: Sequence[LldpNeighbour]) -> None:
-        """Only addresses that switches hear are kept, because a cluster has many ports."""
-        heard = {n.port_id for n in neighbours if n.port_id_subtype == "mac"}
-        heard |= {n.chassis_id for n in neighbours if n.chassis_id_subtype == "mac"}
+        """Only addresses that switches report are kept, because a cluster has many ports."""
+        macs = {n.port_id for n in neighbours if n.port_id_subtype == "mac"}
+        macs |= {n.chassis_id for n in neighbours if n.chassis_id_subtype == "mac"}
         self._jacks: dict[str, list[Jack]] = {}
         for node, own in inputs.lldp.items():
-            for said in own:
-                if said.mac in heard:
-                    self._jacks.setdefault(said.mac, []).append(Jack(node, said.interface))
+            for port in own:
+                if port.mac in macs:
+                    self._jacks.setdefault(port.mac, []).append(Jack(node, port.interface))
         hosts = {mac: {jack.host for jack in at} for mac, at in self._jacks.items()}
         self._hosts = {mac: mine.pop() for mac, mine in hosts.items() if len(mine) == 1}
         nodes = set(self._hosts.values())
-        self._interfaces = {node: {said.interface for said in inputs.lldp[node]} for node in nodes}
+        self._interfaces = {node: {port.interface for port in inputs.lldp[node]} for node in nodes}
 
     def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
-        """Return the neighbour's host port, or None. `claims`: host ports that hear the switch port; they
+        """Return the neighbour's host port, or None. `claims`: host ports that report the switch port; they
         distinguish ports that share one address."""
         if neighbour.port_id_subtype == "mac" and (at := self._jacks.get(neighbour.port_id)) is not None:
             if len(at) > 1:

@@ -1,4 +1,4 @@
-"""Find the cables that switches report: between switches, and to hosts as the switch hears them.
+"""Find the cables that switches report: between switches, and to hosts as the switch reports them.
 
 A cable that both ends report is one cable. So is a cable that a switch's own agent, another reader and the
 host report. A port is in one cable. Where reports put it in several, the cable that both ends report wins,
@@ -103,14 +103,14 @@ def switch_view(
         notes = [*dict.fromkeys([*claim.notes, *_doubts(claim, names), *(rivals or ())])]
         shapes = rivals is None and not claim.down and not any(row.past for row in claim.rows)
         a, b = claim.ends
-        said = [reports.ports[end].said for end in claim.ends if end in reports.ports]
-        speed_mbps = max((port.speed_mbps for port in said), default=0)
+        entries = [reports.ports[end].entry for end in claim.ends if end in reports.ports]
+        speed_mbps = max((port.speed_mbps for port in entries), default=0)
         note = "; ".join(notes)
         if claim.far.kind == SWITCH:
             shapes &= a.chassis != b.chassis
             cables.append(SwitchCable(a, b, speed_mbps, claim.sources, note, shapes))
         else:
-            carrier = any(port.carrier for port in said)
+            carrier = any(port.carrier for port in entries)
             kind, (device, port), _ = claim.far
             found.append(
                 Plug(a, kind, device, port, speed_mbps, carrier, claim.sources, note, shapes, claim.silent)
@@ -127,8 +127,8 @@ def undisputed(
 
     A cable between switches needs the reports of both ends. Most cables qualify, which saves the slow checks.
     """
-    told = Counter([row.near for row, _ in fars])
-    told.update([far.end for _, far in fars if far.kind == SWITCH])
+    uses = Counter([row.near for row, _ in fars])
+    uses.update([far.end for _, far in fars if far.kind == SWITCH])
     clear = {row.near: (row, far) for row, far in fars if not (row.doubt or row.past or far.note)}
     cables: list[SwitchCable] = []
     plugs: list[Plug] = []
@@ -138,12 +138,12 @@ def undisputed(
         back = clear.get(end)
         if near not in clear or near.chassis == end.chassis:
             left.append((row, far))
-        elif far.kind != SWITCH and told[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
-            said, by = reports.ports[near].said, tuple(sorted(row.sources))
-            plugs.append(Plug(near, far.kind, *end, said.speed_mbps, said.carrier, by, silent=row.silent))
-        elif back and far.kind == SWITCH and told[near] == told[end] == 2 and back[1] == (SWITCH, near, ""):
+        elif far.kind != SWITCH and uses[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
+            entry, by = reports.ports[near].entry, tuple(sorted(row.sources))
+            plugs.append(Plug(near, far.kind, *end, entry.speed_mbps, entry.carrier, by, silent=row.silent))
+        elif back and far.kind == SWITCH and uses[near] == uses[end] == 2 and back[1] == (SWITCH, near, ""):
             if near < end:
-                speed_mbps = max(reports.ports[near].said.speed_mbps, reports.ports[end].said.speed_mbps)
+                speed_mbps = max(reports.ports[near].entry.speed_mbps, reports.ports[end].entry.speed_mbps)
                 by = tuple(sorted(row.sources | back[0].sources))
                 cables.append(SwitchCable(near, end, speed_mbps, by))
         else:
@@ -163,9 +163,7 @@ def _claims(
             ends = min(row.near, end), max(row.near, end)
             claim = between.setdefault(ends, _Claim(ends, far))
             if row.near.chassis == end.chassis:
-                claim.notes.append(
-                    "it leads back to the switch that it comes from, or another has its chassis id"
-                )
+                claim.notes.append("both ends are on one switch, or another switch has its chassis id")
         else:
             claim = plugs.setdefault((row.near, end), _Claim((row.near, end), far))
         claim.rows.append(row)
@@ -177,28 +175,28 @@ def _claims(
 def _other_names_of_a_port(
     between: dict[tuple[End, End], _Claim], reports: SwitchReports, names: Mapping[str, str]
 ) -> None:
-    """Join, in place, two claims of one cable where one switch hears the other's port under an unknown name.
+    """Join, in place, two claims of one cable where one switch reports the other's port by an unknown name.
 
-    The name means the port of the other switch that hears the first switch's port. Without such a port,
+    The name means the port of the other switch that reports the first switch's port. Without such a port,
     two claims are joined if each is the only one left in its direction between the two switches.
     """
-    heard_on: dict[End, list[_Claim]] = {}  # by the port that a claim of its other end is about
+    claims_on: dict[End, list[_Claim]] = {}  # by the port that a claim of its other end is about
     unknown: list[tuple[End, End, _Claim]] = []
     for claim in between.values():
         if len(claim.by) == 1 and claim.ends[0].chassis != claim.ends[1].chassis:
             near, other = claim.ends if claim.ends[0] in claim.by else claim.ends[::-1]
-            heard_on.setdefault(other, []).append(claim)
+            claims_on.setdefault(other, []).append(claim)
             if other.chassis in reports.own and other not in reports.ports:
                 unknown.append((near, other, claim))
     left: dict[tuple[str, str], list[tuple[End, _Claim]]] = {}
     for near, other, claim in unknown:
         back = [
-            x for x in heard_on.get(near, ())[: _CROWD + 1] if other.chassis in (e.chassis for e in x.ends)
+            x for x in claims_on.get(near, ())[: _CROWD + 1] if other.chassis in (e.chassis for e in x.ends)
         ]
         if len(back) == 1:
             del between[claim.ends]
             back[0].rows += claim.rows
-            text = f"{say(_end(near, names))} hears the other end as port {other.port}"
+            text = f"{say(_end(near, names))} reports the other end as port {other.port}"
             back[0].notes += [*claim.notes, text]
         else:
             left.setdefault((near.chassis, other.chassis), []).append((near, claim))
@@ -207,7 +205,9 @@ def _other_names_of_a_port(
         if one < other_one and len(mine) == len(its) == 1:
             (near, claim), (far, back_claim) = mine[0], its[0]
             del between[claim.ends], between[back_claim.ends]
-            text = "each end hears the other as a port that it does not have: the only ones left of these two"
+            text = (
+                "each end reports an unknown port of the other: the only unmatched ports of the two switches"
+            )
             ends = min(near, far), max(near, far)
             notes = [*claim.notes, *back_claim.notes, text]
             between[ends] = _Claim(ends, claim.far, [*claim.rows, *back_claim.rows], notes)
@@ -226,11 +226,11 @@ def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[s
             kept.append(claim)
             continue
         port = reports.ports.get(other)
-        dark = port is not None and not port.said.carrier
-        speaks = other.chassis in reports.own and other.chassis not in reports.silent
-        if claim.silent and (speaks or dark):
+        down = port is not None and not port.entry.carrier
+        current = other.chassis in reports.own and other.chassis not in reports.silent
+        if claim.silent and (current or down):
             continue
-        if dark and speaks:
+        if down and current:
             if port is not None and port.live:
                 continue
             claim.notes.append(f"{say(_end(other, names))} is down")
@@ -247,7 +247,7 @@ def _settled(
     alike = Counter((end, x.silent, x.far.kind) for x in standing if not sure[id(x)] for end in x.by)
     holder: dict[End, _Claim | None] = {}  # None: several neighbours, none of them better known
     losers: dict[int, list[str]] = {}
-    told: Counter[End] = Counter()
+    findings: Counter[End] = Counter()
     anomalies: list[Anomaly] = []
     for claim in sorted(standing, key=lambda x: (not sure[id(x)], x.silent, -x.far.kind, x.ends)):
         ends = claim.ends if claim.far.kind == SWITCH else claim.ends[:1]
@@ -265,14 +265,14 @@ def _settled(
                 why.append(f"{say(_end(end, names))} is in another cable")
                 against = against if claim.by <= rival.by else end
             elif end in holder or (end in claim.by and alike[end, claim.silent, claim.far.kind] > 1):
-                why.append(f"{say(_end(end, names))} hears several neighbours")
+                why.append(f"{say(_end(end, names))} reports several neighbours")
                 holder[end] = None
         if not why:
             holder.update(dict.fromkeys(ends, claim))
             continue
         losers[id(claim)] = why
-        if against is not None and not claim.silent and told[against] < _CROWD and claim.far.kind != HOST:
-            told[against] += 1
+        if against is not None and not claim.silent and findings[against] < _CROWD and claim.far.kind != HOST:
+            findings[against] += 1
             anomalies.append(_contradicted(claim, names, why))
     return losers, anomalies
 
@@ -282,18 +282,18 @@ def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -
     if claim.far.kind == SWITCH:
         text = f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports"
         return Anomaly("SourcesDisagree", a, b, None, claim.sources, 0.7, text)
-    text = f"{say(a)} hears {say(b)}, but {why[0]}"
+    text = f"{say(a)} reports {say(b)}, but {why[0]}"
     return Anomaly("SourcesDisagree", b, a, None, claim.sources, 0.7, text)
 
 
 def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomaly]:
-    """Return one finding per port that hears two or more switches, or more than `_CROWD` neighbours."""
-    heard: dict[End, list[_Claim]] = {}
+    """Return one finding per port with two or more switches, or more than `_CROWD` neighbours."""
+    by_port: dict[End, list[_Claim]] = {}
     for claim in standing:
         if len(claim.by) == 1 and not claim.silent:
-            heard.setdefault(claim.rows[0].near, []).append(claim)
+            by_port.setdefault(claim.rows[0].near, []).append(claim)
     found = []
-    for end, claims in sorted(heard.items()):
+    for end, claims in sorted(by_port.items()):
         switches = sum(claim.far.kind == SWITCH for claim in claims)
         if switches < 2 and len(claims) <= _CROWD:
             continue
@@ -301,7 +301,7 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         subject = _end(end, names)
         text = (
-            f"{say(subject)} hears {len(claims)} neighbours: {', '.join(others[:_NAMED])}{more}; "
+            f"{say(subject)} reports {len(claims)} neighbours: {', '.join(others[:_NAMED])}{more}; "
             "one cable does not lead to all of them (a hub, or a bridge that passes LLDP on)"
         )
         sources = tuple(sorted({source for claim in claims for source in claim.sources}))

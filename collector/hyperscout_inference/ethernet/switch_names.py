@@ -33,7 +33,7 @@ def distinct_names(
             continue
         shown = [f"{found[chassis]} ({chassis})" for chassis in mine[:_NAMED]]
         more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
-        text = f"{len(mine)} switches call themselves {name}: they are {', '.join(shown)}{more} here"
+        text = f"{len(mine)} switches announce the name {name}: here they are {', '.join(shown)}{more}"
         subject = Endpoint(mine[0], found[mine[0]])
         anomalies.append(Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources)), 0.9, text))
     return found, anomalies

@@ -2,7 +2,7 @@
 
 A switch port is identified by the chassis id and port id that the switch announces. A switch agent's report
 counts as current. A table is as old as its reading. Of two reports of one port, the newer one decides where
-the cable leads. The older one's neighbours count where the newer one hears none.
+the cable leads. The older one's neighbours count where the newer one reports none.
 """
 
 import re
@@ -15,7 +15,7 @@ from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
 from hyperscout_formats.text.reporters import is_switch
 from hyperscout_topology.topology import Anomaly, Endpoint
 
-from hyperscout_inference.ethernet.heard_ids import Report, heard_ids
+from hyperscout_inference.ethernet.reported_ids import Report, reported_ids
 from hyperscout_inference.fabric.inputs import FabricInputs
 
 SOURCE = "switch"
@@ -48,7 +48,7 @@ class Port(NamedTuple):
     """A switch port as its newest reporter describes it. `live`: the report is not from a file."""
 
     end: End
-    said: SwitchPort
+    entry: SwitchPort
     silent: bool
     live: bool
 
@@ -57,7 +57,7 @@ class Port(NamedTuple):
 class SwitchReports:
     """`own`: chassis ids of switches that are reported as a whole; `silent`: those of them that only stale
     reporters describe. `names`: the switches' own names, by chassis id. `known_as`: the chassis ids that
-    neighbours hear, by the ids that the tables have instead.
+    neighbours report, by the ids that the tables have instead.
     """
 
     ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
@@ -70,11 +70,11 @@ class SwitchReports:
     _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, filled on first use
 
     def chassis(self, chassis_id: str) -> str:
-        """Return the switch's id for a chassis id that a neighbour hears."""
+        """Return the switch's id for a chassis id that a neighbour reports."""
         return self.known_as.get(chassis_id, chassis_id)
 
     def end(self, chassis_id: str, port_id: str) -> End:
-        """Return the port that a neighbour hears, under the switch's own name for it."""
+        """Return the port that a neighbour reports, under the switch's own name for it."""
         chassis = self.known_as.get(chassis_id, chassis_id)
         if (known := self.ports.get((chassis, port_id))) is not None:
             return known.end
@@ -90,36 +90,38 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     if not (inputs.switch_ports or inputs.tables):
         return SwitchReports()
     reports = _reports(inputs)
-    known_as = heard_ids([r for r in reports if r.source != SOURCE], inputs)
+    known_as = reported_ids([r for r in reports if r.source != SOURCE], inputs)
     reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
-    tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: current reporters and the names they use
+    reporters: dict[
+        str, list[tuple[str, str]]
+    ] = {}  # by chassis id: current reporters and the names they use
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    told: dict[End, list[tuple[Report, SwitchPort]]] = {}
+    by_port: dict[End, list[tuple[Report, SwitchPort]]] = {}
     for report in _in_order(reports):
-        mine = tellers.setdefault(report.chassis, [])
-        name = next((said.system_name for said in report.ports if said.system_name), "")
+        mine = reporters.setdefault(report.chassis, [])
+        name = next((entry.system_name for entry in report.ports if entry.system_name), "")
         names[report.chassis] = name or names.get(report.chassis, "")
         if not report.silent:
-            mine.append((report.teller, name))
+            mine.append((report.reporter, name))
             sources.setdefault(report.chassis, set()).add(report.source)
-        for port, said in _named_ports(report):
+        for port, entry in _named_ports(report):
             end = End(report.chassis, port)
-            if (of_port := told.get(end)) is None:
-                told[end] = [(report, said)]
+            if (of_port := by_port.get(end)) is None:
+                by_port[end] = [(report, entry)]
             else:
-                of_port.append((report, said))
+                of_port.append((report, entry))
     ports: dict[tuple[str, str], Port] = {}
     rows: list[Row] = []
-    witness = {report.source: frozenset((report.source,)) for report in reports}
-    for end, of_port in told.items():
-        newest, said = of_port[-1]
-        ports[end] = Port(end, said, newest.silent, newest.at_ns != _FILE_NS)
-        if said.neighbours or len(of_port) > 1:
-            rows += _rows(end, of_port, witness)
-    silent = frozenset(chassis for chassis, who in tellers.items() if not who)
-    anomalies = _clones(tellers, sources, names)
-    own = frozenset(tellers)
+    source_sets = {report.source: frozenset((report.source,)) for report in reports}
+    for end, of_port in by_port.items():
+        newest, entry = of_port[-1]
+        ports[end] = Port(end, entry, newest.silent, newest.at_ns != _FILE_NS)
+        if entry.neighbours or len(of_port) > 1:
+            rows += _rows(end, of_port, source_sets)
+    silent = frozenset(chassis for chassis, current in reporters.items() if not current)
+    anomalies = _clones(reporters, sources, names)
+    own = frozenset(reporters)
     return SwitchReports(ports, rows, names, own, silent, known_as, anomalies)
 
 
@@ -127,8 +129,8 @@ def _reports(inputs: FabricInputs) -> list[Report]:
     found: list[Report] = []
     for reporter, ports in inputs.switch_ports.items():
         by_chassis: dict[str, list[SwitchPort]] = {}
-        for said in ports:
-            by_chassis.setdefault(said.chassis_id, []).append(said)
+        for entry in ports:
+            by_chassis.setdefault(entry.chassis_id, []).append(entry)
         silent = reporter in inputs.silent
         found += [
             Report(chassis, mine, SOURCE, reporter, silent, _ALWAYS_NOW_NS)
@@ -138,10 +140,10 @@ def _reports(inputs: FabricInputs) -> list[Report]:
         table = seen.table
         if not table.ports:
             continue
-        teller = f"{seen.source} at {table.addresses[0]}" if table.addresses else seen.source
+        reporter = f"{seen.source} at {table.addresses[0]}" if table.addresses else seen.source
         chassis = table.ports[0].chassis_id
         at_ns = seen.observed_at_ns
-        found.append(Report(chassis, table.ports, seen.source, teller, seen.silent, at_ns, table.addresses))
+        found.append(Report(chassis, table.ports, seen.source, reporter, seen.silent, at_ns, table.addresses))
     return found
 
 
@@ -150,7 +152,7 @@ def _in_order(reports: list[Report]) -> list[Report]:
     ports (one switch in two files) are sorted by these."""
 
     def key(report: Report) -> tuple[bool, int, str, str, str]:
-        return (not report.silent, report.at_ns, report.source, report.teller, report.chassis)
+        return (not report.silent, report.at_ns, report.source, report.reporter, report.chassis)
 
     tied = Counter(map(key, reports))
     return sorted(reports, key=lambda r: (key(r), repr(r.ports) if tied[key(r)] > 1 else ""))
@@ -158,62 +160,65 @@ def _in_order(reports: list[Report]) -> list[Report]:
 
 def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
     """Yield ports with a distinct id: the port id, or the interface where several ports share a port id."""
-    ids = [said.port_id for said in report.ports]
+    ids = [entry.port_id for entry in report.ports]
     if "" not in ids and len(set(ids)) == len(ids):
         yield from zip(ids, report.ports, strict=True)
         return
     twice = Counter(ids)
     taken: set[str] = set()
-    for said in report.ports:
-        port = said.port_id
-        if report.source != SOURCE and (not port or twice[port] > 1) and said.interface:
-            port = said.interface
+    for entry in report.ports:
+        port = entry.port_id
+        if report.source != SOURCE and (not port or twice[port] > 1) and entry.interface:
+            port = entry.interface
         if report.source != SOURCE and port in taken:
             port = f"{port} #{len(taken) + 1}"
         if port:
             taken.add(port)
-            yield port, said
+            yield port, entry
 
 
 def _rows(
-    end: End, told: Sequence[tuple[Report, SwitchPort]], witness: Mapping[str, frozenset[str]]
+    end: End, reports: Sequence[tuple[Report, SwitchPort]], source_sets: Mapping[str, frozenset[str]]
 ) -> Iterable[Row]:
-    """Return the neighbours of a port, each once. `told`: the newest last. `witness`: sets of one source
-    each."""
-    newest, best = told[-1]
+    """Return the neighbours of a port, each once. `reports`: the newest last. `source_sets`: a set for each
+    source."""
+    newest, best = reports[-1]
     rows: dict[tuple[str, str], Row] = {}
-    for report, said in reversed(told):
+    for report, entry in reversed(reports):
         live = report.at_ns != _FILE_NS
-        if live and not said.carrier:
+        if live and not entry.carrier:
             continue
         older = (report.silent, -report.at_ns) > (newest.silent, -newest.at_ns)
         settled = older and (bool(best.neighbours) or not best.carrier)
-        by = witness[report.source]
-        for neighbour in said.neighbours:
+        by = source_sets[report.source]
+        for neighbour in entry.neighbours:
             key = neighbour.chassis_id, neighbour.port_id
             if (known := rows.get(key)) is not None:
                 known.sources |= by
             elif not settled:
-                past = not (live or said.carrier)
-                rows[key] = Row(end, neighbour, by, report.silent, said.doubt, past)
+                past = not (live or entry.carrier)
+                rows[key] = Row(end, neighbour, by, report.silent, entry.doubt, past)
     return rows.values()
 
 
 def _clones(
-    tellers: Mapping[str, Sequence[tuple[str, str]]],
+    reporters: Mapping[str, Sequence[tuple[str, str]]],
     sources: Mapping[str, set[str]],
     names: Mapping[str, str],
 ) -> list[Anomaly]:
     """Return one finding per chassis id of several switches: several agents, or tables under several
     names."""
     found = []
-    for chassis, who in sorted(tellers.items()):
-        told_by = sorted({teller for teller, _ in who if is_switch(teller)})
-        if len(told_by) < 2:
-            told_by = sorted({name for _, name in who if name})
-            if len({name.partition(".")[0].lower() for name in told_by}) < 2:
+    for chassis, current in sorted(reporters.items()):
+        clones = sorted({reporter for reporter, _ in current if is_switch(reporter)})
+        if len(clones) < 2:
+            clones = sorted({name for _, name in current if name})
+            if len({name.partition(".")[0].lower() for name in clones}) < 2:
                 continue
-        text = f"{', '.join(told_by)} announce one chassis id, {chassis}: their cables cannot be told apart"
+        text = (
+            f"{', '.join(clones)} announce one chassis id, {chassis}: their cables cannot be distinguished; "
+            "give each switch its own id"
+        )
         subject = Endpoint(chassis, names.get(chassis) or chassis)
         found.append(
             Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources[chassis])), 0.9, text)
@@ -226,9 +231,9 @@ def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[str, dict[str, str]]
     two ports share is left out."""
     found: dict[str, dict[str, str]] = {}
     for (chassis, port), known in ports.items():
-        said = known.said
+        entry = known.entry
         mine = found.setdefault(chassis, {})
-        for text in {said.interface, said.port_id, said.port_description, said.mac} - {""}:
+        for text in {entry.interface, entry.port_id, entry.port_description, entry.mac} - {""}:
             other = mine.setdefault(text.lower(), port)
             if other != port:
                 mine[text.lower()] = ""

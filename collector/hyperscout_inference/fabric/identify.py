@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
-_NOBODY = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
+_FACTORY_NAMES = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
 # Names that sites give to endpoints that do not compute. This is only a fallback: an endpoint that an agent,
 # the node map or the node list claims is a host, whatever its name.
@@ -45,7 +45,7 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
         stem = host.rstrip("0123456789")
         kind = (stem, stem != host)
         if kind not in stems:
-            stems[kind] = _names_a_host(*kind), looks_foreign(stem)
+            stems[kind] = _names_a_host(*kind), is_foreign(stem)
         if label not in labels:
             bare = label.lstrip(" ")
             labels[label] = bare if not label or _LABEL.fullmatch(bare) else None
@@ -68,7 +68,7 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
     """Return whether a name without its trailing number can be a host name and is not a vendor's name."""
     whole = stem + "0" if numbered else stem
     lower = stem.lower()
-    maker = lower in _NOBODY or lower.startswith("connectx") or (stem == "MT" and numbered)
+    maker = lower in _FACTORY_NAMES or lower.startswith("connectx") or (stem == "MT" and numbered)
     return _HOST.fullmatch(whole) is not None and not maker
 
 
@@ -78,7 +78,7 @@ def names_a_host(name: str) -> bool:
     return _HOST.fullmatch(name) is not None and _names_a_host(stem, stem != name)
 
 
-def looks_foreign(name: str) -> bool:
+def is_foreign(name: str) -> bool:
     """Return whether a name is that of storage, a fabric manager, a gateway or a login node."""
     return _FOREIGN.search(name) is not None
 

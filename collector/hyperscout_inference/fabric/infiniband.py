@@ -40,7 +40,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
     part = _devices(guids, kind, texts, inputs, options)
     group, part.fabrics = _fabrics(sweeps, places, kind)
     seen_at_ns = _cables(part, sweeps, places, group, declared)
-    _drop_cables_that_agents_call_down(part, guids, seen_at_ns, inputs)
+    _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
     return part
 
 
@@ -58,7 +58,7 @@ def _devices(
             for guid in (port.node_guid, port.port_guid):
                 if guid and port.link_layer == "InfiniBand":
                     owner[guid], label_of[guid] = node, port.device
-    surely = (
+    expected = (
         set(owner.values())
         | set(inputs.lldp)
         | set(inputs.infiniband)
@@ -66,7 +66,7 @@ def _devices(
     )
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
-    says = claims([texts[i] for i in endpoint.tolist()])
+    found = claims([texts[i] for i in endpoint.tolist()])
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     for i in np.flatnonzero(kind == SWITCH).tolist():
@@ -76,10 +76,10 @@ def _devices(
     anomalies = []
     seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
-    for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
-        said, label, _, foreign = claim
-        if said and not foreign and guid not in owner and i not in routers:  # the common case
-            hosts[i] = names[i] = said
+    for i, claim, guid in zip(endpoint.tolist(), found, guids[endpoint].tolist(), strict=True):
+        named, label, _, foreign = claim
+        if named and not foreign and guid not in owner and i not in routers:  # the common case
+            hosts[i] = names[i] = named
             labels[i] = label
             continue
         labels[i] = label_of.get(guid, label)
@@ -100,8 +100,8 @@ def _devices(
                         "run an agent on its host, or name it in the node map",
                     )
                 )
-            elif not foreign or said in surely:
-                host = said
+            elif not foreign or named in expected:
+                host = named
         elif claim.sharp:
             sharp[i] = True
         hosts[i] = host
@@ -137,13 +137,13 @@ def _fabrics(
     fabric."""
     switches = [distinct(place[kind[place] == SWITCH]) for place in places]
     group = list(range(len(sweeps)))
-    looked = np.full(len(kind), -1, np.int64)  # the last sweep that contains each device
+    last = np.full(len(kind), -1, np.int64)  # the last sweep that contains each device
     for i, mine in enumerate(switches):
-        met = {group[j] for j in distinct(looked[mine]).tolist() if j >= 0}
+        met = {group[j] for j in distinct(last[mine]).tolist() if j >= 0}
         if met:
             lowest = min(met)
             group = [lowest if g in met or k == i else g for k, g in enumerate(group)]
-        looked[mine] = i
+        last[mine] = i
     first: dict[int, int] = {}
     for g, mine in zip(group, switches, strict=True):
         first[g] = min(first.get(g, len(kind)), int(mine[0]) if len(mine) else len(kind))
@@ -184,31 +184,31 @@ def _cables(
     newest = np.maximum.reduceat(ranks, start)
     names = sorted({s.source for s in sweeps})
     bit = np.array([1 << names.index(s.source) for s in sweeps], np.int64)
-    witnesses = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else None
+    source_bits = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else None
     fastest = np.maximum.reduceat(rates, start)
     from_low = np.logical_or.reduceat(upward, start)
     from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
     low, high = low[start], high[start]
-    keep = _borne_out(part, low, high, newest, sweeps, places)
+    keep = _confirmed(part, low, high, newest, sweeps, places)
     keep[keep] = _settle(part, low[keep], high[keep], newest[keep], (from_low & from_high)[keep], sweeps)
     low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
     part.a, part.a_port = split_port(low)
     part.b, part.b_port = split_port(high)
     part.rate_gbps = fastest
     part.fabric = np.array(group, np.int32)[newest]
-    masks = distinct(witnesses[keep]) if witnesses is not None else bit[:1]
+    masks = distinct(source_bits[keep]) if source_bits is not None else bit[:1]
     part.source_sets = [
         tuple(name for i, name in enumerate(names) if mask >> i & 1) for mask in masks.tolist()
     ]
-    if witnesses is None:
+    if source_bits is None:
         part.sources = np.zeros(len(low), np.int32)
     else:
-        part.sources = np.searchsorted(masks, witnesses[keep]).astype(np.int32)
-    lonely = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
-    for i in lonely.tolist():
-        witness = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
-        seen_by, blind = witness if from_low[keep][i] else witness[::-1]
-        a, b = _end(part, *seen_by), _end(part, *blind)
+        part.sources = np.searchsorted(masks, source_bits[keep]).astype(np.int32)
+    one_sided = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
+    for i in one_sided.tolist():
+        ends = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
+        reporting, far = ends if from_low[keep][i] else ends[::-1]
+        a, b = _end(part, *reporting), _end(part, *far)
         part.anomalies.append(
             Anomaly(
                 "SourcesDisagree",
@@ -223,7 +223,7 @@ def _cables(
     return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
 
 
-def _borne_out(
+def _confirmed(
     part: Part,
     low: Longs,
     high: Longs,
@@ -233,18 +233,18 @@ def _borne_out(
 ) -> npt.NDArray[np.bool_]:
     """Return which cables to keep. A cable that only a manager reports is dropped if either device was
     swept."""
-    told = np.array([s.source in MANAGERS for s in sweeps], np.bool_)
-    if not told.any() or told.all():
+    managed = np.array([s.source in MANAGERS for s in sweeps], np.bool_)
+    if not managed.any() or managed.all():
         return np.ones(len(low), np.bool_)
     swept = np.zeros(len(part.ids), np.bool_)
     for seen, place in zip(sweeps, places, strict=True):
         if seen.source not in MANAGERS and not seen.partial:
             swept[place] |= seen.sweep.declared
-    stays: npt.NDArray[np.bool_] = ~(told[newest] & (swept[low >> 20] | swept[high >> 20]))
+    stays: npt.NDArray[np.bool_] = ~(managed[newest] & (swept[low >> 20] | swept[high >> 20]))
     for i in np.flatnonzero(~stays).tolist():
         a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in (int(low[i]), int(high[i])))
         source = sweeps[newest[i]].source
-        text = f"{source} tells of a cable from {say(a)} to {say(b)}, which a sweep of these devices lacks"
+        text = f"{source} reports a cable from {say(a)} to {say(b)}, which a sweep of these devices lacks"
         part.anomalies.append(Anomaly("SourcesDisagree", a, b, None, (source,), 0.5, text))
     return stays
 
@@ -292,7 +292,7 @@ def _settle(
     return keep
 
 
-def _drop_cables_that_agents_call_down(
+def _drop_cables_reported_down(
     part: Part,
     guids: npt.NDArray[np.uint64],
     seen_at_ns: Longs,

@@ -27,20 +27,20 @@ def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tupl
     """
     if not managed:
         return own, ()
-    told = {host: key for host, gpus in managed.items() if (key := _most(gpus)) is not None}
+    theirs = {host: key for host, gpus in managed.items() if (key := _most(gpus)) is not None}
     votes: dict[_Key, Counter[_Key]] = {}
-    for host in sorted(told.keys() & own.keys()):
+    for host in sorted(theirs.keys() & own.keys()):
         if (mine := _most(own[host])) is not None and mine[0]:
-            votes.setdefault(told[host], Counter())[mine] += 1
-    words = {theirs: min(count, key=lambda key: (-count[key], key)) for theirs, count in votes.items()}
+            votes.setdefault(theirs[host], Counter())[mine] += 1
+    names = {managed_key: min(n, key=lambda key: (-n[key], key)) for managed_key, n in votes.items()}
     found = dict(own)
     faults: list[Fault] = []
-    for host in sorted(told):
+    for host in sorted(theirs):
         if host not in own:
             if known is None or host in known:
-                found[host] = tuple(_reworded(gpu, words) for gpu in managed[host])
-        elif (mine := _most(own[host])) is not None and mine != (usual := words.get(told[host], mine)):
-            faults.append(_stranger(host, mine, usual, votes[told[host]]))
+                found[host] = tuple(_renamed(gpu, names) for gpu in managed[host])
+        elif (mine := _most(own[host])) is not None and mine != (usual := names.get(theirs[host], mine)):
+            faults.append(_disagreement(host, mine, usual, votes[theirs[host]]))
     return found, faults
 
 
@@ -54,19 +54,19 @@ def _most(gpus: Sequence[Gpu]) -> _Key | None:
     return min(keys, key=lambda key: (-keys[key], key)) if keys else None
 
 
-def _reworded(gpu: Gpu, words: Mapping[_Key, _Key]) -> Gpu:
+def _renamed(gpu: Gpu, names: Mapping[_Key, _Key]) -> Gpu:
     fabric = gpu.fabric or NvlinkFabric("not-supported")
-    cluster, clique = words.get(
+    cluster, clique = names.get(
         (fabric.cluster_uuid, fabric.clique_id), (fabric.cluster_uuid, fabric.clique_id)
     )
     return replace(gpu, fabric=replace(fabric, cluster_uuid=cluster, clique_id=clique))
 
 
-def _stranger(host: str, mine: _Key, usual: _Key, votes: Mapping[_Key, int]) -> Fault:
+def _disagreement(host: str, mine: _Key, usual: _Key, votes: Mapping[_Key, int]) -> Fault:
     sure = 0.9 if votes[usual] > votes[mine] else 0.5
     text = (
-        f"{host} is in the NVLink domain of {votes[usual]} other hosts by what their manager tells; its own "
-        f"GPUs say clique {mine[1]} of {mine[0] or 'itself alone'}, those of the others clique {usual[1]} of "
-        f"{usual[0]}"
+        f"the manager reports {host} in one NVLink domain with {votes[usual]} other hosts; its own GPUs "
+        f"report clique {mine[1]} of {mine[0] or 'this host alone'}, those of the others clique {usual[1]} "
+        f"of {usual[0]}"
     )
     return Fault(host, "SourcesDisagree", Endpoint(host, host), sure, text)

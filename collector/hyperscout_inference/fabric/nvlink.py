@@ -35,7 +35,7 @@ class NvlinkDomains:
     """`key`: (cluster UUID, clique) of each host in a domain of several hosts. `tied`: of hosts with GPUs
     in several domains, all domains that share the most votes, if there are two or more. `local`: hosts with
     NVLinks that end inside the host, or without NVLinks. `switched`: the local hosts with switches inside. A
-    host in neither `key` nor `local` does not know its domain yet. `adapters`: all GPUs, by UUID.
+    host in neither `key` nor `local` does not report its domain yet. `adapters`: all GPUs, by UUID.
     """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
             else:
                 local.add(host)
                 switched.add(host)
-            faults += _strangers(host, mine, most, votes, 0.5 if host in tied else 0.9)
+            faults += _in_other_domains(host, mine, most, votes, 0.5 if host in tied else 0.9)
         elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
             local.add(host)
         faults += [fault for gpu in mine for fault in _faults_of(host, gpu, usual)]
@@ -91,7 +91,7 @@ def _key(gpu: Gpu) -> tuple[str, int] | None:
     return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
 
 
-def _strangers(
+def _in_other_domains(
     host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int], sure: float
 ) -> list[Fault]:
     """Return one fault per GPU in another domain than most GPUs of the host."""
@@ -121,7 +121,7 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
         found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
     elif fabric is not None and (fabric.status or fabric.health):
         why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
-        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not well: {why}"
+        text = f"the NVLink fabric of {host}/{gpu.pci_address} is unhealthy: {why}"
         found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
     up = list(map(_ACTIVE, gpu.links))
     if all(up):

@@ -1,11 +1,11 @@
-"""Robust grouping of children (hosts, domains, switches) by the items (switches above) that they share.
+"""Group children (hosts, domains, switches) by the items (switches above them) that they share.
 
-Not single linkage: one miswired cable would join two domains. Instead the majority decides, twice:
- 1. an item f *goes with* an item u when more than half of f's children also hang on u; the sets of items
-    that go together, and are part of no larger such set, are the prototypes of groups;
- 2. each child joins the prototype that most of its items are in, each group's items are those that most of
-    its children hang on (or that have most of their children in it), and so on until nothing moves.
-A child whose items are split evenly is a tie, and is reported as one.
+With single linkage one miswired cable would join two domains. Here majorities decide, in two steps:
+ 1. An item f *goes with* an item u if more than half of f's children are also connected to u. The sets of
+    items that go together, without subsets of other such sets, are the prototypes of groups.
+ 2. Each child joins the prototype with most of its items. The items of a group are those to which most of its
+    children are connected, or most of whose children are in the group. Both repeat until nothing changes.
+A child whose items are split evenly is reported as a tie.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ _PAIRS = 4_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """`group`: (children,) index of each child's group, -1 = hangs on nothing; groups are numbered by their
-    lowest child. `items`: for each group its items, sorted. `tie`: (children,) True where only a tie-break
-    decided; `rival`: (children,) the group it tied with, else -1."""
+    """`group`: (children,) index of each child's group, -1 = without items; groups are numbered by their
+    lowest child. `items`: of each group, sorted. `tie`: (children,) whether a tie-break decided; `rival`:
+    (children,) the other group of a tie, else -1."""
 
     group: Longs
     items: Sequence[tuple[int, ...]]
@@ -50,29 +50,29 @@ def group_children(
     kin: Longs | None = None,
     merge_share: float | None = None,
 ) -> Grouping:
-    """Group `children` children by the items they hang on.
+    """Group `children` children by their items.
 
-    `child`, `item`: one entry a cable (several cables between one pair count once for membership).
-    `voters`: (children,) which children may form prototypes; all others only join.
-    `before`: (children,) label of each child's former group, -1 = none: it settles ties (and they stay ties).
-    `kin`: (children,) what a child is by other signs (the rail of a leaf), -1 = unknown: it decides where
-    items tie.
-    `merge_share`: join groups when this share of one's cables ends in the other (partial meshes); None =
+    `child`, `item`: (cables,); parallel cables count once for membership.
+    `voters`: (children,) those that form prototypes; the others only join groups.
+    `before`: (children,) label of the former group, -1 = none. It decides ties, which are still reported.
+    `kin`: (children,) a label from other evidence (the rail of a leaf), -1 = unknown. It decides between
+    groups with equally many of a child's items.
+    `merge_share`: merge two groups if this share of one's cables ends in the other (partial meshes); None =
     never.
     """
-    nobody = np.full(children, -1, np.int64)
+    no_group = np.full(children, -1, np.int64)
     if not len(child):
-        return Grouping(nobody, (), np.zeros(children, np.bool_), nobody)
+        return Grouping(no_group, (), np.zeros(children, np.bool_), no_group)
     items = int(item.max()) + 1
     key, cables = np.unique(child * items + item, return_counts=True)
     pair_child, pair_item = key // items, key % items
-    electorate = np.ones(len(key), np.bool_) if voters is None else voters[pair_child]
+    votes = np.ones(len(key), np.bool_) if voters is None else voters[pair_child]
     if voters is not None:
-        # Items on which no voter hangs are grouped by whoever is there.
-        heard = np.zeros(items, np.bool_)
-        heard[pair_item[electorate]] = True
-        electorate |= ~heard[pair_item]
-    prototypes = _prototypes(pair_child[electorate], pair_item[electorate], items)
+        # Items without a voter are grouped by all their children.
+        with_voter = np.zeros(items, np.bool_)
+        with_voter[pair_item[votes]] = True
+        votes |= ~with_voter[pair_item]
+    prototypes = _prototypes(pair_child[votes], pair_item[votes], items)
     group, tie, rival = _settle(children, items, pair_child, pair_item, prototypes, before, kin)
     if merge_share is not None:
         group = _merge(group, items, pair_child, pair_item, cables, merge_share)
@@ -81,11 +81,11 @@ def group_children(
 
 def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[int, ...]]:
     kind, members = _twins(pair_child, pair_item, items)
-    # Twins hang below the same children, so one of them speaks for all.
+    # Items with the same children are represented by the first of them.
     first_of = np.fromiter((m[0] for m in members), np.int64, len(members))
-    speaks = np.zeros(items, np.bool_)
-    speaks[first_of] = True
-    chosen = speaks[pair_item]
+    is_first = np.zeros(items, np.bool_)
+    is_first[first_of] = True
+    chosen = is_first[pair_item]
     child, item = pair_child[chosen], kind[pair_item[chosen]]
     degree = np.bincount(item, minlength=len(members))
     first, second, shared = _co_occurrence(child, item, len(members))
@@ -95,8 +95,8 @@ def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[i
 
 
 def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:
-    """Items with exactly the same children: the kind of each item (-1 = no children) and the items of each
-    kind."""
+    """Group items with equal sets of children. Returns (items,) the kind of each item, -1 = no children; and
+    the items of each kind."""
     order = np.argsort(pair_item, kind="stable")
     child, item = pair_child[order], pair_item[order]
     start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
@@ -111,7 +111,7 @@ def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list
 
 
 def _set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
-    """A 64-bit mark of each run of values (runs begin at `start`): equal sets have equal marks."""
+    """Return a 64-bit hash of each run of values (runs begin at `start`); it does not depend on the order."""
     mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finish
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -119,7 +119,7 @@ def _set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
 
 
 def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ...]]:
-    """The sets {second} of each first, without those that are part of another."""
+    """Return the set {second} of each first, without subsets of other sets."""
     order = np.argsort(first * items + second)
     first, second = first[order], second[order]
     start = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
@@ -145,8 +145,8 @@ def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ..
 
 
 def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, Longs, Longs]:
-    """For all pairs of items (first, second), in both orders and with themselves, how many children have
-    both."""
+    """Return (first, second, shared): for all ordered pairs of items, also with themselves, the number of
+    children that have both, if any."""
     size = np.bincount(pair_child)
     if np.sum(size.astype(np.int64) ** 2) > _PAIRS:
         used, column = np.unique(pair_item, return_inverse=True)
@@ -175,14 +175,15 @@ def _settle(
     before: Longs | None,
     kin: Longs | None,
 ) -> tuple[Longs, Bools, Longs]:
-    """Alternate between children and items until nothing moves: group, tie and rival of each child."""
+    """Assign children to groups and items to groups in turn, until nothing changes or for `_ROUNDS`. Returns
+    group, tie and rival of each child."""
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
     sets = prototypes
     for _ in range(_ROUNDS):
         old = group
         group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
-        # A child whose items are all of no group (they are split evenly) stays where it was, as a tie.
+        # A child whose items have all lost their group (an even split) keeps its group, as a tie.
         lost = (group < 0) & (old >= 0)
         group, tie = np.where(lost, old, group), tie | lost
         live = distinct(group[group >= 0])
@@ -196,7 +197,7 @@ def _settle(
         if len(same) < len(new):
             group = np.where(group >= 0, twin[group], -1)
         elif new == sets and (np.array_equal(group, old) or not tie.any()):
-            break  # the same sets again; only ties look at where everybody was
+            break  # the sets are stable; only ties depend on the previous groups
         sets = new
     return group, tie, rival
 
@@ -211,7 +212,7 @@ def _join(
     kin: Longs | None,
     now: Longs,
 ) -> tuple[Longs, Bools, Longs]:
-    """Each child to the set that holds most of its items."""
+    """Assign each child to the set with most of its items. Returns group, tie and rival."""
     size = np.array([len(s) for s in sets], np.int64)
     flat = np.concatenate([np.array(s, np.int64) for s in sets])
     owner = np.repeat(np.arange(len(sets)), size)
@@ -224,12 +225,12 @@ def _join(
     option = owner[begin[rows] + offset]
     key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
     child, option = key // len(sets), key % len(sets)
-    # Of equal agreement: its kin, where it was before, where it misses least (fewest accused cables), last
-    # the first.
+    # Equal numbers of items are decided by kin, then the former group, then the fewest missing items (and so
+    # the fewest missing cables), then the order.
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))
     missing = size[option] - agree
-    if np.any(child[1:] == child[:-1]):  # else every child has one option, and they are in order
+    if np.any(child[1:] == child[:-1]):  # else every child has one option, and the rows are sorted
         best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
         child, option, agree, akin = child[best], option[best], agree[best], akin[best]
     lead = np.flatnonzero(np.r_[True, child[1:] != child[:-1]])
@@ -240,7 +241,7 @@ def _join(
     valid = follow < len(child)
     lead, follow = lead[valid], follow[valid]
     even = (child[follow] == child[lead]) & (agree[follow] == agree[lead]) & (akin[follow] == akin[lead])
-    # Sharing all its items with both (nested sets) is a choice, not a contradiction.
+    # A child with all its items in both sets (nested sets) contradicts neither.
     degree = np.bincount(pair_child, minlength=children)
     even &= agree[lead] < degree[child[lead]]
     tie[child[lead[even]]] = True
@@ -249,7 +250,8 @@ def _join(
 
 
 def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups: int) -> Bools:
-    """Whether a child's label is that of most children that are in the group now, for each pair of both."""
+    """(child,) whether a child's label is the most frequent one in the group of its `option`, by the groups
+    of `now`."""
     if label is None or not (label >= 0).any():
         return np.zeros(len(child), np.bool_)
     usual = np.full(groups, -1, np.int64)
@@ -258,7 +260,7 @@ def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups:
         width = int(label.max()) + 1
         key, votes = np.unique(now[known] * width + label[known], return_counts=True)
         order = np.lexsort((key, -votes))[::-1]
-        usual[key[order] // width] = key[order] % width  # the last one written, with most votes, stays
+        usual[key[order] // width] = key[order] % width  # the last write of a group has most votes
     alike: Bools = (label[child] == usual[option]) & (label[child] >= 0)
     return alike
 
@@ -266,8 +268,8 @@ def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups:
 def _items(
     group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs
 ) -> list[tuple[int, ...]]:
-    """The items of each group: those that most of its children hang on, and those that have most of their
-    children in it."""
+    """Return the items of each group: those to which most of its children are connected, and those with most
+    of their children in it."""
     size = np.bincount(group[group >= 0], minlength=groups)
     degree = np.bincount(pair_item, minlength=items)
     owner = group[pair_child]
@@ -284,7 +286,7 @@ def _items(
 def _merge(
     group: Longs, items: int, pair_child: Longs, pair_item: Longs, cables: Longs, share: float
 ) -> Longs:
-    """Join groups that are woven together: far more cables cross than miswiring explains."""
+    """Merge groups with more cables between them than miswiring explains. Returns (children,) groups."""
     groups = int(group.max()) + 1
     # An item belongs to the group with most of its cables.
     owner = group[pair_child]
@@ -316,14 +318,14 @@ def _merge(
 def _number(
     group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Longs, pair_item: Longs
 ) -> Grouping:
-    """Number groups by their lowest child, so that equal input gives equal output."""
+    """Number groups by their lowest child: the result does not depend on the order of the input."""
     placed = np.flatnonzero(group >= 0)
     labels, first = np.unique(group[placed], return_index=True)
     rank = np.full(int(labels.max()) + 1 if len(labels) else 0, -1, np.int64)
     rank[labels[np.argsort(first, kind="stable")]] = np.arange(len(labels))
     renamed = np.where(group >= 0, rank[group], -1)
     rivals = np.where((rival >= 0) & (rival < len(rank)), rank[np.minimum(rival, len(rank) - 1)], -1)
-    # A tie between two groups that became one is none.
+    # A tie between two groups that were merged is no tie.
     real = tie & (rivals != renamed)
     return Grouping(
         renamed,

@@ -1,4 +1,4 @@
-"""One tier of domains, as the steps of inference hand it on."""
+"""One tier of domains during inference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,12 @@ from hyperscout_inference.grouping.grouping import Grouping, Longs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """One tier of domains over all hosts, in the cluster or not.
+    """One tier of domains over all hosts, inside and outside of the cluster.
 
-    `domain`: (hosts,) the domain of each host, -1 = none. `switches`: for each domain the devices whose
-    switching its members share, sorted. `child`: (domains of the layer below,) the domain of each; empty
-    at tier 1. `founders`: for each domain the identities that it is founded on, where those are not its
-    switches or what is inside it. `confidence`: of domains that come from latency, by index. `told`: those
-    that come from labels of nodes.
+    `domain`: (hosts,) index of the domain, -1 = none. `switches`: of each domain, sorted indexes of devices.
+    `child`: (domains of the layer below,) the domain of each; empty at tier 1. `founders`: of each domain,
+    the identities from which its name is derived; empty = its switches or the domains inside. `confidence`:
+    of domains from latency, by index. `labelled`: domains from labels of nodes, by index.
     """
 
     name: str
@@ -24,7 +23,7 @@ class Layer:
     grouping: Grouping
     founders: Sequence[tuple[str, ...]] = ()
     confidence: Mapping[int, float] = field(default_factory=dict)
-    told: frozenset[int] = frozenset()
+    labelled: frozenset[int] = frozenset()
 
     @property
     def count(self) -> int:

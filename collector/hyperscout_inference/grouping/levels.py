@@ -1,7 +1,7 @@
-"""How high is each switch? (step 2 of inference)
+"""Determine the level of each switch (step 2 of inference).
 
-A leaf has a real share of its used ports on endpoints. The others are levelled by distance from the leaves,
-where a lone cable that leads astray does not count as distance.
+A leaf has a large share of its used ports connected to endpoints. The level of other switches is the distance
+from the leaves. A single miswired cable does not shorten the distance.
 """
 
 import numpy as np
@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from hyperscout_inference.fabric.network import Ints, Network
 
-# A switch with this many endpoints, on this share of its used ports, is a leaf beyond doubt. One or two
-# endpoints (a login node, a fabric manager) make no leaf of a spine; a quarter of the ports is far below any
-# leaf that was built to be one and far above what management hangs on a spine.
+# A switch with this many endpoints, on this share of its used ports, is a leaf. A spine may have one or two
+# endpoints (a login node, a fabric manager). A quarter of the ports is far less than leaves have, and far
+# more than a spine has for management.
 _SURE_ENDPOINTS = 3
 _SURE_SHARE = 0.25
 
 
 def switch_levels(net: Network) -> Ints:
-    """Level of each device, shape (n,): 1 = leaf, 2 = above a leaf, ...; 0 for endpoints and for
-    switches that no leaf reaches."""
+    """Return (devices,) levels: 1 = leaf, 2 = above a leaf, ...; 0 for endpoints and for switches without a
+    path to a leaf."""
     count = len(net.ids)
     shaping = net.shapes & (net.a != net.b)
     a, b = net.a[shaping], net.b[shaping]
@@ -50,7 +50,7 @@ def _leaves(
     share = endpoints / np.maximum(used, 1)
     sure = some & (((endpoints >= _SURE_ENDPOINTS) & (share >= _SURE_SHARE)) | (endpoints == used))
     if not sure.any():
-        # Leaves of one or two hosts: those with the largest share of endpoints, if any switch has one.
+        # Leaves with one or two hosts: the switches with the largest share of endpoints.
         sure = some & (share * 2 > share.max(initial=0))
     leaf: npt.NDArray[np.bool_] = sure.copy()
     neighbours: dict[int, set[int]] = {}
@@ -63,23 +63,24 @@ def _leaves(
     for switch in np.flatnonzero(some & ~sure).tolist():
         cables = there[here == switch]
         if np.count_nonzero(sure[cables]) * 2 > len(cables):
-            continue  # hangs above the leaves: a spine with a login node
-        # A thinly filled leaf hangs below the same switches as other leaves do; a core switch does not.
+            continue  # most cables lead to leaves: a spine with a login node
+        # A leaf with few hosts is connected to the same switches as other leaves; a core switch is not.
         mine = around(switch)
         rivals = {int(leaf_) for s in mine for leaf_ in there[(here == s) & sure[there]].tolist()}
         alike = any(
             2 * len(mine & around(rival)) > max(len(mine), len(around(rival))) for rival in sorted(rivals)
         )
-        # A switch without a leaf nearby is a leaf if none of its neighbours has a larger share on endpoints.
+        # Without a leaf at its neighbours, it is a leaf if no neighbour has a larger share of endpoints.
         fullest = not rivals and share[switch] >= max(share[list(mine)], default=0)
         leaf[switch] = alike or bool(fullest and share[switch] >= _SURE_SHARE)
     return leaf
 
 
 def _climb(level: Ints, here: Ints, there: Ints, mute: npt.NDArray[np.bool_]) -> None:
-    """Give each switch above the leaves its distance, level by level.
+    """Set the level of each switch above the leaves, level by level.
 
-    `mute`: switches that report no cable. Few cables down prove nothing there: only some are seen.
+    `mute`: switches that do not report their cables. Only some of their cables are known, so few cables down
+    do not mean that these are miswired.
     """
     count = len(level)
     degree = np.bincount(here, minlength=count)
@@ -90,8 +91,8 @@ def _climb(level: Ints, here: Ints, there: Ints, mute: npt.NDArray[np.bool_]) ->
         candidates = cables > 0
         if not candidates.any():
             return
-        # A switch with far fewer cables down than its peers, and most of the others to those peers,
-        # is one level higher: those few are miswired.
+        # A switch with far fewer cables down than its peers, and most of its other cables to those peers, is
+        # one level higher: the few cables down are miswired.
         few = (cables * 3 <= np.median(cables[candidates])) & (cables < degree)
         weak = candidates & few & ~mute
         strong = candidates & ~weak

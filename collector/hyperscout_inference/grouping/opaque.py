@@ -1,7 +1,7 @@
-"""Hosts that no wire shows: their place by latency (step 6 of inference).
+"""Place hosts without wiring evidence by latency (step 6 of inference).
 
-Wired evidence always wins: no wired host is moved, and a latency domain in which wired hosts are is theirs.
-What the wired tiers measure tells what a hop costs, so that the others' tiers get the right numbers.
+Wiring takes precedence: wired hosts are not moved, and a latency domain that contains wired hosts becomes
+part of their domain. Round trips within the wired tiers calibrate the tiers of the other hosts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from hyperscout_inference.grouping.tiers import tier_name
 from hyperscout_inference.latency.pairs import Floats, PairTable
 from hyperscout_inference.latency.tiers import LatencyTiers, tiers_of
 
-# Of the pairs that most hosts were measured in, the share below which a host was too little measured to be
-# told apart from those that it was published with: its agent has just started anew.
+# A host with less than this share of the median number of measured pairs is not moved out of its published
+# domain: its agent has just restarted.
 _LITTLE = 0.5
 
 
 def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: Past) -> list[Layer]:
-    """The layers with the hosts that only latency places; wired domains keep their numbers."""
+    """Return the layers with the hosts that only latency places; wired domains keep their indexes."""
     at = {host: i for i, host in enumerate(net.hosts)}
     rows = np.fromiter((at[name] for name in pairs.nodes), np.int64, len(pairs.nodes))
     wired = layers[0].domain >= 0
@@ -48,8 +48,8 @@ def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: 
 
 
 def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Layer]:
-    """The layers with the hosts that no wire shows where they were published: while it is measured anew who
-    is where (all agents have started anew), nobody moves."""
+    """Return the layers with the hosts without wiring evidence in their published domains. Used while latency
+    is measured again after a restart of all agents."""
     names = past.outer_tiers()
     before = [labels for name in names if (labels := past.labels(name)) is not None]
     wired = layers[0].domain >= 0
@@ -67,8 +67,8 @@ def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Laye
 
 
 def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTiers:
-    """Hosts of which too little is known any more to put them with anybody stay with those that they were
-    published with. `before`: (hosts found,) the former domain, -1 = none."""
+    """Return `found` with hosts that have too few pairs, and are alone in their domain, in the domain of the
+    hosts they were published with. `before`: (hosts found,) the former domain, -1 = none."""
     number = {name: i for i, name in enumerate(pairs.nodes)}
     rows = np.fromiter((number[name] for name in found.hosts), np.int64, len(found.hosts))
     measured = np.bincount(np.concatenate([pairs.a, pairs.b]), minlength=len(pairs.nodes))[rows]
@@ -97,10 +97,8 @@ def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTie
 
 
 def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> tuple[float, ...]:
-    """The round trip of each wired tier, hosts' own parts taken out; none unless all tiers were measured.
-
-    `wired`: by tier (nodes of the pairs,) the wired domain of each.
-    """
+    """Return the median round trip in us of each wired tier, without the hosts' own parts; empty unless all
+    tiers are measured and ascending. `wired`: of each tier, (nodes of the pairs,) the wired domain."""
     at = {host: i for i, host in enumerate(found.hosts)}
     own_us = np.array([found.offset_us[at[n]] if n in at else np.nan for n in pairs.nodes], np.float64)
     rtt_us = pairs.rtt_us - own_us[pairs.a] - own_us[pairs.b]
@@ -116,8 +114,8 @@ def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -
 
 
 def alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:
-    """Nothing but latency, or labels. `by_tier`: the nearest first, (hosts,) the domain of each, -1 = none;
-    `sure`: how sure each of them is."""
+    """Return layers from latency or labels alone. `by_tier`: innermost first, (hosts,) the domain, -1 = none.
+    `sure`: of each tier, (domains,) the confidence."""
     layers: list[Layer] = []
     for tier, domain in enumerate(by_tier):
         count = int(domain.max(initial=-1)) + 1
@@ -135,7 +133,7 @@ def alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> lis
 def beside(
     net: Network, layers: Sequence[Layer], sure: Sequence[Floats], by_tier: Sequence[Longs]
 ) -> list[Layer]:
-    """Wired hosts and others in one family: all of one depth. Domains that are new have a confidence."""
+    """Return layers of one depth with wired and other hosts. New domains have a confidence."""
     depth = max(len(layers), len(by_tier))
     result: list[Layer] = []
     target: Mapping[int, int] = {}
@@ -145,10 +143,10 @@ def beside(
         confidence = sure[min(tier, len(by_tier) - 1)]
         if tier < len(layers):
             wired = layers[tier]
-        else:  # the others are deeper: what is on top of the wired ones stays whole
+        else:  # latency has more tiers: the topmost wired domains are not split
             top = layers[-1]
             wired = _layer(result, top.domain, [()] * top.count, np.arange(top.count), (), {})
-            wired = replace(wired, told=top.told)
+            wired = replace(wired, labelled=top.labelled)
         target = _targets(latent, wired)
         fresh = {latency: number for latency, number in target.items() if number >= wired.count}
         domain = wired.domain.copy()
@@ -179,15 +177,14 @@ def beside(
                 wired.grouping,
                 founders,
                 {number: float(confidence[latency]) for latency, number in fresh.items()},
-                wired.told,
+                wired.labelled,
             )
         )
     return result
 
 
 def _targets(latent: Longs, wired: Layer) -> dict[int, int]:
-    """Where each latency domain goes: to the wired domain that most of its wired hosts are in, else to a
-    new one."""
+    """Return the domain of each latency domain: that of most of its wired hosts, else a new one."""
     target: dict[int, int] = {}
     fresh = wired.count
     for latency in range(int(latent.max(initial=-1)) + 1):
@@ -215,8 +212,8 @@ def _layer(
     founders: Sequence[tuple[str, ...]],
     confidence: Mapping[int, float],
 ) -> Layer:
-    nobody = np.full(len(domain), -1, np.int64)
-    grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
-    taken = {layer.name for layer in below}  # wired tiers may be a leaf's and a core's, with none between
+    no_group = np.full(len(domain), -1, np.int64)
+    grouping = Grouping(no_group, (), np.zeros(len(domain), np.bool_), no_group)
+    taken = {layer.name for layer in below}  # wired tiers may be leaf and core, without pod
     name = next(name for level in count(len(below) + 1) if (name := tier_name(level)) not in taken)
     return Layer(name, domain, switches, child, grouping, founders, confidence)

@@ -1,4 +1,4 @@
-"""Where hosts were published before: it settles ties, and keeps places for those that are cut off now."""
+"""The domains in which hosts were published before. They decide ties and keep hosts without evidence."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from hyperscout_inference.grouping.layer import Layer
 
 
 class Past:
-    """The hierarchy before, as labels of hosts."""
+    """The published hierarchy as labels of hosts."""
 
     def __init__(self, net: Network, previous: Topology | None) -> None:
         self._net = net
@@ -22,7 +22,7 @@ class Past:
             self.confidence[number] = hypernode.confidence
 
     def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
-        """Names of the former tiers, if hosts that are cut off now still need their places in them."""
+        """Return the names of the former tiers if hosts without a domain now were in them, else none."""
         if not self._by_tier:
             return ()
         placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
@@ -31,18 +31,19 @@ class Past:
         return self._by_tier.keys() if lost else ()
 
     def outer_tiers(self) -> list[str]:
-        """Names of the tiers around NVLink's, innermost first: HyperNodes come by tier."""
+        """Return the names of the tiers except "nvlink", innermost first (HyperNodes are sorted by tier)."""
         return [name for name in self._by_tier if name != "nvlink"]
 
     def labels(self, name: str) -> Longs | None:
-        """(hosts,) former domain in the tier of that name, -1 = none."""
+        """Return (hosts,) the former domain in the named tier, -1 = none; None if there was no such tier."""
         known = self._by_tier.get(name)
         if not known:
             return None
         return np.fromiter((known.get(host, -1) for host in self._net.hosts), np.int64, len(self._net.hosts))
 
     def labels_of_domains(self, name: str, layer: Layer) -> Longs | None:
-        """(domains,) former domain of most of each domain's hosts."""
+        """Return (domains,) the former domain of most of a domain's hosts, -1 = none; None if there was no
+        such tier."""
         hosts = self.labels(name)
         if hosts is None:
             return None

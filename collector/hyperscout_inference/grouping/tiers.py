@@ -1,4 +1,4 @@
-"""From a levelled graph to tiers of domains (steps 3 and 4 of inference)."""
+"""Build tiers of domains from a graph with levels (steps 3 and 4 of inference)."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,21 +10,21 @@ from hyperscout_inference.grouping.grouping import Grouping, Longs, group_childr
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.past import Past
 
-# Of the cables of one group, the share that must end in another before the two are one partial mesh
-# rather than two domains with miswired cables (the worst that is planted in tests is about 6 %).
+# If at least this share of a group's cables ends in another group, the two are one partial mesh, not two
+# domains with miswired cables (tests miswire at most about 6 %).
 WOVEN = 0.3
 
 
 def tier_name(level: int) -> str:
-    """The performance class of switches at a level."""
+    """Return the name of the tier of switches at a level."""
     return {1: "leaf", 2: "pod", 3: "core"}.get(level, f"core-{level}")
 
 
 def build_layers(
     net: Network, level: Ints, past: Past, cluster: frozenset[str] | None
 ) -> tuple[list[Layer], list[int]]:
-    """All tiers that group something, innermost first, and the hosts that hang on no leaf and
-    nobody claims (indices): they are foreign."""
+    """Return the tiers that group something, innermost first; and the foreign hosts (indexes): unclaimed, and
+    connected to no leaf."""
     host_end, switch_end = host_cables(net)
     on_leaf = level[switch_end] == 1
     hosts = net.host[host_end]
@@ -37,7 +37,7 @@ def build_layers(
     )
     domain = first.group.copy()
     switches = list(first.items)
-    # A claimed host that hangs on higher switches only (a login node on a spine) is a domain of its own.
+    # A claimed host that is connected to no leaf (a login node on a spine) is a domain of its own.
     above: list[tuple[int, int]] = []
     foreign = []
     higher = sorted(set(hosts[~on_leaf].tolist()) - set(hosts[on_leaf].tolist()))
@@ -55,7 +55,7 @@ def build_layers(
 
 
 def host_cables(net: Network) -> tuple[Ints, Ints]:
-    """The compute fabric's cables between a host's adapter and a switch, as two columns of devices."""
+    """Return the compute fabric's cables between hosts and switches: (cables,) adapters and switches."""
     rows = host_cable_rows(net)
     a, b = net.a[rows], net.b[rows]
     flip = net.is_switch[a]
@@ -63,7 +63,7 @@ def host_cables(net: Network) -> tuple[Ints, Ints]:
 
 
 def host_cable_rows(net: Network) -> npt.NDArray[np.intp]:
-    """Indices of those cables."""
+    """Return the rows of the compute fabric's cables between hosts and switches."""
     a, b = net.a, net.b
     return np.flatnonzero(
         net.shapes & ((net.is_switch[a] & (net.host[b] >= 0)) | (net.is_switch[b] & (net.host[a] >= 0)))
@@ -71,7 +71,7 @@ def host_cable_rows(net: Network) -> npt.NDArray[np.intp]:
 
 
 def switch_cable_rows(net: Network) -> npt.NDArray[np.intp]:
-    """Indices of the compute fabric's cables between two different switches."""
+    """Return the rows of the compute fabric's cables between two different switches."""
     return np.flatnonzero(net.shapes & net.is_switch[net.a] & net.is_switch[net.b] & (net.a != net.b))
 
 
@@ -96,7 +96,7 @@ def _add_layers_above(
         )
         child, item = _cables_of_domains(top.switches, up, on, len(net.ids))
         here = above[level[above[:, 1]] == lower + 1]
-        # A lone host on a spine joins what the spine holds together, and has no voice in what that is.
+        # A host on a spine joins a domain of the spine, and is no voter.
         lone = _lifted(layers, here[:, 0])
         votes = np.ones(top.count, np.bool_)
         if lower == 1:
@@ -117,7 +117,7 @@ def _add_layers_above(
 
 
 def _lifted(layers: list[Layer], domains: Longs) -> Longs:
-    """Tier-1 domains as domains of the topmost layer."""
+    """Return the domains of the topmost layer that contain the tier-1 domains."""
     for layer in layers[1:]:
         domains = layer.child[domains]
     return domains
@@ -126,7 +126,8 @@ def _lifted(layers: list[Layer], domains: Longs) -> Longs:
 def _cables_of_domains(
     domains: Sequence[tuple[int, ...]], lower: Ints, upper: Ints, devices: int
 ) -> tuple[Longs, Longs]:
-    """Cables from switches to switches above, as cables from domains (a switch may serve several)."""
+    """Return the cables from switches to switches above as (cables,) domains and switches. A switch of
+    several domains gives one entry for each."""
     size = np.array([len(d) for d in domains], np.int64)
     member = np.concatenate([np.array(d, np.int64) for d in domains] or [np.zeros(0, np.int64)])
     owner = np.repeat(np.arange(len(domains)), size)
@@ -140,12 +141,12 @@ def _cables_of_domains(
 
 
 def has_long_cables(layers: Sequence[Layer]) -> bool:
-    """Whether the top tier is joined by cables between its domains' own top switches (dragonfly+)."""
+    """Return whether cables between the top switches of domains form the top tier (dragonfly+)."""
     return not any(layers[-1].switches)
 
 
 def _layer(name: str, below: Layer, grouping: Grouping) -> Layer:
-    """A layer from a grouping of the domains below; a domain that joined nobody stays one of its own."""
+    """Return a layer from a grouping of the domains below; a domain without a group is one of its own."""
     child = grouping.group.copy()
     alone = np.flatnonzero(child < 0)
     child[alone] = grouping.count + np.arange(len(alone))
@@ -157,11 +158,10 @@ def _layer(name: str, below: Layer, grouping: Grouping) -> Layer:
 
 
 def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -> Grouping | None:
-    """Where no switch above is shared, cables between the domains' own top switches make the next tier
-    (dragonfly+).
+    """Group the top domains by cables between their own top switches (dragonfly+); None if nothing is joined.
 
-    Leaves are no such switches: a cable between two of them is a peer link. A domain takes part when its
-    lateral cables are at least half as many as its top switches: one astray cable joins nothing.
+    A cable between two leaves is a peer link and does not count. A domain takes part if it has at least half
+    as many such cables as top switches, so that one miswired cable joins nothing.
     """
     top = layers[-1]
     owner = np.full(len(net.ids), -1, np.int64)
@@ -186,7 +186,7 @@ def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -
     lateral = np.bincount(one, minlength=top.count) + np.bincount(other, minlength=top.count)
     pairs = sorted(set(zip(one.tolist(), other.tolist(), strict=True)))
     roots, group = np.unique(_joined(top.count, pairs), return_inverse=True)
-    # Or they join three domains or more into one whole: no astray cable does.
+    # Cables that join all of three or more domains are not miswired, however few they are.
     if len(roots) > 1 or top.count < 3:
         real = lateral * 2 >= np.maximum(tops, 1)
         roots, group = np.unique(
@@ -199,7 +199,7 @@ def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -
 
 
 def _joined(count: int, pairs: Sequence[tuple[int, int]]) -> Longs:
-    """A label for each of `count` things, equal for those that pairs connect."""
+    """Return (count,) labels, equal for indexes that pairs connect."""
     label = np.arange(count)
     for i, j in pairs:
         low, high = sorted((int(label[i]), int(label[j])))

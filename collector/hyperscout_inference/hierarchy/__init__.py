@@ -1,6 +1,6 @@
-"""From a fused graph to the hierarchy of domains, with everything that does not fit. Pure.
+"""Infer the hierarchy of domains and its anomalies from evidence. Pure: no clock, no I/O.
 
-`infer` is the one way in: `hyperscout infer`, the collector and the tests all call it.
+`infer` is the only entry point, for `hyperscout infer`, the collector and the tests.
 """
 
 from hyperscout_inference.hierarchy.infer import infer

@@ -1,9 +1,7 @@
-"""Conditions of HyperNodes: what is wrong with a domain, in words a person can act on.
+"""Derive four conditions of each HyperNode from the anomalies of a topology and facts about its nodes.
 
-Conditions are derived, never stored facts: the anomalies that count against a domain and a few facts
-about its nodes go in, four conditions per HyperNode come out. `since_ns` of a condition is left 0
-here: when a status flipped is known only to who saw the generation before (`core.generations`).
-Times in messages are absolute, so that a message stays the same while nothing changes.
+`since_ns` of a condition is 0 here; the collector sets it, because it knows the previous generation. Times in
+messages are absolute, so that a message stays the same while nothing changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,20 +19,18 @@ from hyperscout_topology.topology import (
     say,
 )
 
-NAMED = 3  # how many cables or nodes a message names before "and 3 more"
+NAMED = 3  # cables or nodes that a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
-MESSAGE_MAX = (
-    1000  # characters of a whole message (metav1.Condition takes 32,768; a table and an Event do not)
-)
+MESSAGE_MAX = 1000  # characters of a message (metav1.Condition allows 32,768, an Event 1,024)
 
-# (kind of anomaly, CamelCase reason, what to say of a link), most severe first: that is the reason.
+# (kind of anomaly, reason, text for a link), most severe first: the first kind gives the reason.
+# The kinds are those of `hyperscout_topology.own_links.DEGRADING`.
 _DEGRADED = (
     ("MissingSwitch", "SwitchMissing", "missing"),
     ("MissingLink", "LinksDown", "down"),
     ("ErroringLink", "LinksErroring", "erroring"),
     ("SlowLink", "SlowLinks", "slow"),
 )
-DEGRADING = frozenset(kind for kind, _, _ in _DEGRADED)
 _INCONSISTENT = (
     ("Miswired", "Miswired", "miswired"),
     ("Overlap", "Overlap", "overlaps"),
@@ -50,11 +46,11 @@ _UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
 
 @dataclass(frozen=True, slots=True)
 class ConditionFacts:
-    """What the wires do not tell. Keys are node names.
+    """Facts about nodes that are not in a topology. Keys are node names.
 
-    `down_nodes`: why the node is down or unschedulable. `stale`: when its evidence was last observed
-    (Unix ns), for nodes whose evidence is older than its limit. `stale_switches`: the same, by id, of
-    switches that report themselves. `failing`: why this is not the newest topology; "" = it is.
+    `down_nodes`: why the node is down or unschedulable. `stale`: when the newest evidence of a stale node was
+    observed, Unix ns. `stale_switches`: the same for switches with agents, by id. `failing`: why this is not
+    the newest topology; "" = it is.
     """
 
     down_nodes: Mapping[str, str] = field(default_factory=dict)
@@ -67,10 +63,10 @@ NO_FACTS = ConditionFacts()
 
 
 def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
-    """The topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
+    """Return the topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
 
-    Anomalies count against the HyperNode they name; Degraded does not roll up. A member that no fabric
-    shows any more is down. Linear in hosts and links; no link is looked at when none is accused.
+    Anomalies count only against the HyperNode that they name, not against its parents. A node without
+    evidence is down. Linear in hosts and links; links are read only if one has an anomaly.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
@@ -81,11 +77,11 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     why_down = {**dict.fromkeys(topology.nodes_without_evidence, "no fabric shows it"), **facts.down_nodes}
     down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
-    silent = _silent_switches(topology, facts.stale_switches)
+    stale_switches = _stale_switches(topology, facts.stale_switches)
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
-        staleness = _stale(h, stale, facts.stale, silent.get(h.name, {}))
+        staleness = _stale(h, stale, facts.stale, stale_switches.get(h.name, {}))
         if facts.failing:
             also = f"; {staleness.message}" if staleness.status == "True" else ""
             message = _bounded(facts.failing + also)
@@ -104,7 +100,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """Nodes below a HyperNode that have a property: `named` (tier 1 only); `whole` = all have it."""
+    """Nodes of a HyperNode with a property. `named`: at tier 1 only. `whole`: all nodes have it."""
 
     named: tuple[str, ...]
     count: int
@@ -115,7 +111,7 @@ _NONE_BELOW = _Below((), 0, False)
 
 
 def _below(hypernodes: Iterable[HyperNode], nodes: Collection[str]) -> dict[str, _Below]:
-    """By HyperNode; those that have none are left out. Children come before parents (sorted by tier)."""
+    """Return a `_Below` for each HyperNode with such nodes. `hypernodes`: children before parents."""
     found: dict[str, _Below] = {}
     if not nodes:
         return found
@@ -143,8 +139,8 @@ def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> 
     return Condition("Ready", "False", "ChildrenNotReady", _bounded(message))
 
 
-def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str, dict[str, str]]:
-    """Stale switches by HyperNode, the lowest that has the switch: by id, what a message says of each."""
+def _stale_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Return texts for messages by HyperNode (the lowest with the switch) and id of the stale switch."""
     found: dict[str, dict[str, str]] = {}
     if not seen_ns:
         return found
@@ -163,7 +159,7 @@ def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str
 def _stale(
     h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int], switches: Mapping[str, str]
 ) -> Condition:
-    """`switches`: stale switches of the HyperNode, as `_silent_switches` returns them."""
+    """`switches`: stale switches of the HyperNode, as `_stale_switches` returns them."""
     below = stale.get(h.name, _NONE_BELOW)
     if switches:
         message = (
@@ -232,20 +228,20 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
             reasons.append(reason)
             parts.append(f"{words}: {_some(details, '; ')}")
     if not parts and h.source == "latency":
-        message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring is seen"
+        message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring evidence"
         return Condition("Consistent", "True", "Inferred", message)
     if not parts and h.source == "labels":
-        message = "as the cloud labels its nodes: no wiring is seen"
+        message = "inferred from cloud labels of its nodes: no wiring evidence"
         return Condition("Consistent", "True", "Labelled", message)
     if not parts:
         return Condition(
-            "Consistent", "True", "WiringMatches", "sources agree and the wiring is as the rest implies"
+            "Consistent", "True", "WiringMatches", "sources agree and no cable contradicts its peers"
         )
     return Condition("Consistent", "False", reasons[0], _bounded("; ".join(parts)))
 
 
 def _detail(anomaly: Anomaly) -> str:
-    """One anomaly: the cable, or its own sentence where that says more; who saw it; since when."""
+    """Return a text for one anomaly: its cable or its message, its sources, and since when it exists."""
     ends = say(anomaly.subject) + (f" -> {say(anomaly.peer)}" if anomaly.peer else "")
     named = anomaly.peer is not None or anomaly.subject.port is not None
     plain = (
@@ -268,8 +264,8 @@ def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
 
 
 def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
-    """What to call the link. One to a device that is not known as a switch is a host's; what was measured is
-    no link but a whole way."""
+    """Return the name of the class of a link. A link to a device that is no known switch is a host's. An
+    anomaly from measurements concerns a path."""
     if is_measured(anomaly):
         return _PATH
     if _NVLINK.lower() in anomaly.sources:
@@ -282,20 +278,21 @@ def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
 
 
 def _link_totals(
-    topology: Topology, accused: Mapping[str, Sequence[Anomaly]], switches: Mapping[str, int]
+    topology: Topology, by_hypernode: Mapping[str, Sequence[Anomaly]], switches: Mapping[str, int]
 ) -> dict[tuple[str, str], int]:
-    """How many links of a class a domain has, down ones included, for domains with an accused link.
+    """Return the number of links by domain and class, links that are down included, for domains with a link
+    anomaly. `by_hypernode`: anomalies by HyperNode.
 
-    A link between switches belongs to its lower end's domain (to both, where the levels are equal),
-    a host's link to its leaf's. Where the topology names adapters, other endpoints do not count.
+    A link between switches belongs to the domain of its lower end (to both domains if the levels are equal),
+    a host's link to the domain of its leaf. If the topology has adapters, other endpoints do not count.
     """
     link_kinds = {"MissingLink", "ErroringLink", "SlowLink"}
-    names = [name for name, anomalies in accused.items() if any(x.kind in link_kinds for x in anomalies)]
+    names = [name for name, anomalies in by_hypernode.items() if any(x.kind in link_kinds for x in anomalies)]
     if not names or not topology.links:
         return {}
     index = {name: i for i, name in enumerate(names)}
     owner_of_switch: dict[str, int] = {}
-    for h in topology.hypernodes:  # by tier: a switch that is listed again higher up belongs below
+    for h in topology.hypernodes:  # by tier: a switch belongs to its lowest HyperNode
         i = index.get(h.name, -1)
         for switch in h.switches:
             owner_of_switch.setdefault(switch, i)
@@ -303,10 +300,10 @@ def _link_totals(
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     devices = table.devices
     hosts = {x.id for x in topology.adapters}
-    unknown = 1 << 30  # a switch of unknown level is nobody's lower end
+    unknown = 1 << 30  # a switch of unknown level is never the lower end
 
     def level_of(device: str) -> int:
-        """0 = a host, -1 = another endpoint."""
+        """Return 0 for a host, -1 for another endpoint."""
         if device in switches:
             return switches[device] or unknown
         return 0 if not hosts or device in hosts else -1
@@ -324,17 +321,17 @@ def _link_totals(
 
     totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
     totals |= {(name, _HOST_LINK): int(host_links[i]) for name, i in index.items()}
-    missing = [x for name in names for x in accused[name] if x.kind == "MissingLink" and x.peer]
+    missing = [x for name in names for x in by_hypernode[name] if x.kind == "MissingLink" and x.peer]
     present = _present(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
     for anomaly in missing:
-        # A flapping cable may be back while its anomaly still stands: it is in the table then.
+        # A flapping cable may be in the table while its anomaly is still held.
         if anomaly.hypernode is not None and _ends(anomaly) not in present:
             totals[anomaly.hypernode, _link_class(anomaly, switches)] += 1
     return totals
 
 
 def _present(table: LinkTable, devices: Collection[str]) -> set[frozenset[tuple[str, str]]]:
-    """The links among these devices, by their two ends."""
+    """Return the links between these devices, by their ends."""
     chosen = np.fromiter((d in devices for d in table.devices), np.bool_, len(table.devices))
     rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
     columns = (

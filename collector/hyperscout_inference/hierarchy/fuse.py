@@ -1,4 +1,4 @@
-"""Join what all sources saw into one `Network` (step 1 of inference)."""
+"""Join the evidence of all sources into one `Network` (step 1 of inference)."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hyperscout_inference.fabric.part import Part
 
 
 def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
-    """One graph of all fabrics. Depends on what the evidence says, not on the order in which it came."""
+    """Return one graph of all fabrics. It does not depend on the order in which evidence arrived."""
     parts: list[Part] = []
     shapes: list[npt.NDArray[np.bool_]] = []
     near_infiniband = False
@@ -24,16 +24,16 @@ def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
         compute, near_infiniband = _compute_infiniband(ib, inputs, options)
         parts.append(ib)
         shapes.append(compute)
-    if (heard := ethernet(inputs, options)) is not None:
-        # Where there is InfiniBand, that is the compute fabric; a pattern decides otherwise, and so do the
-        # NICs that are nearest to GPUs.
-        mine = np.array(heard.compute, np.bool_)
+    if (found := ethernet(inputs, options)) is not None:
+        # InfiniBand is the compute fabric if there is any, unless `compute_ports` or the NICs nearest to GPUs
+        # decide otherwise.
+        mine = np.array(found.compute, np.bool_)
         if options.compute_ports is None and any(s.any() for s in shapes):
-            if not heard.by_gpus:
+            if not found.by_gpus:
                 mine[:] = False
             elif not near_infiniband:
                 shapes[0][:] = False
-        parts.append(heard.part)
+        parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
 
@@ -41,7 +41,7 @@ def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
 def _compute_infiniband(
     part: Part, inputs: FabricInputs, options: InferOptions
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Which cables are of the compute fabric; and whether NICs nearest to GPUs are among them."""
+    """Return (cables,) which are of the compute fabric, and whether the NICs nearest to GPUs decided it."""
     shapes = np.ones(len(part.a), np.bool_)
     if options.compute_ports is None and (near := nearest_nics(inputs.gpus)):
         nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
@@ -51,7 +51,7 @@ def _compute_infiniband(
         if has_near:
             further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
             compute = ~np.array(further, np.bool_)
-            # Nor do the switches that hosts only use otherwise.
+            # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
             meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
             for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
                 for mine, met in zip((compute, ~compute), meets, strict=True):
@@ -71,7 +71,7 @@ def _join(
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:
-    # Hosts that no cable need show.
+    # Hosts that need no cable.
     measured = {*inputs.gpus, *inputs.pairs.nodes, *inputs.answering, *inputs.labels}
     hosts = sorted({host for part in parts for host in part.hosts if host is not None} | measured)
     at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
@@ -155,5 +155,5 @@ def _join(
 
 
 def _joined(texts: list[Sequence[str]]) -> Sequence[str]:
-    """All texts in a row; those of a single part as they are."""
+    """Concatenate sequences; a single one is not copied."""
     return texts[0] if len(texts) == 1 else [text for part in texts for text in part]

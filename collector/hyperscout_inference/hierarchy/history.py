@@ -1,4 +1,4 @@
-"""What was there before and is gone: the past names ports and switches that the present cannot."""
+"""Name missing links and switches by the previous topology, which has their ports and ids."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -20,9 +20,9 @@ def recall(
     published: set[str],
     tiers: dict[str, int],
 ) -> list[Anomaly]:
-    """`found`, with ports filled in from earlier links, and with what only the past can tell.
+    """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `links`: those of `net`. `published`: names of the present HyperNodes; `tiers`: tier of each.
+    `links`: those of `net`. `published`: names of the present HyperNodes; `tiers`: the tier of each.
     """
     ids = {ident: i for i, ident in enumerate(net.ids)}
     former = _former_links(previous, links)
@@ -58,17 +58,17 @@ def recall(
     level = {s.id: s.level for s in previous.switches}
 
     def height(device: str) -> float:
-        """0 = no switch; a switch of unknown level is above all others."""
+        """Return the level; 0 for no switch, infinity for a switch of unknown level."""
         return 0 if device not in level else level[device] or math.inf
 
-    t1_of: dict[str, str] = {}  # the lowest domain that has switches: there a host's cables belong
+    t1_of: dict[str, str] = {}  # of each host, the lowest domain with switches: its cables count against it
     for h in sorted(previous.hypernodes if former else (), key=lambda h: (bool(h.switches), -h.tier)):
         if h.name in published:
             t1_of |= dict.fromkeys(h.nodes, h.name)
     for link in former:
         ends = ((link[0], link[1]), (link[2], link[3]))
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
-            continue  # there, or plugged elsewhere, or gone with its switch
+            continue  # a present link uses one of the ports, or the whole switch is missing
         a, b = end(*ends[0]), end(*ends[1])
         if height(a.device) > height(b.device):
             a, b = b, a
@@ -86,7 +86,7 @@ def recall(
         if _ends(lost) in full:
             continue
         full.add(_ends(lost))
-        # What the wiring only implies, perhaps without the adapter or the ports, the past tells in full.
+        # The former link replaces an inferred one, which may lack the adapter or the ports.
         pair = next((p for p in (_pair(a.device, b), _pair(a.name, b)) if p in guesses), None)
         if pair is None:
             result.append(lost)
@@ -99,8 +99,8 @@ def recall(
 
 
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
-    """The past without nodes and missing things that are gone for good: a person said so."""
-    # A host that lost its GPUs leaves its NVLink domain, and stays where its cables are.
+    """Return the previous topology without nodes and anomalies that an operator has removed."""
+    # A host without GPUs leaves its NVLink domain, and stays in the domains of its cables.
     mute = {key[1] for key in anomalies if key[0] == "MissingLink" and not any(key[2:])}
 
     def lost(h: HyperNode) -> set[str]:
@@ -122,7 +122,7 @@ def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key
 def _former_links(
     previous: Topology, links: Sequence[Link]
 ) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
-    """Links that were there and are not, and those that were already missing then, by both ends."""
+    """Return links of the previous topology that are not present, and its missing links, by both ends."""
     lost = lost_links(previous.links, links)
     rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in lost]
     rows += [
@@ -148,7 +148,7 @@ def _named_switches(
     name_of: dict[str, str],
     tiers: dict[str, int],
 ) -> list[Anomaly]:
-    """Switches that the past knows by identity take the place of those that the wiring only misses."""
+    """Return `found` with the switches `gone`, which have ids, in place of inferred missing switches."""
     if not gone:
         return found
     earlier = {x.subject.device: x for x in previous.anomalies if x.kind == "MissingSwitch"}
@@ -182,7 +182,7 @@ def _named_switches(
 
 
 def _hosts_of(previous: Topology) -> dict[str, str]:
-    """Whose an adapter was, or what earlier anomalies called a device that is gone for longer."""
+    """Return the host of each former adapter, and the name of each device in former anomalies, by id."""
     named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
     return named | {x.id: x.node for x in previous.adapters}
 

@@ -1,4 +1,4 @@
-"""The steps of inference in their order, and the assembly of their result into a `Topology`."""
+"""Run the steps of inference in order, and assemble the result as a `Topology`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from hyperscout_topology.topology import (
 from hyperscout_inference.audit.erroring import erroring_links
 from hyperscout_inference.audit.host_cabling import host_rank
 from hyperscout_inference.audit.missing_switches import missing_switches
-from hyperscout_inference.audit.ranks import NOWHERE, Place, homes, witnesses
+from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
 from hyperscout_inference.audit.rates import slow_links
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.audit.switch_cabling import switch_ranks
@@ -48,11 +48,11 @@ _DEFAULT = InferOptions()
 def infer(
     inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None
 ) -> Topology:
-    """All current evidence in, one topology out (generation 1 more than `previous`).
+    """Infer a topology from all current evidence. Its generation is that of `previous` plus 1.
 
-    Depends on nothing else: the same evidence in any order gives the same result.
+    The result depends only on the arguments, and not on the order of the evidence.
     """
-    gpus, strangers = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
+    gpus, disagreements = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)
     net = fuse(inputs, options)
     level = switch_levels(net)
@@ -68,7 +68,7 @@ def infer(
     elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
-    nvlink = replace(nvlink, faults=[*nvlink.faults, *strangers])
+    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements])
     family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
@@ -121,7 +121,7 @@ def infer(
 
 
 def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
-    """The same, where its domain is now."""
+    """Return the suspicion with the present place of its domain."""
     layer, domain = family.moved((suspicion.layer, suspicion.domain))
     return replace(suspicion, layer=layer, domain=domain)
 
@@ -144,7 +144,7 @@ def _suspicions(
     ranks, more = switch_ranks(net, level, home, hosts, has_long_cables(layers))
     found += more
     found += missing_switches(net, level, hosts, ranks, home)
-    sources = witnesses(net)
+    sources = all_sources(net)
     domain = layers[0].domain
     found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)
     for rank in ranks.values():
@@ -153,7 +153,7 @@ def _suspicions(
 
 
 def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
-    """Without cables that are only missed because neither end tells of any."""
+    """Remove missing cables between two devices that report no cables."""
     if net.mute is None or not net.mute.any():
         return found
     mute = {net.ids[i] for i in np.flatnonzero(net.mute).tolist()}
@@ -167,7 +167,7 @@ def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
 def _known_to_be_down(
     net: Network, layers: list[Layer], home: dict[int, Place], found: list[Suspicion]
 ) -> list[Suspicion]:
-    """A cable that its own host calls down is named by both ends; the guess about it goes."""
+    """Add the links that a source reports as down, which replace inferred missing links of the same ends."""
     guesses = {
         (s.subject.device, s.peer.device): s for s in found if s.kind == "MissingLink" and s.peer is not None
     }
@@ -181,8 +181,8 @@ def _known_to_be_down(
         host = int(net.host[a[0]])
         place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
         if place[1] < 0:
-            place = home.get(b[0], NOWHERE)  # a host that is cut off: the domain where it was plugged in
-        own = (subject.device, net.hosts[host] if host >= 0 else "")  # the guess may not know the adapter
+            place = home.get(b[0], NOWHERE)  # a host without other cables: the domain of its leaf
+        own = (subject.device, net.hosts[host] if host >= 0 else "")  # an inferred link may lack the adapter
         replaced |= {id(guesses[end, peer.device]) for end in own if (end, peer.device) in guesses}
         text = f"the link from {say(subject)} to {say(peer)} is down"
         known.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
@@ -224,20 +224,21 @@ def _hypernodes(
 def _source(layer: Layer, domain: int) -> str:
     if layer.name == NVLINK:
         return "nvlink"
-    if domain in layer.told:
+    if domain in layer.labelled:
         return "labels"
     return "latency" if domain in layer.confidence else "wires"
 
 
 def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
-    """Nodes that no fabric shows any more keep their published domain; they are listed, not moved.
+    """Return the HyperNodes with the nodes `absent` in their published domains.
 
-    It is the lowest one that still stands, wherever it hangs now; below that one they are kept as they were.
+    A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
+    The published domains below it are added again.
     """
     now = {h.name: h for h in hypernodes}
     depth = max((h.tier for h in previous.hypernodes), default=0)
     if hypernodes and depth != max(h.tier for h in hypernodes):
-        return hypernodes  # another number of tiers: there is no place to keep them in
+        return hypernodes  # with another number of tiers, nodes cannot be kept
     names = {h.tier: h.tier_name for h in (*previous.hypernodes, *hypernodes)}
     chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
     for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
@@ -249,7 +250,7 @@ def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: froze
         if [h.tier for h in chain] != list(range(depth, 0, -1)):
             continue
         if any(h.name in now and now[h.name].tier != h.tier for h in chain):
-            continue  # other tiers of the same number
+            continue  # a domain of the name has another tier now
         standing = next((i for i in range(depth - 1, -1, -1) if chain[i].name in now), -1)
         for i in range(standing + 1, depth):
             parent = now[chain[i - 1].name] if i else None
@@ -317,7 +318,7 @@ def _adapters(net: Network) -> tuple[Adapter, ...]:
 
 
 def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:
-    """What is in no domain by its wires counts against the domain that keeps its host."""
+    """Count anomalies without a domain against the domain of their host."""
     if all(x.hypernode is not None for x in anomalies):
         return anomalies
     keeper: dict[str, HyperNode] = {}  # the lowest domain with switches, else the innermost

@@ -1,7 +1,7 @@
-"""Names that are physical and stable: a domain keeps its name as nodes and switches come and go.
+"""Stable names: a domain keeps its name while nodes and switches are added and removed.
 
-A new domain is called after what its switches' names share, plus a hash of the founding switches'
-identities; from then on the name lives in what was published, and the domain is found again by overlap.
+The name of a new domain is the common part of its switches' names and a hash of their ids. Later the domain
+has the name of the published domain with which it shares most hosts and switches.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from hyperscout_topology.topology import HyperNode, Topology
 from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.grouping.layer import Layer
 
-_SLUG = 40  # characters; with the hash a name stays far below the 63 of a label value
+_SLUG = 40  # characters; with the hash a name stays below the 63 of a label value
 _HASH = 8
 
 
 def name_domains(
     net: Network, layers: Sequence[Layer], previous: Topology | None, wanted: npt.NDArray[np.bool_]
 ) -> list[list[str]]:
-    """A name for every domain, by layer and index. Names are unique over all layers.
+    """Return a name for every domain, by layer and index. Names are unique over all layers.
 
     `wanted`: (hosts,) those that are published.
     """
@@ -48,7 +48,7 @@ def name_domains(
 
 
 def _of_tier(layer: Layer, tier: int, previous: Topology | None) -> list[HyperNode]:
-    """What was published at this tier: by its name, or by its number where a hand-made file has no names."""
+    """Return the published domains of this tier, by its name; by its number if a file has no tier names."""
     if previous is None:
         return []
     named = [h for h in previous.hypernodes if h.tier_name == layer.name]
@@ -62,9 +62,11 @@ def _survivors(
     slugs: Sequence[str],
     wanted: npt.NDArray[np.bool_],
 ) -> list[str | None]:
-    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger's name stays.
+    """Return the former name of each domain, or None. After a split the domain with the largest overlap has
+    the name; after a merge the name is that of the larger domain.
 
-    The name of a host that was alone until its NVLink was ready is nobody's where others are with it now.
+    A host may have been alone in a domain until its NVLink was ready. That name is not used for a domain with
+    more hosts.
     """
     kept: list[str | None] = [None] * layer.count
     if not former:
@@ -86,7 +88,7 @@ def _survivors(
         alone = {i for i, h in enumerate(former) if len(h.nodes) == 1}
         for domain, old in [key for key in overlap if key[1] in alone]:
             of_one = former[old].name.rpartition("-")[0] != slugs[domain]
-            if layer.founders[domain] and domain not in layer.told and size[domain] > 1 and of_one:
+            if layer.founders[domain] and domain not in layer.labelled and size[domain] > 1 and of_one:
                 del overlap[domain, old]
     used: set[int] = set()
     for (domain, old), _ in sorted(overlap.items(), key=lambda x: (-x[1], former[x[0][1]].name, x[0][0])):
@@ -97,8 +99,8 @@ def _survivors(
 
 
 def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -> list[tuple[str, ...]]:
-    """The identities that a domain is founded on: its own (an NVLink domain's), else its switches, else those
-    of the domains inside it."""
+    """Return the identities of each domain: its founders (of an NVLink domain), else the ids of its switches,
+    else the identities of the domains inside it."""
     own = [tuple(net.ids[s] for s in switches) for switches in layer.switches]
     if layer.founders:
         own = [other or mine for mine, other in zip(own, layer.founders, strict=True)]
@@ -111,8 +113,8 @@ def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -
 
 
 def _slugs(net: Network, layer: Layer) -> list[str]:
-    """What the names of each domain's switches (of its hosts, where those founded it or it has none) share,
-    as a label value."""
+    """Return the common part of the names of each domain's switches, as a label value. Hosts are used instead
+    if the domain has founders or no switches."""
     slugs = []
     members = _members(net, layer) if layer.founders or layer.confidence else ()
     for domain, switches in enumerate(layer.switches):
@@ -121,7 +123,7 @@ def _slugs(net: Network, layer: Layer) -> list[str]:
         if members and (not switches or (layer.founders and layer.founders[domain])):
             text = _whole_words(members[domain])
         elif len(shared) > 1 and len(set(shared)) > 1:
-            text = re.sub(r"[0-9]+$", "", text)  # half a number is nobody's name
+            text = re.sub(r"[0-9]+$", "", text)  # digits at the end may be a part of a number
         text = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_SLUG].strip("-")
         slugs.append(text or layer.name)
     return slugs
@@ -136,8 +138,8 @@ def _members(net: Network, layer: Layer) -> list[list[str]]:
 
 
 def _whole_words(names: Sequence[str]) -> str:
-    """What the names of hosts share, less the word in which they differ: row01-rack01-tray07 and -tray11 are
-    both of row01-rack01."""
+    """Return the common start of the names up to the word in which they differ: row01-rack01- for
+    row01-rack01-tray07 and row01-rack01-tray11."""
     text = _common_start(names)
     if len(set(names)) > 1:
         text = re.sub(r"[^-._]*$", "", text) or re.sub(r"[0-9]+$", "", text)
@@ -145,7 +147,7 @@ def _whole_words(names: Sequence[str]) -> str:
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    """The characters that all texts begin with."""
+    """Return the longest common prefix."""
     first, last = min(texts, default=""), max(texts, default="")
     same = next((i for i, (x, y) in enumerate(zip(first, last, strict=False)) if x != y), len(first))
     return first[:same]
@@ -162,7 +164,7 @@ def _fresh(slug: str, tier: str, founders: tuple[str, ...], taken: set[str]) -> 
 
 
 def nodes_by_domain(net: Network, layer: Layer, wanted: npt.NDArray[np.bool_]) -> list[tuple[str, ...]]:
-    """The wanted hosts of each domain, sorted by name (hosts are)."""
+    """Return the wanted hosts of each domain, sorted by name."""
     hosts = np.flatnonzero((layer.domain >= 0) & wanted)
     owner = layer.domain[hosts]
     order = np.argsort(owner, kind="stable")

@@ -1,8 +1,8 @@
-"""NVLink domains inside the compute fabric's: one family (step 5 of inference).
+"""Add NVLink domains inside the domains of the compute fabric (step 5 of inference).
 
-An NVLink domain goes whole to the outer domain that holds most of its nodes; what the wires say otherwise is
-an anomaly. A host that is in no domain of several is one of its own, so that the depth is the same
-everywhere.
+An NVLink domain is placed as a whole in the outer domain with most of its hosts; hosts that are wired to
+another domain are an anomaly. A host without NVLink peers is a domain of its own, so that all hosts have the
+same number of tiers.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,16 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class WithNvlink:
-    """`moved`: where a place (layer, domain) of the layers before is now. `outer`: the layer of the fabric's
-    first tier now, to which host links belong."""
+    """`outer`: index of the fabric's first tier in `layers`, to which host links belong. `leaf_to_nvlink`:
+    (leaf domains,) the NVLink domain that replaces each; None if the leaf tier is kept."""
 
     layers: list[Layer]
     suspicions: Sequence[Suspicion]
     outer: int = 0
-    leaf_to_nvlink: Longs | None = None  # the first tier groups nothing more and is gone
+    leaf_to_nvlink: Longs | None = None
 
     def moved(self, place: Place) -> Place:
+        """Return the present place of a (layer, domain) of the fabric's layers."""
         layer, domain = place
         if layer < 0 or domain < 0:
             return place
@@ -49,7 +50,7 @@ def with_nvlink(
     past: Past,
     cluster: frozenset[str] | None,
 ) -> WithNvlink:
-    """The layers with the tier "nvlink" inside, unless no domain of it has two nodes."""
+    """Return the layers with the tier "nvlink" as innermost, unless no NVLink domain has two nodes."""
     if not domains.adapters and past.labels(NAME) is None:
         return WithNvlink([*layers], ())
     group, founders, mute = _groups(net, layers[0], domains, past)
@@ -58,7 +59,7 @@ def with_nvlink(
         return WithNvlink([*layers], _faults(net, domains, layers[0].domain))
     inner = Layer(NAME, group, [()] * len(founders), np.zeros(0, np.int64), _no_grouping(group), founders)
     outer, torn = _outer(net, layers[0], inner, past)
-    # NVLink domains that no wire shows keep the depth: each has a chain of its own to the top.
+    # An NVLink domain without wiring evidence has outer domains of its own, up to the top tier.
     extra = np.flatnonzero(outer < 0)
     outer[extra] = layers[0].count + np.arange(len(extra))
     result = [inner]
@@ -77,7 +78,7 @@ def with_nvlink(
         if depth + 1 < len(layers):
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
-    suspicions = [*_faults(net, domains, group), *torn, *(_silent(net, h, group) for h in mute)]
+    suspicions = [*_faults(net, domains, group), *torn, *(_no_gpus(net, h, group) for h in mute)]
     filled = len(set(outer.tolist()))
     if filled == len(founders) and layers[0].name not in in_use:
         return _without_leaf(result, suspicions)
@@ -85,7 +86,7 @@ def with_nvlink(
 
 
 def _without_leaf(layers: Sequence[Layer], suspicions: Sequence[Suspicion]) -> WithNvlink:
-    """The fabric's first tier holds one NVLink domain each: they are one tier, with its switches."""
+    """Merge the fabric's first tier into the NVLink tier: each of its domains has one NVLink domain."""
     inner, leaf, *above = layers
     place = np.full(leaf.count, -1, np.int64)
     place[leaf.child] = np.arange(inner.count)
@@ -98,15 +99,15 @@ def _without_leaf(layers: Sequence[Layer], suspicions: Sequence[Suspicion]) -> W
 def _groups(
     net: Network, leaf: Layer, domains: NvlinkDomains, past: Past
 ) -> tuple[Longs, list[tuple[str, ...]], list[int]]:
-    """(hosts,) the NVLink domain of each host that is anywhere; what each domain is founded on; and hosts
-    that were in one and tell of no GPU any more."""
+    """Return (hosts,) the NVLink domain, -1 = none; the founders of each domain; and the hosts (indexes) that
+    were in an NVLink domain and report no GPU now."""
     before = past.labels(NAME)
     former = before.tolist() if before is not None else [-1] * len(net.hosts)
     keys: dict[int, tuple[str, ...]] = {}
     votes: dict[int, list[tuple[str, ...]]] = {}
-    telling = {x.node for x in domains.adapters}
+    reporting = {x.node for x in domains.adapters}
     mute: list[int] = []
-    alone = bool(domains.key) and not leaf.count  # nothing but NVLink shows anything
+    alone = bool(domains.key) and not leaf.count  # there is no evidence but NVLink
     for i, host in enumerate(net.hosts):
         if host in domains.key:
             keys[i] = _text(domains.key[host])
@@ -121,10 +122,11 @@ def _groups(
         if i in keys:
             continue
         if former[i] >= 0 and host not in domains.local:
-            # One that does not know (any more) where it is stays with those it was published with.
+            # A host without an NVLink key stays with the hosts that it was published with.
             others = votes.get(former[i])
             keys[i] = max(sorted(set(others)), key=others.count) if others else ("before", str(former[i]))
-            if others and host not in telling:  # where nobody tells, the probe is off, or all are restarting
+            # If no host of the domain reports, the probe is off or all agents are restarting.
+            if others and host not in reporting:
                 mute.append(i)
         elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
             keys[i] = (host,)
@@ -141,8 +143,8 @@ def _text(key: tuple[str, int]) -> tuple[str, ...]:
 
 
 def _outer(net: Network, leaf: Layer, inner: Layer, past: Past) -> tuple[Longs, list[Suspicion]]:
-    """(NVLink domains,) the domain of the fabric's first tier that holds most of its nodes, -1 = no wire
-    shows any; and those that the wires see elsewhere."""
+    """Return (NVLink domains,) the domain of the fabric's first tier with most of its hosts, -1 = no wiring
+    evidence; and suspicions about hosts that are wired to another domain."""
     outer = np.full(inner.count, -1, np.int64)
     torn: list[Suspicion] = []
     placed = np.flatnonzero((inner.domain >= 0) & (leaf.domain >= 0))
@@ -180,8 +182,8 @@ def _torn(
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     size = np.count_nonzero(inner.domain == group)
     text = (
-        f"{', '.join(names[:_NAMED])}{more} ({other[1]} of the NVLink domain's {size} hosts) hang on "
-        f"{_switches(net, leaf, other[0])}, most of the domain on {_switches(net, leaf, home[0])}"
+        f"{', '.join(names[:_NAMED])}{more} ({other[1]} of the NVLink domain's {size} hosts) are connected "
+        f"to {_switches(net, leaf, other[0])}, most of its hosts to {_switches(net, leaf, home[0])}"
     )
     sure = 0.5 if other[1] == home[1] else 0.9
     subject = Endpoint(names[0], names[0])
@@ -191,11 +193,11 @@ def _torn(
 
 def _switches(net: Network, leaf: Layer, domain: int) -> str:
     names = sorted(net.names[s] for s in leaf.switches[domain])
-    return ", ".join(names[:_NAMED]) or "switches that no wire shows"
+    return ", ".join(names[:_NAMED]) or "unknown switches"
 
 
 def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspicion]:
-    """What is wrong with NVLinks, against the innermost domain of the host."""
+    """Return the faults of NVLinks as suspicions against the innermost domain of the host."""
     at = {host: i for i, host in enumerate(net.hosts)}
     return [
         Suspicion(x.kind, x.subject, None, 0, int(domain[at[x.host]]), x.confidence, x.message, (SOURCE,))
@@ -203,12 +205,12 @@ def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspici
     ]
 
 
-def _silent(net: Network, host: int, group: Longs) -> Suspicion:
+def _no_gpus(net: Network, host: int, group: Longs) -> Suspicion:
     name = net.hosts[host]
-    text = f"{name} tells of no GPU any more, the others of its NVLink domain do"
+    text = f"{name} no longer reports a GPU; the other hosts of its NVLink domain do"
     return Suspicion("MissingLink", Endpoint(name, name), None, 0, int(group[host]), 0.9, text, (SOURCE,))
 
 
 def _no_grouping(domain: Longs) -> Grouping:
-    nobody = np.full(len(domain), -1, np.int64)
-    return Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
+    no_group = np.full(len(domain), -1, np.int64)
+    return Grouping(no_group, (), np.zeros(len(domain), np.bool_), no_group)

@@ -47,18 +47,18 @@ def lists_of(value: object) -> tuple[Keys, ...]:
 def _keys(item: object) -> Keys:
     if isinstance(item, str):
         if item not in CLOUDS:
-            raise ValueError(f"{item!r} is none of {', '.join(CLOUDS)}: give its keys as a list")
+            raise ValueError(f"{item!r}: expected one of {', '.join(CLOUDS)}, or a list of label keys")
         return CLOUDS[item]
     if not isinstance(item, list | tuple) or not 0 < len(item) <= _MAX_KEYS:
         raise ValueError(f"expected a cloud, or 1 to {_MAX_KEYS} label keys, the farthest first: {item!r}")
     for key in item:
         if not isinstance(key, str) or _KEY.fullmatch(key) is None:
-            raise ValueError(f"{key!r} is no label key")
+            raise ValueError(f"{key!r}: expected a label key such as topology.kubernetes.io/zone")
         prefix = key.partition("/")[0]
         if "/" in key and (prefix == _OURS or prefix.endswith("." + _OURS)):
-            raise ValueError(f"{key}: what is written here is not read here")
+            raise ValueError(f"{key}: hyperscout writes this label and does not read it: remove the key")
     if len(set(item)) < len(item):
-        raise ValueError(f"{', '.join(item)}: a key is there twice")
+        raise ValueError(f"{', '.join(item)}: the same key twice: remove one")
     return tuple(item)
 
 

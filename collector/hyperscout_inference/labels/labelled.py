@@ -60,7 +60,7 @@ def against_wires(net: Network, layers: Sequence[Layer], labels: Labels) -> list
             for host in mine[outer.domain[mine] != home].tolist():
                 if host not in named:
                     named.add(host)
-                    found.append(_stranger(net, layers, outer, host, others, names[domain]))
+                    found.append(_disagreement(net, layers, outer, host, others, names[domain]))
     return found
 
 
@@ -95,7 +95,7 @@ def _told(layer: Layer, labelled: Longs, names: Sequence[tuple[str, ...]]) -> La
     for domain in layer.confidence:
         inside = labelled[layer.domain == domain]
         founders[domain] = names[int(inside.max())]
-    return replace(layer, founders=founders, confidence={}, told=frozenset(layer.confidence))
+    return replace(layer, founders=founders, confidence={}, labelled=frozenset(layer.confidence))
 
 
 def _around(
@@ -113,7 +113,7 @@ def _around(
     return None
 
 
-def _stranger(
+def _disagreement(
     net: Network,
     layers: Sequence[Layer],
     outer: Layer,
@@ -123,9 +123,9 @@ def _stranger(
 ) -> Suspicion:
     name = net.hosts[host]
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    with_whom = ", ".join(net.hosts[i] for i in others[:_NAMED]) + more
+    with_hosts = ", ".join(net.hosts[i] for i in others[:_NAMED]) + more
     text = (
-        f"by the labels of its node {name} is in {path[-1]} with {with_whom}; its cables lead to "
+        f"by the labels of its node {name} is in {path[-1]} with {with_hosts}; its cables lead to "
         f"{_switches(net, outer, int(outer.domain[host]))}, theirs to "
         f"{_switches(net, outer, int(outer.domain[others[0]]))}"
     )
@@ -135,4 +135,4 @@ def _stranger(
 
 def _switches(net: Network, layer: Layer, domain: int) -> str:
     names = sorted(net.names[s] for s in layer.switches[domain])
-    return ", ".join(names[:_NAMED]) or "switches that no wire shows"
+    return ", ".join(names[:_NAMED]) or "unknown switches"

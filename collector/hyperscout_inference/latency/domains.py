@@ -68,7 +68,7 @@ def tier_of(edges: Edges, domain: list[Longs]) -> Longs:
     return tier
 
 
-def believed(
+def supported(
     edges: Edges, domain: list[Longs], offset_us: Floats, placed: Flags, *, strict: bool
 ) -> tuple[list[Longs], Longs, Floats, Floats]:
     """Fit, and drop the least supported tier until all are supported. `strict`: with the limit of 1 on the

@@ -105,10 +105,10 @@ def row_widths(row: npt.NDArray[np.integer], value: Floats, rows: int, share: fl
     count = np.bincount(row, minlength=rows)
     step = np.maximum(1, np.ceil(share * (count - 1)).astype(np.int64))
     index = np.arange(len(ordered))
-    whose = np.repeat(np.arange(rows), count)
-    last = (np.cumsum(count) - 1)[whose]
-    reach = np.minimum(index + step[whose], last)
-    stretch = np.where(index + step[whose] <= last, ordered[reach] - ordered, np.inf)
+    row_of = np.repeat(np.arange(rows), count)
+    last = (np.cumsum(count) - 1)[row_of]
+    reach = np.minimum(index + step[row_of], last)
+    stretch = np.where(index + step[row_of] <= last, ordered[reach] - ordered, np.inf)
     some = np.flatnonzero(count > 1)
     result[some] = np.minimum.reduceat(stretch, (np.cumsum(count) - count)[some]) if len(some) else 0
     return result

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from hyperscout_inference.latency import levels
-from hyperscout_inference.latency.domains import believed, domains_of
+from hyperscout_inference.latency.domains import domains_of, supported
 from hyperscout_inference.latency.edges import Edges, Flags, by_row, row_widths
 from hyperscout_inference.latency.pairs import Floats, Longs
 
@@ -67,7 +67,9 @@ def explained(
         if level and number < 2:
             offset_us = _levelled(use, domain, offset_us)
             continue
-        domain, tier, offset_us, rtt_us = believed(use, domain, offset_us, placed & ~noisy, strict=number > 1)
+        domain, tier, offset_us, rtt_us = supported(
+            use, domain, offset_us, placed & ~noisy, strict=number > 1
+        )
         if number > 1 and len(domain) == len(before) and all(map(np.array_equal, domain, before)):
             break
         before = domain
@@ -87,8 +89,8 @@ def _fitted(
     """Return the fit with its cost: the description length of all values by their tiers, and of all hosts by
     their own parts and domains."""
     off = np.abs(use.rest_us(offset_us) - rtt_us[tier])
-    told = int(np.count_nonzero(use.degree())) + len(domain) - 1
-    free = max(1, len(use) - told)  # degrees of freedom: residuals are smaller than the noise
+    fitted = int(np.count_nonzero(use.degree())) + len(domain) - 1  # parameters
+    free = max(1, len(use) - fitted)  # degrees of freedom: residuals are smaller than the noise
     low, high = np.quantile(edges.rtt_us, (0.05, 0.95))
     spread = max(levels.FINEST_US, float(np.minimum(off, max(levels.FINEST_US, high - low)).sum()) / free)
     cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US)
@@ -109,7 +111,7 @@ def pruned(edges: Edges, placed: Flags, fit: Fit) -> Fit:
             hills = np.delete(fit.rtt_us, gone)
             cuts = (hills[1:] + hills[:-1]) / 2
             domain = domains_of(fit.edges, rest, hills, cuts, np.zeros(0), placed & ~fit.noisy)
-            domain, tier, offset_us, rtt_us = believed(
+            domain, tier, offset_us, rtt_us = supported(
                 fit.edges, domain, fit.offset_us, placed & ~fit.noisy, strict=True
             )
             fewer.append(_fitted(edges, fit.edges, domain, tier, offset_us, rtt_us, fit.noisy))

@@ -101,7 +101,7 @@ def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> L
         mutual = best_of_left & best_of_right
         to = np.arange(groups)
         to[right[mutual]] = left[mutual]
-        # A group that many want equally (all that are near one landmark) absorbs them at once.
+        # A group that is the best of several units (all near one landmark) absorbs them at once.
         stays = np.zeros(groups, np.bool_)
         stays[left[mutual]] = True
         free = ~stays
@@ -122,14 +122,14 @@ def _moved(group: Longs, p: Longs, q: Longs, votes: Floats) -> Longs:
     key, (total,) = _summed(
         unit * groups + group[np.concatenate((q, p))], units * groups, np.concatenate((votes, votes))
     )
-    whose, where_to = key // groups, key % groups
+    unit_of, where_to = key // groups, key % groups
     own = np.zeros(units)
-    mine = where_to == group[whose]
-    own[whose[mine]] = total[mine]
+    mine = where_to == group[unit_of]
+    own[unit_of[mine]] = total[mine]
     order = np.argsort(total, kind="stable")
     best, best_group = np.zeros(units), group.copy()
-    best[whose[order]] = total[order]
-    best_group[whose[order]] = where_to[order]
+    best[unit_of[order]] = total[order]
+    best_group[unit_of[order]] = where_to[order]
     alone = np.bincount(group, minlength=units)[group] == 1
     moved = np.where((best > own + 1e-9) & (best > 0), best_group, group)
     outcast = (own < 0) & (best <= 0) & ~alone

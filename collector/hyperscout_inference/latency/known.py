@@ -48,12 +48,12 @@ def representatives(nodes: Sequence[str], domains: Sequence[Longs], each: int = 
     return frozenset(chosen)
 
 
-def any_unmeasured(pairs: PairTable, wishes: Sequence[tuple[str, str]]) -> bool:
-    """Return whether some of the wished pairs are not measured yet."""
+def any_unmeasured(pairs: PairTable, wanted: Sequence[tuple[str, str]]) -> bool:
+    """Return whether any of the pairs `wanted` is not measured yet."""
     place = {node: i for i, node in enumerate(pairs.nodes)}
     n = len(place)
     measured = set((pairs.a.astype(np.int64) * n + pairs.b).tolist())
-    for a, b in wishes:
+    for a, b in wanted:
         x, y = sorted((place.get(a, -1), place.get(b, -1)))
         if x < 0 or x * n + y not in measured:
             return True

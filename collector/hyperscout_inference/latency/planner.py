@@ -110,16 +110,16 @@ def _learning(
     among_open = ~known.has(*among)
     first = _shuffled(keys_of(*among, nodes)[among_open], random)
     others = np.setdiff1d(np.arange(nodes), marks)
-    who, mark = np.repeat(others, count), np.tile(marks, len(others))
-    missing = ~known.has(who, mark)
-    short = np.bincount(who[missing], minlength=nodes) > MISSABLE * count
+    host, mark = np.repeat(others, count), np.tile(marks, len(others))
+    missing = ~known.has(host, mark)
+    short = np.bincount(host[missing], minlength=nodes) > MISSABLE * count
     few = np.bincount(i[among_open], minlength=count) + np.bincount(j[among_open], minlength=count)
     short[marks] = few > MISSABLE * (count - 1)
-    wanted = missing & short[who]
+    wanted = missing & short[host]
     ready = ~short
     if nodes > SMALL and not short[marks].any():
         first = first[:0]
-    after = [keys_of(who[wanted], mark[wanted], nodes)]
+    after = [keys_of(host[wanted], mark[wanted], nodes)]
     if nodes > SMALL and len(domains):
         step = max(STEP, min(MOST_STEP, limit // (3 * nodes)))
         after.append(_search(known, domains, rank, ready, random, step))
@@ -259,19 +259,21 @@ def _company(known: Known, labels: Longs, rank: Longs, ready: Flags, random: np.
     have = np.bincount(host[own], minlength=known.nodes)
     size = sizes_of(labels)
     lack = np.minimum(COMPANY, size - 1) - have
-    who = np.flatnonzero((lack > 0) & ready & (size > 1))
+    lacking = np.flatnonzero((lack > 0) & ready & (size > 1))
     order = np.lexsort((rank, labels))
-    begin = np.searchsorted(labels[order], labels[who])
+    begin = np.searchsorted(labels[order], labels[lacking])
     at = np.empty(known.nodes, np.int64)
     at[order] = np.arange(known.nodes)
     keys = []
     for number in range(COMPANY):
-        some = who[lack[who] > number]
+        some = lacking[lack[lacking] > number]
         if not len(some):
             break
         reach = size[some] - 1
         step = 1 + (random.integers(0, 1 << 30, len(some)) + number) % reach
-        there = order[begin[np.isin(who, some)] + (at[some] - begin[np.isin(who, some)] + step) % size[some]]
+        there = order[
+            begin[np.isin(lacking, some)] + (at[some] - begin[np.isin(lacking, some)] + step) % size[some]
+        ]
         new = ~known.has(some, there)
         keys.append(keys_of(some[new], there[new], known.nodes))
     return np.concatenate([np.zeros(0, np.int64), *keys])

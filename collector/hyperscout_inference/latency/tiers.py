@@ -111,8 +111,8 @@ def _best(edges: Edges, placed: Flags) -> Fit:
     few = _explanation(some, sample)
     if (edges.rtt_us > 0).all():  # aligning a rail with the others can make values negative
         middle_us = float(np.exp(np.log(some.rtt_us).mean()))
-        nobodys = [(np.zeros(edges.hosts, bool), np.zeros(edges.hosts))]  # a ratio needs no own parts
-        ratios = _cheapest(_in_ratios(some, middle_us), sample, nobodys)
+        no_parts = [(np.zeros(edges.hosts, bool), np.zeros(edges.hosts))]  # a ratio needs no own parts
+        ratios = _cheapest(_in_ratios(some, middle_us), sample, no_parts)
         if ratios.cost < few.cost:
             return _of_ratios(edges, _extended(_in_ratios(edges, middle_us), placed, sample, ratios))
     return _polished(_rehomed(_extended(edges, placed, sample, few)))

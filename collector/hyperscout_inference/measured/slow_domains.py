@@ -75,11 +75,11 @@ def slow_domains(
             within = _guilty(rows, (a, a), inner & good, slow, layers[depth].count)
             # Slow within and out: the cause is the hosts themselves or a lower domain.
             both = {d for d, _, _ in ways} & {d for d, _, _ in within}
-            told = [(x, "ways out") for x in ways if x[0] not in both]
-            told += [(x, "ways within it") for x in within if x[0] not in both]
-            if not told:
+            candidates = [(x, "ways out") for x in ways if x[0] not in both]
+            candidates += [(x, "ways within it") for x in within if x[0] not in both]
+            if not candidates:
                 break
-            (domain, chosen, share), what = max(told, key=lambda x: (x[0][2], len(x[0][1])))
+            (domain, chosen, share), what = max(candidates, key=lambda x: (x[0][2], len(x[0][1])))
             good[chosen] = False
             text = f"{what}: {_words(us, way_us, chosen, rows, pairs, share)}"
             found.append(of_domain(hosts, layers, depth, domain, text))

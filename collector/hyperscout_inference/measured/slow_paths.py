@@ -28,7 +28,7 @@ _SHARED = 3  # slow pairs that are needed to report what they share
 _JITTER_US, _JITTER_TIMES = 2.0, 3.0  # growth of the jitter that counts: both limits apply
 
 # Returns the text for rows, out of a total (0 = the text is about one row).
-_Words = Callable[[Longs, int], str]
+_TextOf = Callable[[Longs, int], str]
 
 
 def slow_paths(
@@ -62,9 +62,9 @@ class _Judge:
         left -= self._built_so(left, judged)
         margin = self._margin(left, judged)
         slow, near = judged & (left > margin), judged & (left > margin / 2)
-        yield from self._told(slow, near, judged, self._slow_words)
+        yield from self._suspicions(slow, near, judged, self._slow_words)
         grown = ~slow & self._grown()
-        yield from self._told(grown, grown, np.ones(len(rows), np.bool_), self._grown_words)
+        yield from self._suspicions(grown, grown, np.ones(len(rows), np.bool_), self._grown_words)
 
     # -- what is out of line --------------------------------------------------------------------------------
 
@@ -103,30 +103,30 @@ class _Judge:
 
     # -- how it is reported ---------------------------------------------------------------------------------
 
-    def _told(self, bad: Bools, near: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
+    def _suspicions(self, bad: Bools, near: Bools, judged: Bools, text_of: _TextOf) -> Iterator[Suspicion]:
         """Yield suspicions of ways out of domains, of hosts, of ports, and of the single pairs that are left.
         `near`: rows that also count where an end is judged, down to half of the limit."""
         bad = bad.copy()
-        yield from self._ways_out(bad, judged, words)
+        yield from self._ways_out(bad, judged, text_of)
         rows = self._rows
         ports = np.bincount([host for host, _ in rows.ports], minlength=len(self._hosts))
         hosts = np.flatnonzero(ports > 1)
         for host, mine, total in _sharers(bad, near, judged, (rows.a, rows.b), hosts):
-            text = f"{self._hosts[host]}: {words(mine, total)}"
+            text = f"{self._hosts[host]}: {text_of(mine, total)}"
             end = Endpoint(self._hosts[host], self._hosts[host])
             yield of_host(self._layers, end, host, text)
         every = np.arange(len(rows.ports))
         for port, mine, total in _sharers(bad, near, judged, (rows.end_a, rows.end_b), every):
             end = self._port(port)
-            yield of_host(self._layers, end, rows.ports[port][0], f"{say(end)}: {words(mine, total)}")
+            yield of_host(self._layers, end, rows.ports[port][0], f"{say(end)}: {text_of(mine, total)}")
         for i in np.flatnonzero(bad).tolist():
             subject, peer = self._port(int(rows.end_a[i])), self._port(int(rows.end_b[i]))
-            text = f"{say(subject)} -> {say(peer)}: {words(np.array([i]), 0)}"
+            text = f"{say(subject)} -> {say(peer)}: {text_of(np.array([i]), 0)}"
             where = (int(rows.layer[i]), int(rows.domain[i]))
             # One pair does not show whether one of its ends or the path between is at fault.
             yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE)
 
-    def _ways_out(self, bad: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
+    def _ways_out(self, bad: Bools, judged: Bools, text_of: _TextOf) -> Iterator[Suspicion]:
         """Yield domains of which at least half of the ways out are bad, over several of their hosts."""
         rows = self._rows
         for depth in range(len(self._layers) - 1, outer_layer(self._layers) - 1, -1):
@@ -147,7 +147,7 @@ class _Judge:
                 domain = int(np.where(guilty, count, 0).argmax())
                 chosen = mine[(a[mine] == domain) | (b[mine] == domain)]
                 bad[chosen] = False
-                text = f"ways out: {words(chosen, int(total[domain]))}"
+                text = f"ways out: {text_of(chosen, int(total[domain]))}"
                 yield of_domain(self._hosts, self._layers, depth, domain, text)
 
     def _slow_words(self, rows: Longs, total: int) -> str:

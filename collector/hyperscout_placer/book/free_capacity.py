@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
-from hyperscout_placer.book.node_capacity import NodeRoom
+from hyperscout_placer.book.node_capacity import NodeCapacity
 from hyperscout_placer.cluster.allreduce import TierSpeed, speeds_of
 from hyperscout_placer.cluster.capacity import Capacity, Resources
 from hyperscout_placer.cluster.forest import Forest, ForestError
@@ -21,7 +21,7 @@ _AT_ONCE = 5_000  # changed nodes; from this number on, the whole capacity is co
 class FreeCapacity:
     """The free resources of the published topology. It belongs to the event loop.
 
-    `problem`: why nothing can be placed on the published topology, or None. `room`: the unused resources and
+    `problem`: why nothing can be placed on the published topology, or None. `nodes`: the unused resources and
     the bookings. Change it through this object, or call `refresh` after a change.
     """
 
@@ -29,8 +29,8 @@ class FreeCapacity:
         self.problem: str | None = None
         self.topology: Topology | None = None
         self.speeds: Sequence[TierSpeed] = ()  # of the tiers of `capacity`
-        self.room = NodeRoom()
-        self._room_known = False
+        self.nodes = NodeCapacity()
+        self._unused_known = False
         self._capacity: Capacity | None = None
         self._adopted = 0  # number of topologies that were read or refused
         self._dirty: set[str] | None = None  # nodes that change while a topology is read in a thread
@@ -49,8 +49,8 @@ class FreeCapacity:
             return self.problem
         if self.topology is None or not self.topology.hypernodes:
             return "nothing can be placed yet: no topology has been published"
-        if not self._room_known:
-            return "nothing can be placed yet: what is free on the nodes is not known"
+        if not self._unused_known:
+            return "nothing can be placed yet: the free resources of the nodes are unknown"
         if self._capacity is None:
             return "nothing can be placed yet: the topology is being read"
         return None
@@ -73,33 +73,33 @@ class FreeCapacity:
             return
         self._wake.clear()
         try:
-            self._adopt(*_read(topology, self.room))
+            self._adopt(*_read(topology, self.nodes))
         except ForestError as error:
             self._cannot_read(error)
 
-    def set_default_room(self, room: Resources) -> None:
+    def set_default_unused(self, unused: Resources) -> None:
         """Set the unused resources of each node for which none are set."""
-        self.room.default = dict(room)
-        self._room_known = True
+        self.nodes.default = dict(unused)
+        self._unused_known = True
         if self.topology is not None:
             self.set_topology(self.topology)
 
-    def set_room(self, room: Mapping[str, Resources]) -> None:
+    def set_unused(self, unused: Mapping[str, Resources]) -> None:
         """Set the unused resources of all nodes. Raises CapacityError."""
-        changed = self.room.set_all(room)
-        self._room_known = True
+        changed = self.nodes.set_all(unused)
+        self._unused_known = True
         self.refresh(changed)
 
-    def set_room_of(self, node: str, room: Resources | None) -> None:
-        """Set the unused resources of one node; None = the node is gone. Raises CapacityError."""
-        self.room.set_one(node, room)
+    def set_unused_of(self, node: str, unused: Resources | None) -> None:
+        """Set the unused resources of one node; None = use the default. Raises CapacityError."""
+        self.nodes.set_one(node, unused)
         self.refresh((node,))
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, whatever their unused resources are."""
         unusable = frozenset(nodes)
-        changed = unusable ^ self.room.unusable
-        self.room.unusable = unusable
+        changed = unusable ^ self.nodes.unusable
+        self.nodes.unusable = unusable
         self.refresh(changed)
 
     def refresh(self, nodes: Collection[str]) -> None:
@@ -109,12 +109,12 @@ class FreeCapacity:
         if (capacity := self._capacity) is None:
             return
         if len(nodes) >= _AT_ONCE:
-            self._capacity = Capacity(capacity.forest, self.room.free(capacity.forest.nodes))
+            self._capacity = Capacity(capacity.forest, self.nodes.free(capacity.forest.nodes))
             return
         index = capacity.forest.index
         for node in nodes:
             if node in index:
-                capacity.set_free(node, self.room.free_on(node))
+                capacity.set_free(node, self.nodes.free_on(node))
 
     async def _read_in_thread(self) -> None:
         topology, adopted = self.topology, self._adopted
@@ -122,7 +122,7 @@ class FreeCapacity:
             return
         dirty = self._dirty = set()
         try:
-            read = await self._in_thread(_read, topology, self.room.copy())
+            read = await self._in_thread(_read, topology, self.nodes.copy())
         except ForestError as error:
             if self._adopted == adopted:
                 self._cannot_read(error)
@@ -144,7 +144,7 @@ class FreeCapacity:
         self.problem = f"nothing can be placed on the published topology: {error}"
 
 
-def _read(topology: Topology, room: NodeRoom) -> tuple[Capacity, Sequence[TierSpeed]]:
+def _read(topology: Topology, nodes: NodeCapacity) -> tuple[Capacity, Sequence[TierSpeed]]:
     """Read a topology. Takes about 0.2 s for 100,000 nodes. Raises ForestError."""
     forest = Forest.of(topology)
-    return Capacity(forest, room.free(forest.nodes)), speeds_of(topology)
+    return Capacity(forest, nodes.free(forest.nodes)), speeds_of(topology)

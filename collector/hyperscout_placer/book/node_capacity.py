@@ -16,7 +16,7 @@ _MOST = 2**62
 _NOTHING: Resources = {}
 
 
-class NodeRoom:
+class NodeCapacity:
     """Unused resources and bookings by node name.
 
     `default`: unused resources of a node for which none are set.
@@ -28,38 +28,38 @@ class NodeRoom:
     def __init__(self) -> None:
         self.default: Resources = _NOTHING
         self.unusable: frozenset[str] = frozenset()
-        self._room: dict[str, Resources] = {}
+        self._unused: dict[str, Resources] = {}
         self._booked: dict[str, dict[str, int]] = {}
 
-    def copy(self) -> "NodeRoom":
+    def copy(self) -> "NodeCapacity":
         """A copy of the present state, for a thread."""
-        other = NodeRoom()
+        other = NodeCapacity()
         other.default, other.unusable = self.default, self.unusable
-        other._room = dict(self._room)
+        other._unused = dict(self._unused)
         other._booked = {node: dict(booked) for node, booked in self._booked.items()}
         return other
 
-    def set_all(self, room: Mapping[str, Resources]) -> set[str]:
+    def set_all(self, unused: Mapping[str, Resources]) -> set[str]:
         """Set the unused resources of all nodes.
 
         Returns the names of the nodes that changed. Raises CapacityError, and then changes nothing.
         """
-        for node, resources in room.items():
+        for node, resources in unused.items():
             _check(node, resources)
-        before, self._room = self._room, {node: dict(resources) for node, resources in room.items()}
-        names = {*before, *self._room}
-        return {node for node in names if before.get(node) != self._room.get(node)}
+        before, self._unused = self._unused, {node: dict(resources) for node, resources in unused.items()}
+        names = {*before, *self._unused}
+        return {node for node in names if before.get(node) != self._unused.get(node)}
 
-    def set_one(self, node: str, room: Resources | None) -> None:
+    def set_one(self, node: str, unused: Resources | None) -> None:
         """Set the unused resources of one node; None = use the default.
 
         Raises CapacityError, and then changes nothing.
         """
-        if room is None:
-            self._room.pop(node, None)
+        if unused is None:
+            self._unused.pop(node, None)
         else:
-            _check(node, room)
-            self._room[node] = dict(room)
+            _check(node, unused)
+            self._unused[node] = dict(unused)
 
     def book(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
         """Book one worker on each of these nodes; returns the nodes' names."""
@@ -90,10 +90,10 @@ class NodeRoom:
         """
         if node in self.unusable:
             return _NOTHING
-        room = self._room.get(node, self.default)
+        unused = self._unused.get(node, self.default)
         booked = self._booked.get(node)
         if not booked:
-            return room
+            return unused
         if without:
             booked = {name: left for name, has in booked.items() if (left := has - without.get(name, 0)) > 0}
         whole = WORKERS in booked
@@ -102,7 +102,7 @@ class NodeRoom:
             name: 0
             if (whole and is_extended(name)) or (devices and name == WORKERS)
             else max(0, has - booked.get(name, 0))
-            for name, has in room.items()
+            for name, has in unused.items()
         }
 
     def free(self, nodes: Iterable[str]) -> dict[str, Resources]:
@@ -136,7 +136,7 @@ def summed(nodes: Iterable[str], needs: Iterable[Workers]) -> dict[str, dict[str
     return sums
 
 
-def _check(node: str, room: Resources) -> None:
-    for name, amount in room.items():
+def _check(node: str, unused: Resources) -> None:
+    for name, amount in unused.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
-            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number from 0 up")
+            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number, 0 or more")

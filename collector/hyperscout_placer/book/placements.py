@@ -18,12 +18,12 @@ from hyperscout_topology.topology import Topology
 from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.node_capacity import summed
 from hyperscout_placer.book.reservation import (
-    Held,
     HeldError,
     NoRoomError,
     NotHeldError,
     NotReadyError,
     PlacementsError,
+    Reservation,
     TooManyError,
     Trial,
     is_where,
@@ -46,13 +46,13 @@ _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
 __all__ = [
-    "Held",
     "HeldError",
     "NoRoomError",
     "NotHeldError",
     "NotReadyError",
     "Placements",
     "PlacementsError",
+    "Reservation",
     "TooManyError",
     "Trial",
 ]
@@ -63,7 +63,6 @@ Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 class Placements:
     """The reservations of all gangs.
 
-    `changed(gang, held)` is called for each reservation that is added, changed or removed (None).
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
     returns monotonic seconds.
     """
@@ -74,20 +73,20 @@ class Placements:
         clock_ns: Callable[[], int],
         timer: Callable[[], float] = time.perf_counter,
         engine: Engine = best_place,
+        decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self.changed: Callable[[str, Held | None], None] = lambda gang, held: None
-        self.decided: Callable[[float], None] = lambda seconds: None
+        self._decided = decided
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs together
         self._clock_ns = clock_ns
         self._timer = timer
         self._engine = engine
-        self._followers: list[Callable[[str, Held | None], None]] = []
-        self._held: dict[str, Held] = {}
+        self._followers: list[Callable[[str, Reservation | None], None]] = []
+        self._held: dict[str, Reservation] = {}
         self._free = FreeCapacity()
 
-    def follow(self, follower: Callable[[str, Held | None], None]) -> None:
-        """Call `follower` for each change, after `changed`."""
+    def follow(self, follower: Callable[[str, Reservation | None], None]) -> None:
+        """Call `follower(gang, held)` for each reservation that is added, changed or removed (None)."""
         self._followers.append(follower)
 
     async def run(self) -> None:
@@ -114,16 +113,16 @@ class Placements:
         """Why nothing can be placed on the published topology, or None."""
         return self._free.problem
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[Reservation]:
         return iter(list(self._held.values()))
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def get(self, gang: str) -> Held | None:
+    def get(self, gang: str) -> Reservation | None:
         return self._held.get(gang)
 
-    def held(self, gang: str) -> Held:
+    def held(self, gang: str) -> Reservation:
         """The reservation of a gang. Raises NotHeldError."""
         if (held := self._held.get(gang)) is None:
             raise NotHeldError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
@@ -136,7 +135,7 @@ class Placements:
         NotHeldError.
         """
         held = self.held(gang)
-        capacity, room = self.capacity.copy(), self._free.room.copy()
+        capacity, room = self.capacity.copy(), self._free.nodes.copy()
 
         def freed() -> Capacity:
             waiting = summed(*places(held, not_arrived(held)))
@@ -158,17 +157,17 @@ class Placements:
         """Take over a newly published generation. Reservations stay."""
         self._free.set_topology(topology)
 
-    def set_default_room(self, room: Resources) -> None:
+    def set_default_unused(self, unused: Resources) -> None:
         """Set the unused resources of each node for which none are set."""
-        self._free.set_default_room(room)
+        self._free.set_default_unused(unused)
 
-    def set_room(self, room: Mapping[str, Resources]) -> None:
+    def set_unused(self, unused: Mapping[str, Resources]) -> None:
         """Set the unused resources of all nodes. Raises CapacityError."""
-        self._free.set_room(room)
+        self._free.set_unused(unused)
 
-    def set_room_of(self, node: str, room: Resources | None) -> None:
-        """Set the unused resources of one node; None = the node is gone. Raises CapacityError."""
-        self._free.set_room_of(node, room)
+    def set_unused_of(self, node: str, unused: Resources | None) -> None:
+        """Set the unused resources of one node; None = use the default. Raises CapacityError."""
+        self._free.set_unused_of(node, unused)
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, because they are down or accept no work."""
@@ -196,7 +195,7 @@ class Placements:
         answer = self._engine(self.capacity, request, masks)
         reserves = not dry_run
         if reserves and isinstance(answer, Placement):
-            self._hold(Held(gang, holder, request, answer, self._clock_ns(), expires_ns))
+            self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
         self._count(answer, self._timer() - began_s, reserves)
         return answer
 
@@ -225,16 +224,16 @@ class Placements:
                 self.tried(found)
                 return found.answer
             self._check_new(gang, request)
-            held = Held(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
+            held = Reservation(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
-            if same and self._free.room.lacking(nodes, needs) is None:
+            if same and self._free.nodes.lacking(nodes, needs) is None:
                 self._hold(held)
                 self._count(found.answer, found.seconds, reserves=True)
                 return found.answer
             if masks and not same:
                 break  # the masks belong to the forest of the first attempt
-        raise NoRoomError(f"gang {gang!r}: what is free changes faster than a place is found: try again")
+        raise NoRoomError(f"gang {gang!r}: the free resources change faster than a place is found: try again")
 
     def trial(
         self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
@@ -257,9 +256,9 @@ class Placements:
     def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
         outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"
         self.decisions[outcome] += 1
-        self.decided(seconds)
+        self._decided(seconds)
 
-    def restore(self, held: Held) -> None:
+    def restore(self, held: Reservation) -> None:
         """Record a reservation that was decided before (a stored plan), whether it fits now or not.
 
         It replaces the gang's present reservation. Raises PlacementsError unless it has one node for each
@@ -280,8 +279,10 @@ class Placements:
         if not new:
             return
         if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
-            raise PlacementsError(f"gang {gang!r} has {len(held.placement.nodes)} ranks, and no {wrong[0]}")
-        self._free.refresh(self._free.room.unbook(*places(held, new)))
+            raise PlacementsError(
+                f"gang {gang!r} has {len(held.placement.nodes)} ranks: rank {wrong[0]} does not exist"
+            )
+        self._free.refresh(self._free.nodes.unbook(*places(held, new)))
         self._set(replace(held, arrived=held.arrived | new))
 
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
@@ -289,17 +290,17 @@ class Placements:
 
         Raises NotHeldError. Raises NoRoomError, and changes nothing, where the moves do not fit any more.
         """
-        held, room = self.held(gang), self._free.room
+        held, room = self.held(gang), self._free.nodes
         moved = frozenset(move.rank for move in moves)
         if not is_where(held, moved, placement):
-            raise NoRoomError(f"gang {gang!r} is not where these moves begin: decide anew")
+            raise NoRoomError(f"gang {gang!r} is no longer where these moves begin: decide again")
         after = replace(held, placement=placement, arrived=held.arrived - moved)
         left = places(held, moved - held.arrived)
         nodes, needs = places(after, moved)
         touched = room.unbook(*left)
         if lacking := room.lacking(nodes, needs):
             room.book(*left)
-            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide anew")
+            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide again")
         self._free.refresh(touched | room.book(nodes, needs))
         self._set(after)
 
@@ -307,7 +308,7 @@ class Placements:
         """Release a gang's reservation. Raises NotHeldError."""
         self.held(gang)
         self._let_go(gang)
-        self._tell(gang, None)
+        self._notify(gang, None)
 
     def expire(self) -> list[str]:
         """Release the expired reservations; returns the names of their gangs."""
@@ -327,30 +328,33 @@ class Placements:
             )
         if (held := self._held.get(gang)) is not None:
             raise HeldError(
-                f"gang {gang!r} holds {held.placement.cost.nodes} nodes already: release it first, or "
+                f"gang {gang!r} already holds {held.placement.cost.nodes} nodes: release it first, or "
                 "choose another name"
             )
         if len(self._held) >= MAX_GANGS:
-            raise TooManyError(f"{len(self._held)} gangs hold nodes already: release some")
+            raise TooManyError(
+                f"{len(self._held)} gangs already hold nodes, which is the limit: release a gang"
+            )
         if self.ranks + size(request.gang) > MAX_RANKS:
-            raise TooManyError(f"{self.ranks} workers hold nodes already, {MAX_RANKS} may: release some")
+            raise TooManyError(
+                f"{self.ranks} workers already hold nodes, the limit is {MAX_RANKS}: release a gang"
+            )
 
-    def _hold(self, held: Held) -> None:
-        self._free.refresh(self._free.room.book(*places(held, not_arrived(held))))
+    def _hold(self, held: Reservation) -> None:
+        self._free.refresh(self._free.nodes.book(*places(held, not_arrived(held))))
         self.ranks += len(held.placement.nodes)
         self._set(held)
 
     def _let_go(self, gang: str) -> None:
         held = self._held.pop(gang)
         self.ranks -= len(held.placement.nodes)
-        self._free.refresh(self._free.room.unbook(*places(held, not_arrived(held))))
+        self._free.refresh(self._free.nodes.unbook(*places(held, not_arrived(held))))
 
-    def _set(self, held: Held) -> None:
+    def _set(self, held: Reservation) -> None:
         self._held[held.gang] = held
-        self._tell(held.gang, held)
+        self._notify(held.gang, held)
 
-    def _tell(self, gang: str, held: Held | None) -> None:
-        self.changed(gang, held)
+    def _notify(self, gang: str, held: Reservation | None) -> None:
         for follower in self._followers:
             follower(gang, held)
 

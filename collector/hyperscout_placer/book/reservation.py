@@ -32,7 +32,7 @@ class NoRoomError(PlacementsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Reservation:
     """A gang's reservation of nodes. Times are Unix ns; `expires_ns` 0 = never.
 
     `holder`: "api", or the kind of the workload ("Job"). `arrived`: ranks with a pod that runs on its node,
@@ -56,19 +56,19 @@ class Trial:
     seconds: float
 
 
-def not_arrived(held: Held) -> Collection[int]:
+def not_arrived(held: Reservation) -> Collection[int]:
     """Ranks that the unused resources of their nodes do not count yet."""
-    everybody = range(len(held.placement.nodes))
-    return [rank for rank in everybody if rank not in held.arrived] if held.arrived else everybody
+    all_ranks = range(len(held.placement.nodes))
+    return [rank for rank in all_ranks if rank not in held.arrived] if held.arrived else all_ranks
 
 
-def places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers]]:
+def places(held: Reservation, which: Collection[int]) -> tuple[list[str], list[Workers]]:
     """Nodes of these ranks, and the workers that run there."""
     nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
 
 
-def is_where(held: Held, moved: Collection[int], placement: Placement) -> bool:
+def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:
     """Whether `placement` differs from the reservation in these ranks only."""
     before, after = held.placement.nodes, placement.nodes
     return (

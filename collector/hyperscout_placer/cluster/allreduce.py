@@ -80,10 +80,10 @@ def speeds_of(topology: Topology) -> list[TierSpeed]:
     """
     names = {h.tier: h.tier_name for h in topology.hypernodes}
     tiers = [names.get(tier, "") for tier in range(1, max(names, default=0) + 1)]
-    told = {t.tier: t for t in topology.tiers}
+    measured_tiers = {t.tier: t for t in topology.tiers}
     found: list[tuple[float | None, float | None]] = [(None, None)]
     for tier, name in enumerate(tiers, 1):
-        rtt_us, gbps = _measured(tier, told.get(tier), topology.hypernodes)
+        rtt_us, gbps = _measured(tier, measured_tiers.get(tier), topology.hypernodes)
         # Pings use the network even where the GPUs use NVLink, and bandwidth tests may do so too.
         if name == _NVLINK:
             rtt_us, gbps = None, gbps if gbps and gbps > DEFAULTS[_NVLINK][1] else None
@@ -187,11 +187,11 @@ def _to_root(cost: _Floats, parent: Longs) -> _Floats:
 
 
 def _measured(
-    tier: int, told: Tier | None, hypernodes: Sequence[HyperNode]
+    tier: int, found: Tier | None, hypernodes: Sequence[HyperNode]
 ) -> tuple[float | None, float | None]:
     """Round trip in us and bandwidth in Gbit/s: those of the tier, else the medians over its domains."""
-    if told is not None and (told.latency_us or told.bandwidth_gbps):
-        return _middle([told.latency_us]), _middle([told.bandwidth_gbps])
+    if found is not None and (found.latency_us or found.bandwidth_gbps):
+        return _middle([found.latency_us]), _middle([found.bandwidth_gbps])
     mine = [h for h in hypernodes if h.tier == tier]
     return _middle([h.latency_us for h in mine]), _middle([h.bandwidth_gbps for h in mine])
 

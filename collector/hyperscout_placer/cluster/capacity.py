@@ -208,4 +208,4 @@ def summed(forest: Forest, nodes: Longs) -> list[Longs]:
 def _check(node: str, free: Resources) -> None:
     for name, amount in free.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
-            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number from 0 up")
+            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number, 0 or more")

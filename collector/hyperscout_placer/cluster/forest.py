@@ -119,7 +119,7 @@ class Forest:
             if text in (str(layer.tier), layer.tier_name):
                 return layer.tier
         there = ", ".join(f"{x.tier} ({x.tier_name})" if x.tier_name else str(x.tier) for x in self.layers)
-        raise ForestError(f"no tier {text!r}: there {'are ' + there if there else 'is none'}")
+        raise ForestError(f"no tier {text!r}: the tiers are {there or 'none'}")
 
     def parts_of(self, nodes: Sequence[int] | Longs) -> list[Longs]:
         """For each tier from 1 up, the domain of each of these nodes: (nodes,) each."""
@@ -157,7 +157,7 @@ def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
     found: dict[str, HyperNode] = {}
     for h in hypernodes:
         if h.name in found:
-            raise ForestError(f"HyperNode {h.name}: there are two of that name")
+            raise ForestError(f"HyperNode {h.name}: the name is used twice")
         if h.tier < 1:
             raise ForestError(f"HyperNode {h.name}: tier {h.tier}: expected 1 or more")
         found[h.name] = h
@@ -173,7 +173,7 @@ def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
         tiers[h.tier - 1][h.name] = h
         for child in h.children:
             if (there := found.get(child)) is None:
-                raise ForestError(f"HyperNode {h.name}: its child {child} is not there")
+                raise ForestError(f"HyperNode {h.name}: its child {child} does not exist")
             if there.tier != h.tier - 1:
                 raise ForestError(
                     f"HyperNode {h.name}: tier {h.tier}, but its child {child} has tier {there.tier}"
@@ -225,7 +225,7 @@ def _same_nodes(ordered: list[list[HyperNode]], parents: list[list[int]]) -> Non
             if (other := owner.setdefault(node, h.name)) != h.name:
                 raise ForestError(f"HyperNode {h.name}: node {node} is in {other} too")
         if len(set(h.nodes)) < len(h.nodes):
-            raise ForestError(f"HyperNode {h.name}: a node is named twice")
+            raise ForestError(f"HyperNode {h.name}: a node is listed twice")
     for below, above, parent in zip(ordered, ordered[1:], parents, strict=False):
         inside: list[set[str]] = [set() for _ in above]
         for h, i in zip(below, parent, strict=True):

@@ -92,15 +92,15 @@ def needs(pod_spec: Fields) -> Needs:
     beside: dict[str, int] = {}  # sidecars that run already
     most: dict[str, int] = {}
     for i, container in enumerate(_containers(pod_spec, "initContainers")):
-        asked = _asked(f"initContainers[{i}].resources", container.get("resources"))
+        requested = _requested(f"initContainers[{i}].resources", container.get("resources"))
         if container.get("restartPolicy") == "Always":
-            _add(beside, asked)
+            _add(beside, requested)
         else:
-            _add(asked, beside)
-            _raise(most, asked)
+            _add(requested, beside)
+            _raise(most, requested)
     running = dict(beside)
     for i, container in enumerate(_containers(pod_spec, "containers")):
-        _add(running, _asked(f"containers[{i}].resources", container.get("resources")))
+        _add(running, _requested(f"containers[{i}].resources", container.get("resources")))
     _raise(running, most)
     running.update(_of_pod(pod_spec.get("resources"), running))
     _add(total, running)
@@ -116,7 +116,7 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and "kubernetes.io/" not in resource
 
 
-def _asked(where: str, resources: object) -> dict[str, int]:
+def _requested(where: str, resources: object) -> dict[str, int]:
     """Requests, or the limit where there is no request.
 
     The API server fills in requests for pods in the same way, but not for templates.

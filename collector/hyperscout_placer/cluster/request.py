@@ -154,10 +154,10 @@ def _check(
         if len(part.resources) > MAX_RESOURCES:
             raise RequestError(f"{where}.resources: {len(part.resources)} of them: at most {MAX_RESOURCES}")
         if not any(amount for _, amount in part.resources):
-            raise RequestError(f"{where}.resources: a worker that needs nothing fits anywhere: name one")
+            raise RequestError(f"{where}.resources: expected at least one resource with an amount over 0")
         names = [name for name, _ in part.resources]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise RequestError(f"{where}.resources[{twice!r}]: named twice")
+            raise RequestError(f"{where}.resources[{twice!r}]: listed twice")
         for name, amount in part.resources:
             if not 0 <= amount < 2**62:
                 raise RequestError(f"{where}.resources[{name!r}]: {amount}: expected 0 or more")
@@ -165,7 +165,7 @@ def _check(
             raise RequestError(f"{where}: more than {MAX_KINDS} kinds of workers in the gang")
         return kinds + 1
     if depth > MAX_DEPTH:
-        raise RequestError(f"{where}: groups within groups, {depth} deep: at most {MAX_DEPTH}")
+        raise RequestError(f"{where}: groups are nested {depth} deep: at most {MAX_DEPTH}")
     if not 1 <= len(part.parts) <= MAX_PARTS:
         raise RequestError(f"{where}.parts: {len(part.parts)}: expected 1 to {MAX_PARTS}")
     if part.tier is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_topology.topology import rfc3339
 
-from hyperscout_placer.book.reservation import Held
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
@@ -50,7 +50,7 @@ def placement_message(
     return _placed_message(gang, request, answer, forest.top, predicted)
 
 
-def held_message(held: Held, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
+def held_message(held: Reservation, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
     """The message of a gang's reservation, on a hierarchy with `tiers` tiers."""
     message = _placed_message(held.gang, held.request, held.placement, tiers, predicted)
     message.holder = held.holder

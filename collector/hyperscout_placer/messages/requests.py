@@ -101,7 +101,7 @@ def _parts(
     parts: Iterable[pb.Part], where: str, tier: Callable[[str, str], int], depth: int
 ) -> tuple[Group | Workers, ...]:
     if depth > _MAX_DEPTH:
-        raise RequestError(f"{where}: groups within groups, more than {_MAX_DEPTH} deep")
+        raise RequestError(f"{where}: groups are nested more than {_MAX_DEPTH} deep")
     found: list[Group | Workers] = []
     for i, part in enumerate(parts):
         if i >= MAX_PARTS:
@@ -121,7 +121,7 @@ def _parts(
                 )
             )
         else:
-            raise RequestError(f"{where}[{i}]: neither workers nor a group")
+            raise RequestError(f"{where}[{i}]: expected workers or a group")
     return tuple(found)
 
 
@@ -164,7 +164,7 @@ def _check_parts(parts: Sequence[pb.Part]) -> None:
         for part in waiting.pop():
             left -= 1
             if left < 0:
-                raise RequestError(f"parts: more than {MAX_PARTS_IN_ALL} in all, of groups within groups too")
+                raise RequestError(f"parts: more than {MAX_PARTS_IN_ALL} in total, including nested groups")
             if part.WhichOneof("part") == "group":
                 waiting.append(part.group.parts)
 
@@ -179,7 +179,9 @@ def _check_names(avoid: Iterable[str], forest: Forest) -> None:
     hypernodes = {name for layer in forest.layers for name in layer.names}
     for i, name in unknown:
         if name not in hypernodes:
-            raise RequestError(f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: neither a node nor a HyperNode")
+            raise RequestError(
+                f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: expected the name of a node or HyperNode"
+            )
 
 
 def _as_in_message(error: str, message: pb.PlaceRequest) -> str:

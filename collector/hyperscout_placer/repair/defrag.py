@@ -30,7 +30,7 @@ TARGETS: Final = 6  # domains of each tier that are tried
 _CLOSEST: Final = 3
 
 _Gone = Mapping[int, Sequence[int]]  # gang -> ranks
-NOBODY: Final[_Gone] = {}
+NONE_GONE: Final[_Gone] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,8 @@ def defragment(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
-    """A domain. `inside`: (nodes,). `free`: workers of the gang's most numerous kind that fit now.
-
-    `emptied`: workers of that kind that would fit without the movable gangs.
-    """
+    """A domain. `inside`: (nodes,). `free`, `emptied`: workers of the gang's most numerous kind that fit now,
+    and that would fit without the movable gangs."""
 
     tier: int
     name: str | None
@@ -118,9 +116,7 @@ class _Search:
         self._why = ""
 
     def run(self, refused: Refusal) -> Plan | Refusal:
-        emptied = self._without(
-            {i: range(len(self._at[i])) for i, movable in enumerate(self._movable) if movable}
-        )
+        emptied = self._without({i: range(len(self._at[i])) for i, can in enumerate(self._movable) if can})
         if isinstance(place(emptied, self._request, self._masks), Refusal):
             return self._refused(refused, self._targets(emptied, all_of_them=True), proven=True)
         best: tuple[tuple[object, ...], Plan] | None = None
@@ -157,14 +153,14 @@ class _Search:
         found: list[_Target] = []
         bound = highest(forest, self._request)
         for layer in forest.layers[:bound]:
-            free, room = now.domains[layer.tier - 1], then.domains[layer.tier - 1]
-            enough = np.flatnonzero((room >= wanted) | all_of_them)
+            free, after = now.domains[layer.tier - 1], then.domains[layer.tier - 1]
+            enough = np.flatnonzero((after >= wanted) | all_of_them)
             need = np.maximum(1, wanted - free[enough])
-            best = enough[np.lexsort((enough, -room[enough], need))][:TARGETS].tolist()
+            best = enough[np.lexsort((enough, -after[enough], need))][:TARGETS].tolist()
             for at in best:
                 inside = np.zeros(len(forest.nodes), np.bool_)
                 inside[layer.start[at] : layer.stop[at]] = True
-                found.append(_Target(layer.tier, layer.names[at], inside, int(free[at]), int(room[at])))
+                found.append(_Target(layer.tier, layer.names[at], inside, int(free[at]), int(after[at])))
         if bound > forest.top:
             inside = np.ones(len(forest.nodes), np.bool_)
             found.append(_Target(bound, None, inside, int(now.nodes.sum()), int(then.nodes.sum())))
@@ -172,15 +168,12 @@ class _Search:
 
     def _inside(self, target: _Target) -> dict[str, Mask]:
         """The masks of the new gang, restricted to the target."""
-        roles = {kind.role for kind in self._layout.kinds}
-        allowed = {role: self._masks[role].allowed & target.inside for role in roles if role in self._masks}
-        return {
-            role: Mask(
-                f"{self._masks[role].key if role in self._masks else ''} in {target.name}",
-                allowed.get(role, target.inside),
-            )
-            for role in sorted(roles)
-        }
+        found: dict[str, Mask] = {}
+        for role in sorted({kind.role for kind in self._layout.kinds}):
+            mask = self._masks.get(role)
+            allowed = target.inside if mask is None else mask.allowed & target.inside
+            found[role] = Mask(f"{mask.key if mask is not None else ''} in {target.name}", allowed)
+        return found
 
     # Gangs that leave
 
@@ -209,10 +202,10 @@ class _Search:
         """The shortest prefix of `order` without which the gang fits, less gangs and ranks that can stay."""
         masks = self._inside(target)
 
-        def fits(gone: list[int], more: _Gone = NOBODY) -> bool:
+        def fits(gone: list[int], more: _Gone = NONE_GONE) -> bool:
             self._work -= 1
-            room = self._without({**{i: range(len(self._at[i])) for i in gone}, **more})
-            return isinstance(place(room, self._request, masks), Placement)
+            capacity = self._without({**{i: range(len(self._at[i])) for i in gone}, **more})
+            return isinstance(place(capacity, self._request, masks), Placement)
 
         low, high = 0, len(order)
         if self._work <= 0 or not fits(order):
@@ -245,25 +238,25 @@ class _Search:
         return found
 
     def _without(self, gone: _Gone) -> Capacity:
-        room = self._capacity.copy()
+        capacity = self._capacity.copy()
         for i, some in gone.items():
             nodes, needs = self._gangs[i].nodes, self._layouts[i].needs
-            room.give([nodes[rank] for rank in some], [needs[rank] for rank in some])
-        return room
+            capacity.give([nodes[rank] for rank in some], [needs[rank] for rank in some])
+        return capacity
 
     # Moves
 
     def _plan(self, target: _Target, victims: _Gone) -> Plan | None:
-        room = self._without(victims)
+        capacity = self._without(victims)
         self._work -= 1
-        answer = place(room, self._request, self._inside(target))
+        answer = place(capacity, self._request, self._inside(target))
         if isinstance(answer, Refusal):
             return None
-        leaving = self._colliding(room, answer, victims)
+        leaving = self._colliding(capacity, answer, victims)
         if sum(map(len, leaving.values())) > self._most_moves:
             self._why = self._why or (
                 f"in {target.name or 'all islands together'} {sum(map(len, leaving.values()))} workers "
-                f"would have to move, {self._most_moves} may"
+                f"would have to move; the limit is {self._most_moves}"
             )
             return None
         barred, changes = self._reserved(answer)
@@ -280,25 +273,25 @@ class _Search:
                     done.append((self._gangs[i].name, moves))
             if len(stuck) == len(todo):
                 self._why = self._why or (
-                    f"{self._gangs[stuck[0]].name} would have to make room in "
-                    f"{target.name or 'its island'} and has no other place in a tier as low as its own"
+                    f"{self._gangs[stuck[0]].name} would have to leave "
+                    f"{target.name or 'its island'} but has no other place in an equally low tier"
                 )
                 return None
             todo = stuck
         return self._carried_out(done)
 
-    def _colliding(self, room: Capacity, answer: Placement, victims: _Gone) -> dict[int, frozenset[int]]:
+    def _colliding(self, capacity: Capacity, answer: Placement, victims: _Gone) -> dict[int, frozenset[int]]:
         """By gang the ranks that cannot stay beside the new gang.
 
-        `room`: the capacity without the victims.
+        `capacity`: the capacity without the victims.
         """
-        room.take(answer.nodes, self._layout.needs)
+        capacity.take(answer.nodes, self._layout.needs)
         found: dict[int, frozenset[int]] = {}
         for i in sorted(victims, key=lambda i: (-len(self._at[i]), i)):
             ranks = []
             for rank in victims[i]:
                 try:
-                    room.take((self._gangs[i].nodes[rank],), (self._layouts[i].needs[rank],))
+                    capacity.take((self._gangs[i].nodes[rank],), (self._layouts[i].needs[rank],))
                 except CapacityError:
                     ranks.append(rank)
             if ranks:
@@ -360,19 +353,19 @@ class _Search:
         """The plan, if it can be carried out step by step and the new gang fits afterwards."""
         moved = sum(len(steps) for _, steps in moves)
         if moved > self._most_moves:
-            self._why = self._why or f"{moved} workers would have to move, {self._most_moves} may"
+            self._why = self._why or f"{moved} workers would have to move; the limit is {self._most_moves}"
             return None
         needs = {gang.name: layout.needs for gang, layout in zip(self._gangs, self._layouts, strict=True)}
-        room = self._capacity.copy()
+        capacity = self._capacity.copy()
         try:
             for name, steps in moves:
                 each = [needs[name][step.rank] for step in steps]
-                room.give([step.source for step in steps], each)
-                room.take([step.target for step in steps], each)
+                capacity.give([step.source for step in steps], each)
+                capacity.take([step.target for step in steps], each)
         except CapacityError:
             return None
         self._work -= 1
-        answer = place(room, self._request, self._masks)
+        answer = place(capacity, self._request, self._masks)
         return Plan(tuple(moves), answer, moved) if isinstance(answer, Placement) else None
 
     # Refusal
@@ -384,13 +377,13 @@ class _Search:
         closest = targets[:_CLOSEST]
         text = "no plan was found"
         if proven:
-            text = "there is no place even if all gangs that can be moved were gone"
+            text = "there is no place even without the movable gangs"
         if closest:
             where = closest[0].name or "all islands together"
             text += f"; closest is {where}, where {closest[0].free} of {workers} workers fit now"
             text += f" and {min(workers, closest[0].emptied)} could"
             if (name := self._in_the_way(closest[0])) is not None:
-                text += f"; {name} runs there and may not be moved"
+                text += f"; {name} runs there and cannot be moved"
         if self._why and not proven:
             text += f"; {self._why}"
         shortages = tuple(Shortage(x.name, x.tier, min(workers, x.emptied), workers) for x in closest)

@@ -349,20 +349,20 @@ class Filling(Standing):
         bound = self._bound_to_leaves()
         if bound is None:
             there = runs(leaf.start[region], leaf.stop[region])
-            nodes, missing = self._fresh(fit.nodes, there, len(self._open))
+            nodes, least = self._fresh(fit.nodes, there, len(self._open))
         else:  # each leaf domain has to place its own ranks
-            nodes = missing = 0
+            nodes = least = 0
             for domain, ranks in bound.items():
                 there = np.arange(leaf.start[domain], leaf.stop[domain])
-                some, room = self._fresh(fit.nodes, there, ranks)
-                nodes, missing = nodes + some, missing + room
+                some, more = self._fresh(fit.nodes, there, ranks)
+                nodes, least = nodes + some, least + more
         if kind != self._layout.reference_kind:
             return (*domains, nodes, 0, *[0] * (top - 1), 0, 0)
         left = [
             self._least_left(kind, region, tier) if opens and tier < stage else 0
             for tier in range(top - 1, 0, -1)
         ]
-        return (*domains, nodes, 0, *left, missing, 0)
+        return (*domains, nodes, 0, *left, least, 0)
 
     def _bound_to_leaves(self) -> dict[int, int] | None:
         """Number of ranks to be placed by the leaf domain to which they are bound; None = some are not

@@ -106,11 +106,13 @@ def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
     found = _move(replace(gang, request=replace(gang.request, gang=must)), leaving)
     if isinstance(found, Nowhere) or must == gang.request.gang:
         return found
-    wish = replace(gang.request, gang=with_preferences(gang.request.gang))
-    better = _move(replace(gang, request=wish, highest=min(gang.highest, found.cost.top)), leaving)
+    preferring = replace(gang.request, gang=with_preferences(gang.request.gang))
+    better = _move(replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving)
     if isinstance(better, Moved) and gang.moved(better.nodes) <= gang.moved(found.nodes):
         return replace(better, exact=better.exact and found.exact)
-    return replace(found, relaxed=("the preferred spread, which more moves or a higher tier may keep",))
+    return replace(
+        found, relaxed=("the preferred spread is not kept; more moves or a higher tier may keep it",)
+    )
 
 
 def _move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
@@ -282,16 +284,16 @@ def anew(gang: Gang, request: Request) -> Placement | Refusal:
     """Place the gang as if it were not running. The capacity is not changed."""
     forest = gang.capacity.forest
     layout = Layout.of(request)
-    room = gang.capacity.copy()
+    capacity = gang.capacity.copy()
     for at, free in (gang.changes or {}).items():
-        room.set_free(forest.nodes[at], free)
+        capacity.set_free(forest.nodes[at], free)
     here = [(forest.nodes[at], need) for at, need in zip(gang.before, layout.needs, strict=True) if at >= 0]
-    room.give([node for node, _ in here], [need for _, need in here])
+    capacity.give([node for node, _ in here], [need for _, need in here])
     barred = gang.barred & ~forest.below(request.avoid)
     if barred.any():
         avoid = {forest.nodes[at] for at in np.flatnonzero(barred).tolist()}
         request = replace(request, avoid=request.avoid | avoid)
-    return place(room, request, gang.masks)
+    return place(capacity, request, gang.masks)
 
 
 def _anew(gang: Gang, layout: Layout, rank: int, *, proven: bool) -> Moved | Nowhere:

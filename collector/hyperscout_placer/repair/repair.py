@@ -162,9 +162,9 @@ def _refused(gang: Gang, layout: Layout, nowhere: Nowhere, running: Sequence[str
         if copy.tier is not None and others:
             layer = forest.layers[copy.tier - 1]
             what = "the gang" if number == GANG else f"its group (ranks {copy.start} to {copy.stop - 1})"
-            text += f": {what} has to stay in {layer.names[layer.of_node[others[0]]]}, where there is no room"
+            text += f": {what} must stay in {layer.names[layer.of_node[others[0]]]}, which has no place"
             break
-    whole = f"; nor is there a place for the whole gang: {refusal.reason}" if refusal.reason else ""
+    whole = f"; the whole gang has no other place: {refusal.reason}" if refusal.reason else ""
     return replace(refusal, reason=text + whole)
 
 

@@ -18,7 +18,7 @@ from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.costs import NEVER, keep_least, less
-from hyperscout_placer.solve.free import Parts, Room
+from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
 from hyperscout_placer.solve.tables import Held
 from hyperscout_placer.solve.work import TooBigError, Work
@@ -64,15 +64,15 @@ def levels_of(units: Units) -> list[Level] | None:
 class Chain:
     """Placements with a top domain of one tier."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level], work: Work) -> None:
+    def __init__(self, free: Free, alike: Alike, units: Units, levels: Sequence[Level], work: Work) -> None:
         self.work = work
-        self.room = room
+        self.free = free
         self.alike = alike
         self.units = units
         self.levels = levels
         self._top = units.top
         self.wanted = units.units[levels[-1].unit].total
-        self.whole_nodes = bool(room.fits[0].max(initial=0) <= 1)
+        self.whole_nodes = bool(free.fits[0].max(initial=0) <= 1)
         self.fits = [self._most(tier) for tier in range(units.top)]
 
     def _most(self, tier: int) -> Longs:
@@ -81,11 +81,11 @@ class Chain:
             level.ratio == 1 and level.most >= self.units.units[level.unit].total
             for level in self.levels[: tier + 1]
         ):
-            return self.room.fit(0, tier)
-        found = self.room.fit(0, tier)
+            return self.free.fit(0, tier)
+        found = self.free.fit(0, tier)
         if tier:
             inside = np.concatenate(([0], np.cumsum(self._most(tier - 1))))
-            layer = self.room.forest.layers[tier - 1]
+            layer = self.free.forest.layers[tier - 1]
             found = (inside[layer.child_stop] - inside[layer.child]) // self.levels[tier].ratio
         return np.minimum(found, self.levels[tier].most)
 
@@ -93,11 +93,11 @@ class Chain:
         """(domains of the top tier,) whether the gang fits."""
         gang = self.units.units[GANG]
         if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
-            return np.zeros(self.room.count(self._top), np.bool_)
+            return np.zeros(self.free.count(self._top), np.bool_)
         inside = np.concatenate(([0], np.cumsum(self.fits[-1])))
-        if self._top > self.room.forest.top:
+        if self._top > self.free.forest.top:
             return inside[-1:] >= self.wanted
-        layer = self.room.forest.layers[self._top - 1]
+        layer = self.free.forest.layers[self._top - 1]
         found: Flags = inside[layer.child_stop] - inside[layer.child] >= self.wanted
         return found
 
@@ -121,7 +121,7 @@ class Below:
     """Tables below one domain of the top tier."""
 
     def __init__(self, chain: Chain, domain: int) -> None:
-        self._room = chain.room
+        self._free = chain.free
         self._alike = chain.alike
         self._units = chain.units
         self._levels = chain.levels
@@ -130,7 +130,7 @@ class Below:
         self._work = chain.work
         self._wanted = chain.wanted
         self._domain = domain
-        self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
+        self._parts = Parts(chain.free, chain.units, domain, whole_nodes=chain.whole_nodes)
         self._options: dict[tuple[int, int, int], list[_Option]] = {}
         self._first: dict[int, int] = {}  # number -> number of the first equal child of the top
         self._used: list[tuple[int, list[_Option]]] = []  # usable children of the top
@@ -141,7 +141,7 @@ class Below:
         tier = self._units.top - 1
         if tier == 0 and self._whole_nodes:
             nodes = self._soundest(self._domain, self._wanted)
-            return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
+            return self._parts.unpacked(self._parts.of_degraded(self._free.forest.degraded[nodes].sum()))
         windows, counts = self._windows(tier)
         if best is not None and counts > best[: len(counts)]:
             return None
@@ -164,12 +164,12 @@ class Below:
 
     def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...]]:
         """The children of the top that may be part of a best placement, and the known parts of the cost."""
-        start, stop = self._room.children(self._units.top, self._domain)
+        start, stop = self._free.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
         if tier == 0 or (tier == 1 and self._whole_nodes):  # there is no choice below
             may, used, _ = choosable(fits, self._wanted)
             return whole(start, fits, may), (used,)
-        layer = self._room.forest.layers[tier - 1]
+        layer = self._free.forest.layers[tier - 1]
         runs = layer.child[start:stop], layer.child_stop[start:stop]
         inside, ratio = self._fits[tier - 1], self._levels[tier].ratio
         found, *counts = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
@@ -217,8 +217,8 @@ class Below:
             return [(most, own)]
         ratio = self._levels[tier].ratio
         if tier == 1 and self._whole_nodes:
-            start, stop = self._room.nodes(1, index)
-            degraded = np.sort(self._room.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
+            start, stop = self._free.nodes(1, index)
+            degraded = np.sort(self._free.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
             table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
         else:
             table = self._joined(most * ratio, [x for _, x in self._children(tier, index, most * ratio)])[-1]
@@ -226,7 +226,7 @@ class Below:
 
     def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
         """The children of a domain that is to fit at most that many of their units, and their steps."""
-        start, stop = self._room.children(tier, index)
+        start, stop = self._free.children(tier, index)
         fits = np.minimum(self._fits[tier - 1][start:stop], most)
         inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
         return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
@@ -260,9 +260,9 @@ class Below:
 
     def _soundest(self, index: int, wanted: int) -> Longs:
         """The `wanted` usable nodes of a tier-1 domain with the fewest degraded links, in tree order."""
-        start, stop = self._room.nodes(1, index)
+        start, stop = self._free.nodes(1, index)
         nodes = start + np.flatnonzero(self._fits[0][start:stop])
-        worn = np.argsort(self._room.forest.degraded[nodes], kind="stable")
+        worn = np.argsort(self._free.forest.degraded[nodes], kind="stable")
         return np.sort(nodes[worn[:wanted]])
 
 

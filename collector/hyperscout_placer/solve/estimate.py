@@ -142,12 +142,12 @@ class Estimate:
         kinds = list(counted(group))
         if len({kind.resources for kind, _ in kinds}) < 2:
             return
-        asked: dict[str, int] = {}
+        needed: dict[str, int] = {}
         for kind, count in kinds:
             for name, amount in kind.resources:
-                asked[name] = asked.get(name, 0) + amount * (count // group.count)
+                needed[name] = needed.get(name, 0) + amount * (count // group.count)
         usable = self._usable & np.any([self.fit(kind) > 0 for kind, _ in kinds], axis=0)
-        for name, amount in asked.items():
+        for name, amount in needed.items():
             if amount:
                 # Amounts are scaled, because a sum of bytes over a whole cluster could overflow.
                 parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)

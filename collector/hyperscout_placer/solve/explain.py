@@ -29,7 +29,7 @@ from hyperscout_placer.solve.place import place
 MOST_BOUNDS = 1000  # domains for which a bound is computed
 LOWER = 3  # domains of lower tiers in an explanation
 ALL_ISLANDS = "all islands"
-NOT_AT_ONCE = "has room for each part of the gang, but not for all at once"
+NOT_AT_ONCE = "fits each part of the gang, but not all at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
             where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
             workers = "worker" if mine == 1 else "workers"
             return f"leaves room for {mine} more {workers} {where} instead of {its or 'none'}"
-    return "just as good, but later in the order of names"
+    return "equal, but later in the order of names"
 
 
 def _links(count: int) -> str:
@@ -145,15 +145,15 @@ class _Explainer:
             answer.hypernode or ALL_ISLANDS, top, self._free_of(answer), answer.cost, predicted, ""
         )
         others, fitting = self._others(answer)
-        room = self._limit - 1
+        others_most = self._limit - 1
         lower = [
             x
             for tier in range(min(top, self._forest.top + 1) - 1, 0, -1)
             for x in self._too_small(tier, LOWER)
         ]
-        few = min(len(lower), LOWER, room // 2)
-        others = others[: room - few]
-        candidates = (chosen, *others, *lower[: room - len(others)])
+        few = min(len(lower), LOWER, others_most // 2)
+        others = others[: others_most - few]
+        candidates = (chosen, *others, *lower[: others_most - len(others)])
         considered = sum(len(layer) for layer in self._forest.layers[:top]) + (answer.hypernode is None)
         text = self._placed(answer, others, fitting, predicted)
         return Explanation(answer, candidates, considered, predicted, text)
@@ -189,7 +189,7 @@ class _Explainer:
                 not_fitting.append(Candidate(name, top, left, None, None, NOT_AT_ONCE))
                 continue
             if there.relaxed and not answer.relaxed:
-                why = "only without what is preferred"
+                why = "only without the preferred spread"
             elif there.cost < answer.cost:
                 why = "better, but the search had reached its limit"
             else:
@@ -247,8 +247,8 @@ class _Explainer:
     def _refused(self, answer: Refusal, found: Sequence[Candidate]) -> str:
         tier = min(answer.tier, self._forest.top)
         closest = "; ".join(f"{x.hypernode} {x.why}" for x in found[:LOWER])
-        told = f" Closest of {say_tier(self._forest, tier)}: {closest}." if closest else ""
-        return f"Not placed: {answer.reason or 'there is no room'}.{told}"
+        hint = f" Closest of {say_tier(self._forest, tier)}: {closest}." if closest else ""
+        return f"Not placed: {answer.reason or 'there is no place'}.{hint}"
 
     def _placed(
         self, answer: Placement, others: Sequence[Candidate], might: int, predicted: Predicted

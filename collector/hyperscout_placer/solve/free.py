@@ -11,7 +11,7 @@ from hyperscout_placer.solve.costs import Packing
 
 
 @dataclass(slots=True, eq=False)
-class Room:
+class Free:
     """How many workers fit where, and the resources that several kinds of workers share.
 
     `fits`: by kind (nodes,). `sums`: by kind, by tier from 1 up (domains,). `free`: (resources, nodes) and
@@ -74,18 +74,18 @@ class Parts:
     the parts for nodes are constant and left out.
     """
 
-    def __init__(self, room: Room, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
-        self._room = room
+    def __init__(self, free: Free, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
+        self._free = free
         self._tiers = tiers = units.top
         self._reference = units.reference
         self._whole_nodes = whole_nodes
         self._gang = gang = units.units[GANG].size
-        runs = [room.below(tiers, domain, t) for t in range(tiers - 1, -1, -1)]
+        runs = [free.below(tiers, domain, t) for t in range(tiers - 1, -1, -1)]
         counts = [min(gang, run.stop - run.start) for run in runs]
         degraded = sum(
-            int(room.degraded(t)[run].sum()) for t, run in zip(range(tiers - 1, -1, -1), runs, strict=True)
+            int(free.degraded(t)[run].sum()) for t, run in zip(range(tiers - 1, -1, -1), runs, strict=True)
         )
-        fits = int(room.fit(units.reference, tiers)[domain])
+        fits = int(free.fit(units.reference, tiers)[domain])
         left = [fits] * tiers
         if whole_nodes:
             counts[-1] = left[-1] = 0
@@ -96,13 +96,13 @@ class Parts:
         """(words,) the cost of using a domain or node at all."""
         found = [0] * self.packing.words
         word, shift = self.packing.place(self._tiers)
-        found[word] = int(self._room.degraded(tier)[index]) << shift
+        found[word] = int(self._free.degraded(tier)[index]) << shift
         if tier or not self._whole_nodes:
             at = self._tiers - 1 - tier
             word, shift = self.packing.place(at)
             found[word] += 1 << shift
             word, shift = self.packing.place(self._tiers + 1 + at)
-            found[word] += int(self._room.fit(self._reference, tier)[index]) << shift
+            found[word] += int(self._free.fit(self._reference, tier)[index]) << shift
         return np.array(found)
 
     def of_degraded(self, links: Longs) -> Longs:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hyperscout_placer.cluster.forest import Longs
 from hyperscout_placer.cluster.units import GANG, Units
-from hyperscout_placer.solve.free import Room
+from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.tables import Held
 
 _Counts = dict[int, int]  # by unit
@@ -29,9 +29,9 @@ class _Cap:
 class Greedy:
     """Fills domains of the top tier. `looks`: number of times that a unit was tried in a domain."""
 
-    def __init__(self, room: Room, units: Units) -> None:
+    def __init__(self, free: Free, units: Units) -> None:
         self.looks = 0
-        self._room = room
+        self._free = free
         self._units = units
         self._bounds: dict[tuple[int, int], Longs] = {}  # by tier and unit
 
@@ -64,7 +64,7 @@ class Greedy:
         """As many units of the level below as fit into the children, and what is left."""
         left = dict(units)
         children = []
-        for child in self._by_room(tier, index):
+        for child in self._by_free(tier, index):
             if not any(left.values()):
                 break
             held = self._fill(tier - 1, child, left, caps)
@@ -74,9 +74,9 @@ class Greedy:
                     left[unit] -= count
         return sorted(children, key=lambda x: x.index), left
 
-    def _by_room(self, tier: int, index: int) -> list[int]:
-        start, stop = self._room.children(tier, index)
-        fits = self._room.fit(self._units.reference, tier - 1)[start:stop]
+    def _by_free(self, tier: int, index: int) -> list[int]:
+        start, stop = self._free.children(tier, index)
+        fits = self._free.fit(self._units.reference, tier - 1)[start:stop]
         order: list[int] = (start + np.argsort(-fits, kind="stable")).tolist()
         return order
 
@@ -117,14 +117,14 @@ class Greedy:
 
     def _on_node(self, node: int, most: _Counts) -> Held | None:
         held: _Counts = {}
-        free = self._room.free[:, node].copy()
+        free = self._free.free[:, node].copy()
         units = list(most)
-        needs = self._room.needs[[self._units.units[unit].kind for unit in units]]
+        needs = self._free.needs[[self._units.units[unit].kind for unit in units]]
         at = 0
         while len(fine := np.flatnonzero((needs[at:] <= free).all(axis=1))):
             at += int(fine[0])
-            asked = needs[at] > 0
-            fits = int((free[asked] // needs[at][asked]).min(initial=most[units[at]]))
+            needed = needs[at] > 0
+            fits = int((free[needed] // needs[at][needed]).min(initial=most[units[at]]))
             held[units[at]] = fits
             free -= fits * needs[at]
             at += 1
@@ -135,13 +135,13 @@ class Greedy:
         found = self._bounds.get((tier, unit))
         if found is None:
             kinds = self._units.kinds_in(unit)
-            fits = [(self._room.fit(kind, tier), count) for kind, count in kinds.items()]
+            fits = [(self._free.fit(kind, tier), count) for kind, count in kinds.items()]
             each = [fit if count == 1 else fit // count for fit, count in fits]
             found = self._bounds[tier, unit] = each[0] if len(each) == 1 else np.minimum.reduce(each)
         return found
 
 
-def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:
+def cost_parts(free: Free, units: Units, held: Held) -> tuple[int, ...]:
     """The cost of a filled domain, as `Parts.unpacked` orders it."""
     top = units.top
     counts, left, degraded = [0] * top, [0] * top, 0
@@ -149,7 +149,7 @@ def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:
     while todo:
         tier, at = todo.pop()
         counts[top - 1 - tier] += 1
-        left[top - 1 - tier] += int(room.fit(units.reference, tier)[at.index])
-        degraded += int(room.degraded(tier)[at.index])
+        left[top - 1 - tier] += int(free.fit(units.reference, tier)[at.index])
+        degraded += int(free.degraded(tier)[at.index])
         todo += [(tier - 1, child) for child in at.children]
     return (*counts, degraded, *left)

@@ -19,7 +19,7 @@ from hyperscout_placer.cluster.request import (
     with_preferences,
     without_preferences,
 )
-from hyperscout_placer.solve.free import Room
+from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.refusal import refusal
 from hyperscout_placer.solve.search import Search
 from hyperscout_placer.solve.work import Work
@@ -51,13 +51,13 @@ def _found(
 ) -> tuple[Placement | None, bool]:
     """The placement, and whether the search was complete."""
     required = without_preferences(request.gang)
-    search = Search(_room(capacity, request, masks), work)
+    search = Search(_free(capacity, request, masks), work)
     found = search.best(required, range(1, highest(capacity.forest, request) + 1))
     if found is None or required == request.gang:
         return found, search.complete
     better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
     if better is None:
-        why = "cannot be had" if search.complete else "was looked for up to the limit, and not found,"
+        why = "is impossible" if search.complete else "was not found within the search limit"
         return replace(found, relaxed=(f"the preferred spread {why} at this tier",)), search.complete
     if found.bound is not None and found.bound.top < found.cost.top:
         better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
@@ -71,7 +71,7 @@ def highest(forest: Forest, request: Request) -> int:
     return forest.top if request.gang.tier is None else request.gang.tier
 
 
-def _room(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Room:
+def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Free:
     forest = capacity.forest
     kinds = list(ends(request.gang))
     barred = _barred(forest, request.avoid)
@@ -92,7 +92,7 @@ def _room(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Ro
     )
     free = np.array([capacity.free(name) for name in names], np.int64).reshape(len(names), len(forest.nodes))
     needs = np.array([[dict(kind.resources).get(name, 0) for name in names] for kind in kinds], np.int64)
-    return Room(forest, fits, sums, free, needs)
+    return Free(forest, fits, sums, free, needs)
 
 
 def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
@@ -104,5 +104,5 @@ def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
         return None
     unknown = avoid.difference(forest.index, *(layer.names for layer in forest.layers))
     if unknown:
-        raise RequestError(f"avoid: {min(unknown)!r}: no node and no HyperNode of that name")
+        raise RequestError(f"avoid: {min(unknown)!r}: expected the name of a node or HyperNode")
     return forest.below(avoid)

@@ -75,11 +75,11 @@ class _Reasons:
 
     def refusal(self) -> Refusal:
         if not self._forest.layers:
-            return Refusal(self._tops, (), "there are no HyperNodes: no node is known to be near another")
+            return Refusal(self._tops, (), "the topology has no HyperNodes")
         closest = self._closest()
         reason = self._never() or "; ".join((self._short(closest), *self._remedies()))
         if not self._proven:
-            reason = f"no place was found before the search reached its limit, there may be one: {reason}"
+            reason = f"no place was found within the search limit, but one may exist: {reason}"
         return Refusal(self._tops, closest, reason, self._proven)
 
     # What is short
@@ -107,8 +107,8 @@ class _Reasons:
             there = int(self._anywhere(kind).sum())
             if there < count:
                 return (
-                    f"{many(count, kind.role)} {are(count)} asked for and all nodes together have room for "
-                    f"{there} now: room for {count - there} more would have to be freed"
+                    f"{many(count, kind.role)} {are(count)} requested, but all nodes together fit "
+                    f"{there} now: capacity for {count - there} more must be freed"
                 )
         return ""
 
@@ -127,7 +127,7 @@ class _Reasons:
             return f"none has {wanted} free at the same time"
         return " and ".join(
             f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "
-            + ("all is taken" if not most else f"the most is {figure(name, most)}")
+            + ("all are in use" if not most else f"the most is {figure(name, most)}")
             for name, need, most in short
         )
 
@@ -143,25 +143,23 @@ class _Reasons:
             if part.tier is not None and not self._estimate.whole(part, part.tier):
                 return self._of_group(part, part.tier)
         best = closest[0]
-        asked = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
+        gang = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
         where = f"HyperNode {best.hypernode}" if best.hypernode else "all islands together"
         lack = self._workers - best.fits
         if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
-            lacks = f"for each part of them there is room in {where}, but not for all at once"
+            lacks = f"each part of them fits in {where}, but not all at once"
         elif best.hypernode is None or len(self._forest.layers[self._tops - 1]) == 1:
             has = "has" if best.hypernode else "have"
-            lacks = (
-                f"{where} {has} room for {best.fits}, {lack} more would have to be freed{self._in_groups()}"
-            )
-            return f"{asked} do{'' if self._workers > 1 else 'es'} not fit: {lacks}"
+            lacks = f"{where} {has} room for {best.fits}, {lack} more must be freed{self._in_groups()}"
+            return f"{gang} do{'' if self._workers > 1 else 'es'} not fit: {lacks}"
         else:
             lacks = (
                 f"{where} comes closest with room for {best.fits}, "
-                f"{lack} more would have to be freed there{self._in_groups()}"
+                f"{lack} more must be freed there{self._in_groups()}"
             )
         if best.hypernode is None:
-            return f"{asked} do not fit: {lacks}"
-        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {asked}: {lacks}"
+            return f"{gang} do not fit: {lacks}"
+        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {gang}: {lacks}"
 
     def _in_groups(self) -> str:
         """A remark for the case that more workers would fit without whole groups and spreads."""
@@ -196,7 +194,7 @@ class _Reasons:
             f"{count} {what}"
             for count, what in (
                 (down, "has a link of its own down" if down == 1 else "have a link of their own down"),
-                (avoided, "is to be avoided" if avoided == 1 else "are to be avoided"),
+                (avoided, "is avoided" if avoided == 1 else "are avoided"),
                 (masked, f"may not be used by a {one(kind.role)}"),
             )
             if count
@@ -218,9 +216,9 @@ class _Reasons:
         if (higher := self._higher()) is not None:
             tier, name = higher
             if tier > self._forest.top:
-                yield "in soft mode it would fit, across islands"
+                yield "the gang fits across islands in soft mode"
             else:
-                yield f"allowed at {say_tier(self._forest, tier)} it would fit, in {name}"
+                yield f"the gang fits if {say_tier(self._forest, tier)} is allowed, in {name}"
         yield from self._with_more_nodes()
         spread = next(_spreads(self._gang), None)
         if spread is not None:
@@ -229,7 +227,7 @@ class _Reasons:
                 what = (
                     "a node" if spread.tier == 0 else f"a HyperNode of {say_tier(self._forest, spread.tier)}"
                 )
-                yield f"without the spread of at most {spread.most} to {what} it would fit"
+                yield f"the gang fits without the spread of at most {spread.most} to {what}"
 
     def _higher(self) -> tuple[int, str | None] | None:
         """The lowest tier above the allowed ones where the gang fits, and the name of such a domain."""
@@ -254,15 +252,16 @@ class _Reasons:
                 used = {forest.index[node] for node in found.nodes}
                 down = sorted(at for at in used if forest.down[at])
                 what = "node with a link of its" if len(down) == 1 else "nodes with a link of their"
-                yield f"{len(down)} {what} own down would have been enough ({self._named(down)})"
+                yield f"{len(down)} {what} own down would be enough ({self._named(down)})"
                 return
         if self._barred.any() and (found := self._would(replace(request, avoid=frozenset()))):
             at = sorted({forest.index[node] for node in found.nodes})
-            yield f"with {self._named([x for x in at if self._barred[x]])} not avoided it would fit"
+            avoided = self._named([x for x in at if self._barred[x]])
+            yield f"the gang fits if these nodes are not avoided: {avoided}"
             return
         masked = any(not mask.allowed.all() for mask in self._masks.values())
         if masked and self._would(request, {}):
-            yield "on nodes that its pods may not use it would fit"
+            yield "the gang fits on nodes that its pods may not use"
 
     def _would(self, request: Request, masks: Mapping[str, Mask] | None = None) -> Placement | None:
         """The placement of a changed request; None = there is none, or all trials are used."""

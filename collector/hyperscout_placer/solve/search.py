@@ -17,7 +17,7 @@ from hyperscout_placer.cluster.units import GANG, Units, units_of
 from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.candidates import bound_of, candidates
 from hyperscout_placer.solve.chain import Chain, levels_of
-from hyperscout_placer.solve.free import Room
+from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.greedy import Greedy, cost_parts
 from hyperscout_placer.solve.ranks import nodes_by_rank
 from hyperscout_placer.solve.tables import Held, Trees
@@ -32,10 +32,10 @@ _Parts = tuple[int, ...]
 class Search:
     """The search for one gang. `complete`: every domain that was tried has an exact answer."""
 
-    def __init__(self, room: Room, work: Work) -> None:
+    def __init__(self, free: Free, work: Work) -> None:
         self.complete = True
-        self._room = room
-        self._alike = Alike(room)
+        self._free = free
+        self._alike = Alike(free)
         self._work = work
         self._looks = 0
 
@@ -46,25 +46,25 @@ class Search:
             units = units_of(gang, tier)
             found = self._at_tier(units, unsure)
             if found is not None:
-                return _placement(self._room, units, *found, min(unsure, default=None))
+                return _placement(self._free, units, *found, min(unsure, default=None))
         return None
 
     def _at_tier(
         self, units: Units, unsure: list[tuple[int, _Parts]]
     ) -> tuple[_Parts, Callable[[], Held]] | None:
-        room = self._room
+        free = self._free
         levels = levels_of(units)
         solver = (
-            Trees(room, self._alike, units, self._work)
+            Trees(free, self._alike, units, self._work)
             if levels is None
-            else Chain(room, self._alike, units, levels, self._work)
+            else Chain(free, self._alike, units, levels, self._work)
         )
         might = solver.might()
         several = np.count_nonzero(might) > 1
         seen: set[int] = set()
         guesses = 0
         best: tuple[_Parts, Callable[[], Held]] | None = None
-        for bound, domain in candidates(room, units, solver.sizes, might):
+        for bound, domain in candidates(free, units, solver.sizes, might):
             if best is not None and bound >= best[0]:
                 break
             if several:
@@ -75,44 +75,44 @@ class Search:
                 found = solver.least(domain, None if best is None else best[0])
             except TooBigError:
                 self.complete = False
-                unsure.append((units.top, bound or bound_of(room, units, solver.sizes, domain)))
+                unsure.append((units.top, bound or bound_of(free, units, solver.sizes, domain)))
                 if guesses == GUESSES or (guesses and self._looks > MOST_LOOKS):
                     break
                 guesses += 1
                 found = self._guessed(units, domain)
             if found is not None:
-                cost = _whole_cost(room, units, domain, found[0])
+                cost = _whole_cost(free, units, domain, found[0])
                 if best is None or cost < best[0]:
                     best = cost, found[1]
         return best
 
     def _guessed(self, units: Units, domain: int) -> tuple[_Parts, Callable[[], Held]] | None:
-        greedy = Greedy(self._room, units)
+        greedy = Greedy(self._free, units)
         held = greedy.held(domain)
         self._looks += greedy.looks
-        return None if held is None else (cost_parts(self._room, units, held), lambda: held)
+        return None if held is None else (cost_parts(self._free, units, held), lambda: held)
 
 
-def _whole_cost(room: Room, units: Units, domain: int, parts: _Parts) -> _Parts:
+def _whole_cost(free: Free, units: Units, domain: int, parts: _Parts) -> _Parts:
     """The whole cost of a domain, from the parts of the cost below it."""
     tier = units.top
     counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
-    degraded += int(room.degraded(tier)[domain])
+    degraded += int(free.degraded(tier)[domain])
     placed = units.kinds_in(GANG)[units.reference]
-    free = int(room.fit(units.reference, tier)[domain])
-    return (*counts, degraded, free - placed, *(x - placed for x in left))
+    whole = int(free.fit(units.reference, tier)[domain])
+    return (*counts, degraded, whole - placed, *(x - placed for x in left))
 
 
 def _placement(
-    room: Room, units: Units, parts: _Parts, held: Callable[[], Held], unsure: tuple[int, _Parts] | None
+    free: Free, units: Units, parts: _Parts, held: Callable[[], Held], unsure: tuple[int, _Parts] | None
 ) -> Placement:
     """`unsure`: tier and bound of the best domain without an exact answer."""
-    forest = room.forest
+    forest = free.forest
     nodes = nodes_by_rank(forest, units, held())
     holder = forest.holder(nodes)
     top = units.top
     while holder is not None and top > holder[0]:  # the greedy placement is closer together than required
-        worn = 0 if top > forest.top else int(room.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
+        worn = 0 if top > forest.top else int(free.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
         parts = (*parts[1:top], parts[top] - worn, *parts[top + 2 :])
         top -= 1
     exact = unsure is None or unsure >= (top, parts)

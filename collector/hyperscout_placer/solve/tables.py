@@ -22,7 +22,7 @@ from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.costs import NEVER, keep_least
-from hyperscout_placer.solve.free import Parts, Room
+from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.work import TooBigError, Work
 
 MOST_ENTRIES: Final = 2 * 10**7  # entries of the tables below one domain that are in memory at once
@@ -49,23 +49,23 @@ class Held:
 class Trees:
     """Placements of any gang, with a top domain of one tier."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units, work: Work) -> None:
+    def __init__(self, free: Free, alike: Alike, units: Units, work: Work) -> None:
         self._work = work
-        self._room = room
+        self._free = free
         self._alike = alike
         self._units = units
 
     def might(self) -> Flags:
         """(domains of the top tier,) whether the gang may fit."""
-        found = np.ones(self._room.count(self._units.top), np.bool_)
+        found = np.ones(self._free.count(self._units.top), np.bool_)
         for kind, count in self._units.kinds_in(GANG).items():
-            found &= self._room.fit(kind, self._units.top) >= count
+            found &= self._free.fit(kind, self._units.top) >= count
         return found
 
     def sizes(self, tier: int) -> list[tuple[Longs, int]]:
         """By kind: (domains of a lower tier,) how many workers fit, and how many the gang has."""
         wanted = self._units.kinds_in(GANG)
-        return [(self._room.fit(kind, tier), count) for kind, count in wanted.items()]
+        return [(self._free.fit(kind, tier), count) for kind, count in wanted.items()]
 
     def least(
         self, domain: int, best: tuple[int, ...] | None
@@ -74,7 +74,7 @@ class Trees:
 
         None where the gang does not fit. `best`: a cost that was found elsewhere. Raises TooBigError.
         """
-        tables = Tables(self._room, self._alike, self._units, self._work, domain)
+        tables = Tables(self._free, self._alike, self._units, self._work, domain)
         parts = tables.least()
         return None if parts is None else (parts, tables.held)
 
@@ -82,8 +82,8 @@ class Trees:
 class Tables:
     """Tables below one domain of the top tier."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units, work: Work, domain: int) -> None:
-        self._room = room
+    def __init__(self, free: Free, alike: Alike, units: Units, work: Work, domain: int) -> None:
+        self._free = free
         self._alike = alike
         self._units = units
         self._tier = tier = units.top
@@ -91,7 +91,7 @@ class Tables:
         self._levels = [units.level(t) for t in range(tier)]
         self._spreads = {i: unit.spread for i, unit in enumerate(units.units) if unit.spread is not None}
         self._kinds_in = [units.kinds_in(i) for i in range(len(units.units))]
-        self._parts = Parts(room, units, domain)
+        self._parts = Parts(free, units, domain)
         self._words = self._parts.packing.words
         self._tables: dict[tuple[int, int, _Caps], Longs] = {}
         self._work = work
@@ -122,7 +122,7 @@ class Tables:
         """An upper bound of the units of its level that a domain holds."""
         found = []
         for unit in self._levels[tier]:
-            fits = [int(self._room.fit(kind, tier)[index]) // n for kind, n in self._kinds_in[unit].items()]
+            fits = [int(self._free.fit(kind, tier)[index]) // n for kind, n in self._kinds_in[unit].items()]
             found.append(min(self._units.units[unit].total, *fits))
         return tuple(found)
 
@@ -236,11 +236,11 @@ class Tables:
         return True
 
     def _fit_together(self, node: int, state: _State) -> bool:
-        if len(self._room.fits) == 1:
+        if len(self._free.fits) == 1:
             return True
-        left = self._room.free[:, node].copy()
+        left = self._free.free[:, node].copy()
         for unit, count in zip(self._levels[0], state, strict=True):
-            left -= count * self._room.needs[self._units.units[unit].kind]  # a single kind fits: no overflow
+            left -= count * self._free.needs[self._units.units[unit].kind]  # a single kind fits: no overflow
             if (left < 0).any():
                 return False
         return True
@@ -277,4 +277,4 @@ class Tables:
                 cost = before[_at(left)] + table[_at(option)]
                 if np.array_equal(cost, after[_at(at)]):
                     return tuple(option)
-        raise AssertionError("a table was made of its parts")
+        raise AssertionError("no option of the table has the cost")

@@ -17,23 +17,24 @@ def broken_rules(tree: Sequence[Wanted]) -> Iterator[str]:
     """Yield a description of each rule that the tree breaks; nothing if it may be published."""
     by_name = {w.name: w for w in tree}
     if len(by_name) != len(tree):
-        yield "two HyperNodes have one name"
+        yield "two HyperNodes have the same name"
     parent: dict[str, str] = {}
     leaf: dict[str, str] = {}
     for w in tree:
         if not _NAME.fullmatch(w.name):
-            yield f"{w.name!r} is no name for a HyperNode"
+            yield f"{w.name!r} is not a valid name for a HyperNode"
         if w.tier < 1:
-            yield f"{w.name} is of tier {w.tier}"
-        if len(w.tier_name) > _MAX_TIER_NAME:
-            yield f"the tier name of {w.name} has {len(w.tier_name)} characters"
+            yield f"{w.name} has tier {w.tier}; expected 1 or more"
+        length = len(w.tier_name)
+        if length > _MAX_TIER_NAME:
+            yield f"the tier name of {w.name} has {length} characters; expected at most {_MAX_TIER_NAME}"
         if bool(w.children) == bool(w.nodes):
             yield f"{w.name} has both nodes and children, or neither"
         for child in w.children:
             if (other := parent.setdefault(child, w.name)) != w.name:
                 yield f"{child} has two parents, {other} and {w.name}"
             if child not in by_name:
-                yield f"{w.name} names {child}, which is not there"
+                yield f"{w.name} has the child {child}, which does not exist"
             elif by_name[child].tier >= w.tier:  # this also rules out cycles
                 yield f"{w.name} (tier {w.tier}) is not above {child} (tier {by_name[child].tier})"
         for node in w.nodes:
@@ -42,10 +43,10 @@ def broken_rules(tree: Sequence[Wanted]) -> Iterator[str]:
     tier_names: dict[int, str] = {}
     for w in tree:
         if (name := tier_names.setdefault(w.tier, w.tier_name)) != w.tier_name:
-            yield f"tier {w.tier} is called both {name!r} and {w.tier_name!r}"
+            yield f"tier {w.tier} has two names, {name!r} and {w.tier_name!r}"
     depths = {_depth(w, parent) for w in tree if not w.children}
     if len(depths) > 1:
-        yield f"leaves lie at different depths: {', '.join(map(str, sorted(depths)))}"
+        yield f"leaves have different depths: {', '.join(map(str, sorted(depths)))}"
 
 
 def _depth(w: Wanted, parent: dict[str, str]) -> int:

@@ -4,6 +4,8 @@ Two controllers that immediately undo each other's writes load the API server an
 edit is corrected at once; repeated ones are corrected with increasing delay.
 """
 
+from hyperscout_runtime.backoff import doubled_s
+
 _AT_ONCE = 3  # corrections without delay
 _BASE_S = 2.0
 _CAP_S = 300.0
@@ -22,7 +24,7 @@ class Fights:
         count, last_s = self._by_name.get(name, (0, 0.0))
         if count < _AT_ONCE or now_s - last_s > _FORGIVEN_AFTER_S:
             return 0.0
-        patience_s = min(_BASE_S * 2.0 ** min(count - _AT_ONCE, 20), _CAP_S)
+        patience_s = doubled_s(count - _AT_ONCE + 1, _BASE_S, _CAP_S)
         return max(0.0, last_s + patience_s - now_s)
 
     def corrected(self, name: str, now_s: float) -> int:

@@ -14,13 +14,13 @@ from typing import Any
 
 from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError
+from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.checks import broken_rules
-from hyperscout_publish.hypernodes.kubernetes_events import Events, Severity
 from hyperscout_publish.hypernodes.objects import (
     COLLECTION,
     OURS,
@@ -29,6 +29,7 @@ from hyperscout_publish.hypernodes.objects import (
     kept,
     merged,
     path_of,
+    reference,
     status_body,
 )
 from hyperscout_publish.hypernodes.overlap import overlaps
@@ -73,7 +74,7 @@ class KubernetesPublisher:
             followed=self._again,
             rng=rng,
         )
-        self.events = Events(kube, clock_ns=clock_ns)
+        self.events = EventRecorder(kube, clock_ns=clock_ns)
         self._kube = kube
         self._nodes = nodes
         self._clock_ns = clock_ns
@@ -128,7 +129,7 @@ class KubernetesPublisher:
                 await self.hypernodes.synced.wait()
                 await self._nodes.reflector.synced.wait()
         except TimeoutError as error:
-            why = self.hypernodes.problem or self._nodes.reflector.problem or "no answer yet"
+            why = self.hypernodes.problem or self._nodes.reflector.problem or "no response yet"
             hint = NO_CRD if "status 404" in why else ""
             raise PublishError(f"the cluster's HyperNodes are not known: {why}{hint}") from error
 
@@ -139,7 +140,7 @@ class KubernetesPublisher:
                 message = (
                     f"generation {topology.generation} is not published: {'; '.join(broken[:_MAX_TROUBLE])}"
                 )
-                raise PublishError(f"{message} (a defect of ours: please report it)", retry=False)
+                raise PublishError(f"{message} (a defect of hyperscout: please report it)", retry=False)
             self._tree = whole
         return tuple(wanted(topology, blocked)) if blocked else whole
 
@@ -182,23 +183,20 @@ class KubernetesPublisher:
                 found = self.hypernodes.get(w.name)
                 continue
             self.hypernodes.learn(answer)
-            self._tell(found, flips)
+            self._notify(found, flips)
             return
 
-    def _tell(self, found: Object, flips: Iterable[Flip]) -> None:
+    def _notify(self, found: Object, flips: Iterable[Flip]) -> None:
         for flip in flips:
             c = flip.condition
-            severity: Severity = "Normal" if flip.is_good else "Warning"
-            self.events.say(
-                found["metadata"]["name"], found["metadata"].get("uid", ""), severity, c.reason, c.message
-            )
+            severity = "Normal" if flip.is_good else "Warning"
+            self.events.record(reference(found["metadata"]["name"], found), severity, c.reason, c.message)
 
     def _announce(self, overlapping: Iterable[tuple[str, str]]) -> None:
         """Post an Event for each new overlap."""
         now = frozenset(overlapping)
         for name, message in sorted(now - self._announced):
-            found = self.hypernodes.get(name) or {}
-            self.events.say(name, found.get("metadata", {}).get("uid", ""), "Warning", "Overlap", message)
+            self.events.record(reference(name, self.hypernodes.get(name)), "Warning", "Overlap", message)
         self._announced = now
 
     # Dry run

@@ -37,6 +37,12 @@ def path_of(name: str) -> str:
     return f"{COLLECTION}/{name}"
 
 
+def reference(name: str, found: dict[str, Any] | None) -> dict[str, str]:
+    """Return a reference to a HyperNode for an Event. `found`: the object, or None if it does not exist."""
+    uid = found["metadata"].get("uid", "") if found else ""
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid}
+
+
 def kept(found: dict[str, Any]) -> dict[str, Any]:
     """Return a HyperNode without managedFields, with two fields derived from them.
 
@@ -73,7 +79,7 @@ def body_of(
         metadata |= {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
     if isinstance(write, LetGo):
         if there is None:
-            raise ValueError(f"{write.name} is not there")
+            raise ValueError(f"{write.name} does not exist")
         count, spec = there.nodes_annotation, _spec(there.tier, there.tier_name, _listed(write.left))
         annotations = dict(there.annotations)
     elif isinstance(write, Delete):

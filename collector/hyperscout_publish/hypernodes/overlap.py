@@ -69,15 +69,19 @@ def overlaps(
 def _overlap(h: HyperNode, owner: str, nodes: Sequence[str]) -> Anomaly:
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     message = (
-        f"HyperNode {owner}, which is not ours, holds {len(nodes)} of its nodes "
-        f"({', '.join(nodes[:_NAMED])}{more}): nothing that contains them is published; "
-        f"delete {owner} to let it be"
+        f"HyperNode {owner}, which hyperscout does not manage, contains {len(nodes)} of its nodes "
+        f"({', '.join(nodes[:_NAMED])}{more}): no HyperNode that contains them is published; "
+        f"delete {owner} to publish this HyperNode"
     )
     return replace(_anomaly(h, owner, message), nodes=tuple(nodes))
 
 
 def _name_taken(h: HyperNode) -> Anomaly:
-    return _anomaly(h, h.name, f"a HyperNode {h.name} is there that is not ours; delete it to let ours be")
+    return _anomaly(
+        h,
+        h.name,
+        f"hyperscout does not manage the existing HyperNode {h.name}; delete it to publish this HyperNode",
+    )
 
 
 def _anomaly(h: HyperNode, owner: str, message: str) -> Anomaly:

@@ -166,7 +166,7 @@ class _World:
         """Return why `w` may not be written now; None if it may."""
         p = self.there.get(w.name)
         if p is not None and not p.ours:
-            return "a HyperNode of this name belongs to somebody else"
+            return "a HyperNode of this name exists that hyperscout does not manage"
         for member in self.target[w.name]:
             held_by = self.holders.get(member, set()) - {w.name}
             if held_by:
@@ -174,12 +174,12 @@ class _World:
             if member.kind == KIND:
                 child = self.there.get(member.value)
                 if child is None:
-                    return f"HyperNode {member.value} is not there"
+                    return f"HyperNode {member.value} does not exist"
                 if child.tier >= w.tier:
-                    return f"HyperNode {member.value} is of tier {child.tier}"
+                    return f"HyperNode {member.value} has tier {child.tier}"
         for parent in self.parents(w.name):
             if self.there[parent].tier <= w.tier:
-                return f"its parent {parent} is of tier {self.there[parent].tier}"
+                return f"its parent {parent} has tier {self.there[parent].tier}"
         return None
 
     def lets_go(self) -> Iterator[LetGo]:
@@ -225,5 +225,5 @@ def next_writes(
 
 def _named(world: _World, name: str) -> str:
     if world.there[name].going:
-        return "it is deleted, but somebody's finalizer keeps it"
-    return f"it should go, but {', '.join(sorted(world.parents(name)))} still names it"
+        return "it is being deleted, but has a finalizer"
+    return f"it is to be deleted, but is still a member of {', '.join(sorted(world.parents(name)))}"

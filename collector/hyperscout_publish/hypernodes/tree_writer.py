@@ -18,11 +18,11 @@ from hyperscout_kubernetes.errors import (
     NotLeaderError,
     UnreachableError,
 )
+from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.reflector import Reflector
 
 from hyperscout_publish.hypernodes.fights import Fights
-from hyperscout_publish.hypernodes.kubernetes_events import Events
-from hyperscout_publish.hypernodes.objects import body_of, path_of
+from hyperscout_publish.hypernodes.objects import body_of, path_of, reference
 from hyperscout_publish.hypernodes.plan import (
     Create,
     Delete,
@@ -43,7 +43,7 @@ _AT_ONCE = 8  # requests
 # the wrong order.
 _PAUSE_S = 0.2
 _MAX_SURPRISES = 5  # conflicts of one object within one call
-_NOT_KEPT = "it is not as it was written, time and again: does an admission webhook change it?"
+_NOT_KEPT = "repeated writes did not persist: check whether an admission webhook changes it"
 NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
 
 
@@ -58,7 +58,7 @@ class TreeWriter:
         kube: Kube,
         hypernodes: Reflector,
         present: Mapping[str, Present],
-        events: Events,
+        events: EventRecorder,
         *,
         timer: Callable[[], float],
         wake: Callable[[], None],
@@ -121,24 +121,22 @@ class TreeWriter:
                 continue
             name, now_s = write.wanted.name, self._timer()
             found = self._hypernodes.get(name)
-            who = (found or {}).get("editor") or "somebody"
+            editor = (found or {}).get("editor") or "another client"
             if wait_s := self._fights.wait_s(name, now_s):
                 asyncio.get_running_loop().call_later(wait_s, self._wake)
-                held[name] = f"{who} keeps changing it; it is put right again in {wait_s:.0f} s"
+                held[name] = f"{editor} changes it repeatedly; the next correction is in {wait_s:.0f} s"
                 continue
             self._fights.corrected(name, now_s)
             did = "deleted" if found is None else "changed"
-            message = f"{who} {did} it by hand; it is made as discovered again"
+            message = f"{editor} {did} it; the publisher restores the discovered state"
             _log.warning("HyperNode %s: %s", name, message)
-            self._events.say(
-                name, (found or {}).get("metadata", {}).get("uid", ""), "Warning", "Reverted", message
-            )
+            self._events.record(reference(name, found), "Warning", "Reverted", message)
         return held
 
     async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
         name = _target(write)
         if self._present.get(name) != seen.get(name):
-            raise ConflictError("it has changed since it was looked at")  # the owner may have changed
+            raise ConflictError("it has changed since it was read")  # the owner may have changed
         found = self._hypernodes.get(name)
         if isinstance(write, Delete):
             await self._delete(name, found)
@@ -154,7 +152,7 @@ class TreeWriter:
         except KubeError as error:  # the server reports this as an internal error
             if "tierName" in str(error) and "not declared in schema" in str(error):
                 self._lacking = ("tierName",)
-                raise ConflictError("the CRD is of an older version, without spec.tierName") from error
+                raise ConflictError("the installed CRD is an older version without spec.tierName") from error
             raise
         self._hypernodes.learn(answer)
 

@@ -24,7 +24,7 @@ from hyperscout_publish.hypernodes.wanted import (
 def hypernodes_yaml(topology: Topology) -> Iterator[str]:
     """Yield one document per HyperNode. A domain without Kubernetes nodes is omitted and not named."""
     yield from left_out(
-        unpublishable(topology), "since a Kubernetes node cannot have such a name (give a node map)"
+        unpublishable(topology), "because these are not valid Kubernetes node names (use a node map)"
     )
     separator = ""
     for hypernode in wanted(topology):

@@ -3,13 +3,13 @@
 import hashlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hyperscout_mqtt.envelope import encoded
+from hyperscout_topology import objects
 from hyperscout_topology.events import Event
-from hyperscout_topology.json_objects import to_json
-from hyperscout_topology.topology import Endpoint, Topology, rfc3339
+from hyperscout_topology.topology import Topology, rfc3339
 
 MOST_EVENTS = 1000  # maximum number of queued events
 EVENTS_A_MESSAGE = 200
@@ -29,12 +29,11 @@ class State:
 
 def states_of(topology: Topology) -> dict[str, State]:
     """Return states by name. Takes some ms for a thousand HyperNodes, so call it in a thread."""
-    data = to_json(replace(topology, links=(), adapters=(), switches=()))
-    against: dict[str | None, list[dict[str, Any]]] = {}
-    for anomaly in data["anomalies"]:
+    against: dict[str | None, list[objects.Object]] = {}
+    for anomaly in objects.anomalies(topology):
         against.setdefault(anomaly["hypernode"], []).append(anomaly)
     found = {}
-    for body in data["hypernodes"]:
+    for body in objects.hypernodes(topology):
         body["anomalies"] = against.get(body["name"], [])
         found[body["name"]] = State(body, hashlib.sha256(encoded(body)).digest())
     return found
@@ -67,20 +66,20 @@ class Backlog:
     def next(self) -> tuple[dict[str, Any], int] | None:
         """Return the next message and its number of events; None if the queue is empty.
 
-        The events stay queued until `told` is called.
+        The events stay queued until `sent` is called.
         """
         if not self._waiting:
             return None
         generation, at_ns, _ = self._waiting[0]
-        told: list[dict[str, Any]] = []
+        bodies: list[dict[str, Any]] = []
         for number, _, event in self._waiting:
-            if number != generation or len(told) == EVENTS_A_MESSAGE:
+            if number != generation or len(bodies) == EVENTS_A_MESSAGE:
                 break
-            told.append(_event(event))
-        message = {"generation": generation, "at": rfc3339(at_ns), "lost": self.lost, "events": told}
-        return message, len(told)
+            bodies.append(_event(event))
+        message = {"generation": generation, "at": rfc3339(at_ns), "lost": self.lost, "events": bodies}
+        return message, len(bodies)
 
-    def told(self, message: dict[str, Any], count: int) -> None:
+    def sent(self, message: dict[str, Any], count: int) -> None:
         """Remove the events of a message that the broker has. Some may have been dropped in the meantime."""
         lost_meanwhile = self.lost - message["lost"]
         self.lost = max(0, lost_meanwhile - count)
@@ -95,9 +94,5 @@ def _event(event: Event) -> dict[str, Any]:
             found[name] = value
     for name, end in (("subject", event.subject), ("peer", event.peer)):
         if end is not None:
-            found[name] = _end(end)
+            found[name] = objects.end(end)
     return found
-
-
-def _end(end: Endpoint) -> dict[str, Any]:
-    return {"device": end.device, "name": end.name, "port": end.port}

@@ -15,12 +15,14 @@ from typing import Any
 
 from hyperscout_kubernetes.client import Fence
 from hyperscout_kubernetes.errors import NotLeaderError
-from hyperscout_mqtt.client import Access, BrokerError, Take
+from hyperscout_mqtt.client import Access, BrokerError
 from hyperscout_mqtt.connection import Connection, RefusedError, Session
 from hyperscout_mqtt.counters import MqttCounters
 from hyperscout_mqtt.envelope import Outgoing, encoded
 from hyperscout_mqtt.topics import Topics
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.signals import Signal
+from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import bounded, events
 from hyperscout_topology.topology import Topology
 
@@ -33,15 +35,12 @@ _MAX_LISTED = 100_000
 _MAX_STATE_BYTES = 4096  # of a collector's state; other clients may publish anything
 
 
-def _nothing(topic: str, payload: bytes, retained: bool) -> None:
-    return None
-
-
 class MqttPublisher:
-    """Publishes to MQTT. Run `run` as a separate task. Set `take` and `reads` before `run`.
+    """Publishes to MQTT. Run `run` as a separate task.
 
-    `take` receives messages of devices. `fence`: raises NotLeaderError unless this replica leads.
-    `clock_ns`: Unix ns; `timer`: monotonic seconds.
+    `reads_findings`: subscribe to the topics to which devices send findings. The signal
+    `received(topic, payload, retained)` is emitted for each of their messages. `fence`: raises NotLeaderError
+    unless this replica leads. `clock_ns`: Unix ns; `timer`: monotonic seconds.
     """
 
     name = "mqtt"
@@ -58,13 +57,14 @@ class MqttPublisher:
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         rng: Random,
+        reads_findings: bool = False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.counters = MqttCounters()
         self.topics = Topics(prefix)
-        self.take: Take = _nothing
-        self.reads: tuple[str, ...] = ()  # topics to subscribe to for `take`
-        self._who = {"identity": identity, "instance": secrets.token_hex(8), "version": version}
+        self.received = Signal[[str, bytes, bool]]()
+        self._reads_findings = reads_findings
+        self._identity = {"identity": identity, "instance": secrets.token_hex(8), "version": version}
         self._fence = fence
         self._clock_ns = clock_ns
         self._progress: _Progress | None = None
@@ -80,7 +80,7 @@ class MqttPublisher:
         self._connection = Connection(
             access,
             self.counters,
-            will=lambda: self._about_us("offline"),
+            will=lambda: self._own_state("offline"),
             begin=self._begin,
             goodbye=self._goodbye,
             take=self._take,
@@ -101,8 +101,8 @@ class MqttPublisher:
             return self._connection.problem
         if self._rival:
             return (
-                f"another collector, {self._rival}, publishes below {self.topics.prefix} too: "
-                "each cluster needs an mqtt_topic_prefix of its own"
+                f"another collector, {self._rival}, also publishes below {self.topics.prefix}: "
+                "set a different mqtt_topic_prefix for each cluster"
             )
         return self._refused
 
@@ -135,7 +135,7 @@ class MqttPublisher:
         before = self._seen
         if before is not None and before is not topology:
             # In a thread: this takes seconds if many links change at once.
-            changes = await self._in_thread(lambda: bounded(events(before, topology)))
+            changes = await self._in_thread(lambda: bounded(events(Diff(before, topology))))
             self._backlog.add(topology.generation, self._clock_ns(), changes)
             self.counters.dropped_total = self._backlog.lost_total
         self._seen = topology
@@ -154,14 +154,14 @@ class MqttPublisher:
         while (found := self._backlog.next()) is not None:
             message, count = found
             await self._send(at, Outgoing(self.topics.events, encoded(message), expiry_s=EVENT_EXPIRY_S))
-            self._backlog.told(message, count)
+            self._backlog.sent(message, count)
         if refused is not None:
             raise refused
         self._generation = topology.generation
-        us = self._about_us("online", len(at.out))
-        if us.payload != at.said:
+        us = self._own_state("online", len(at.out))
+        if us.payload != at.own_state:
             await self._send(at, us)
-            at.said = us.payload
+            at.own_state = us.payload
 
     async def _bring_states(
         self, at: "_Progress", generation: int, states: dict[str, State]
@@ -210,9 +210,10 @@ class MqttPublisher:
         await at.session.unsubscribe(self.topics.hypernodes)
         if missing := sum(name not in self._listed for name in ours):
             self._refused = (
-                f"the broker shows us not all that stands at {self.topics.hypernodes} ({missing} of "
-                f"{len(ours)} are missing), so states of earlier may be left there: its access rules must "
-                "let us read them, and its queue for a client must hold them (mosquitto: max_queued_messages)"
+                f"the broker did not return all retained states at {self.topics.hypernodes} ({missing} of "
+                f"{len(ours)} are missing), so outdated states may remain there: its access rules must allow "
+                "the collector to read them, and its queue for a client must hold them "
+                "(mosquitto: max_queued_messages)"
             )
         return self._listed.difference(ours)
 
@@ -222,9 +223,9 @@ class MqttPublisher:
         at = _Progress(session)
         self._rival, self._refused = "", None
         try:
-            await self._send(at, self._about_us("syncing"))
-            for topic in self.reads:
-                await session.subscribe(topic)
+            await self._send(at, self._own_state("syncing"))
+            if self._reads_findings:
+                await session.subscribe(self.topics.findings)
         except (RefusedError, NotLeaderError) as error:
             self._refused = str(error)
         self._progress = at
@@ -235,7 +236,7 @@ class MqttPublisher:
         self.wake()
 
     async def _goodbye(self, session: Session) -> None:
-        await session.publish(self._about_us("offline"))
+        await session.publish(self._own_state("offline"))
 
     def _take(self, topic: str, payload: bytes, retained: bool) -> None:
         if (name := self.topics.hypernode_in(topic)) is not None:
@@ -244,24 +245,24 @@ class MqttPublisher:
         elif topic == self.topics.collector:
             self._take_leader(payload)
         else:
-            self.take(topic, payload, retained)
+            self.received(topic, payload, retained)
 
     def _take_leader(self, payload: bytes) -> None:
         """Handle a collector's state: this one's, the will of an earlier leader, or a rival's."""
-        said = _who_says(payload)
-        if said.get("instance") == self._who["instance"]:
+        found = _parsed_state(payload)
+        if found.get("instance") == self._identity["instance"]:
             self._is_listed.set()
             return
-        if said.get("state") in ("online", "syncing"):
-            self._rival = str(said.get("identity"))[:100]
+        if found.get("state") in ("online", "syncing"):
+            self._rival = str(found.get("identity"))[:100]
             return
         self._rival = ""
         if self._progress is not None:
-            self._progress.said = b""
+            self._progress.own_state = b""
         self.wake()
 
-    def _about_us(self, state: str, hypernodes: int = 0) -> Outgoing:
-        body = {"state": state, **self._who, "generation": self._generation, "hypernodes": hypernodes}
+    def _own_state(self, state: str, hypernodes: int = 0) -> Outgoing:
+        body = {"state": state, **self._identity, "generation": self._generation, "hypernodes": hypernodes}
         return Outgoing(self.topics.collector, encoded(body), retain=True)
 
 
@@ -269,16 +270,16 @@ class MqttPublisher:
 class _Progress:
     """What the broker has in one session. `out`: digests of published states by name.
 
-    `synced`: the broker has no other states. `said`: the last published state of this collector.
+    `synced`: the broker has no other states. `own_state`: the last published state of this collector.
     """
 
     session: Session
     out: dict[str, bytes] = field(default_factory=dict)
     synced: bool = False
-    said: bytes = b""
+    own_state: bytes = b""
 
 
-def _who_says(payload: bytes) -> dict[str, Any]:
+def _parsed_state(payload: bytes) -> dict[str, Any]:
     """Parse a collector's state, which any client may have written; {} if it is invalid."""
     with suppress(ValueError, RecursionError):
         found = json.loads(payload[:_MAX_STATE_BYTES])

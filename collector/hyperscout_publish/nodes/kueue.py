@@ -92,7 +92,7 @@ class KueuePublisher:
             exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             await self._kube.write("DELETE", f"{path}/{self._object}", {"preconditions": exactly})
         await self._create(path, version, keys, what)
-        _log.info("%s is written, with levels %s", what, ", ".join(keys))
+        _log.info("wrote %s with levels %s", what, ", ".join(keys))
 
     async def _create(self, path: str, version: str, keys: Sequence[str], what: str) -> None:
         body: Object = {
@@ -104,18 +104,20 @@ class KueuePublisher:
         try:
             await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
         except ConflictError as error:
-            raise PublishError(f"{what} is there still, or again: it is looked at anew") from error
+            raise PublishError(f"{what} still exists, or exists again; the publisher retries") from error
 
     async def _may_replace(self, base: str, what: str, found: Object, keys: Sequence[str]) -> None:
         """Raises PublishError if the object must not be replaced."""
         metadata, there = found["metadata"], levels_of(found)
         if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != OWNER:
             raise PublishError(
-                f"{what} is somebody else's, with levels {', '.join(there)}: "
+                f"hyperscout does not manage {what} with levels {', '.join(there)}: "
                 "delete it, or choose another name (kueue_topology)"
             )
         if metadata.get("deletionTimestamp"):
-            raise PublishError(f"{what} is being deleted: it is made anew when Kueue lets it go")
+            raise PublishError(
+                f"{what} is being deleted: it is created again when Kueue removes its finalizer"
+            )
         flavors, _ = await self._kube.list(f"{base}/resourceflavors")
         users = sorted(
             f["metadata"]["name"]
@@ -125,7 +127,7 @@ class KueuePublisher:
         if users:
             raise PublishError(
                 f"{what} has levels {', '.join(there)} and needs {', '.join(keys)}. "
-                "Levels cannot be changed: it is replaced when no ResourceFlavor names it "
+                "Levels are immutable: it is replaced when no ResourceFlavor refers to it "
                 f"({some(users)} now)"
             )
 
@@ -142,7 +144,7 @@ class KueuePublisher:
         except NotFoundError:
             pass
         raise PublishError(
-            f"this cluster has no Topology of {GROUP}: install Kueue, or set kueue_topology to nothing"
+            f"this cluster has no Topology of {GROUP}: install Kueue, or leave kueue_topology empty"
         )
 
 

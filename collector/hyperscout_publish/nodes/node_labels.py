@@ -85,4 +85,4 @@ class NodeLabelsPublisher:
 
         if patches:
             await for_each_node(sorted(patches), write)
-            _log.info("nodes whose labels were written: %d", len(patches))
+            _log.info("wrote the labels of %d nodes", len(patches))

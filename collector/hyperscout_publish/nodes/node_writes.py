@@ -26,7 +26,7 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
         async with asyncio.timeout(_FIRST_LIST_S if within_s is None else within_s):
             await nodes.reflector.synced.wait()
     except TimeoutError as error:
-        why = nodes.reflector.problem or "no answer yet"
+        why = nodes.reflector.problem or "no response yet"
         raise PublishError(f"the cluster's nodes are not known: {why}") from error
 
 

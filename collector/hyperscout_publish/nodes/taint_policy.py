@@ -142,10 +142,10 @@ class TaintPolicy:
         # The worst node comes first, then the one that has waited longest. A tainted node stays tainted even
         # if a worse one appears: jobs must not be moved back and forth.
         due.sort(key=lambda node: (-found[node].links, found[node].since_ns, node))
-        room = max(0, self.limit(len(nodes)) - (len(tainted) - len(clear)))
+        free = max(0, self.limit(len(nodes)) - (len(tainted) - len(clear)))
         times = [since + self._clear_ns for n, since in self._well_since_ns.items() if n not in clear]
         times += [found[node].since_ns + self._after_ns for node in ill if node not in due]
-        return TaintDecision(tuple(due[:room]), tuple(clear), tuple(due[room:]), min(times, default=None))
+        return TaintDecision(tuple(due[:free]), tuple(clear), tuple(due[free:]), min(times, default=None))
 
 
 def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) -> str | None:
@@ -155,8 +155,8 @@ def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) ->
     more = f" and {len(decision.over) - named} more" if len(decision.over) > named else ""
     return (
         f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
-        f"{', '.join(decision.over[:named])}{more} {'is' if len(decision.over) == 1 else 'are'} degraded, "
-        "and not tainted"
+        f"{', '.join(decision.over[:named])}{more} {'is' if len(decision.over) == 1 else 'are'} degraded "
+        "but not tainted"
     )
 
 

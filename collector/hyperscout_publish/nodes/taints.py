@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
 from hyperscout_kubernetes.errors import ConflictError
+from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import PATH, Nodes
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.hypernodes.kubernetes_events import Events, Severity
 from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
 from hyperscout_publish.nodes.taint_policy import (
     NS,
@@ -74,7 +74,7 @@ class TaintsPublisher:
         settings: TaintSettings,
         say: Callable[[str], None],
         *,
-        events: Events | None = None,
+        events: EventRecorder | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.notice: str | None = None
@@ -100,7 +100,7 @@ class TaintsPublisher:
         now_ns = self._clock_ns()
         names = self._nodes.names
         decision = self._policy.decide(found, names, self._tainted(), now_ns)
-        self._tell(say_over(decision, self._policy.limit(len(names)), len(names)))
+        self._notify(say_over(decision, self._policy.limit(len(names)), len(names)))
         self._set_alarm(decision.wake_at_ns, now_ns)
         if self._mode == "dry-run":
             self._dry_run.show(lines(decision, found))
@@ -112,7 +112,7 @@ class TaintsPublisher:
     def _tainted(self) -> set[str]:
         return {n["metadata"]["name"] for n in self._nodes if any(map(is_ours, n["spec"]["taints"]))}
 
-    def _tell(self, notice: str | None) -> None:
+    def _notify(self, notice: str | None) -> None:
         if notice is not None and self.notice is None:
             _log.warning("%s", notice)
         self.notice = notice
@@ -138,10 +138,11 @@ class TaintsPublisher:
         await for_each_node(decision.clear, clear)
         await for_each_node(decision.taint, taint)
 
-    def _event(self, name: str, severity: Severity, reason: str, message: str) -> None:
+    def _event(self, name: str, severity: str, reason: str, message: str) -> None:
         node = self._nodes.get(name)
         if self._events is not None and node is not None:
-            self._events.say(name, node["metadata"]["uid"], severity, reason, message)
+            about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+            self._events.record(about, severity, reason, message)
 
     async def _change(self, name: str, change: Callable[[Collection[Taint]], list[Taint]]) -> bool:
         """Read, change and write at the version that was read; repeat after a conflict.

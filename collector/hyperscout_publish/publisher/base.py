@@ -1,6 +1,7 @@
 """Publisher interface: a publisher makes an external system match a topology.
 
-To add one, copy `hypernodes/file.py`, the smallest that can fail. `app/publication/publishers.py` builds it.
+To add one, copy `hypernodes/file.py`, the smallest that can fail, and append it in `build_publishers` of
+`hyperscout_collector.app.build.publishers`.
 """
 
 from collections.abc import Callable

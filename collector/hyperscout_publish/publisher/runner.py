@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from hyperscout_runtime.backoff import Backoff
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.publisher.base import Publisher, PublishError
@@ -18,11 +19,6 @@ _log = logging.getLogger(__name__)
 
 _RETRY_BASE_S = 1.0
 _RETRY_CAP_S = 60.0
-
-
-def retry_s(failures: int) -> float:
-    """Return the maximum delay in seconds after this many failures in a row."""
-    return min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 30), _RETRY_CAP_S)
 
 
 @dataclass(slots=True)
@@ -69,28 +65,28 @@ class PublisherRunner:
     @property
     def problems(self) -> list[str]:
         """Problems of publishers, and the `notice` of publishers without problem."""
-        said = [(s, s.problem or getattr(s.publisher, "notice", None)) for s in self.states]
-        return [f"publisher {s.publisher.name}: {text}" for s, text in said if text]
+        messages = [(s, s.problem or getattr(s.publisher, "notice", None)) for s in self.states]
+        return [f"publisher {s.publisher.name}: {text}" for s, text in messages if text]
 
     async def run(self, state: PublisherState) -> None:
         """Publish until cancelled."""
-        failures = 0
+        backoff = Backoff(_RETRY_BASE_S, _RETRY_CAP_S, self._rng)
         while True:
             await state._wake.wait()
             state._wake.clear()
             topology = state._newest
             if topology is None:
                 continue
-            state.retries += failures > 0
+            state.retries += backoff.failures > 0
             try:
                 await state.publisher.publish(topology)
             except PublishError as error:
-                failures += 1
                 self._failed(state, error)
+                delay_s = backoff.next_s()
                 if error.retry:
-                    await self._wait(state, retry_s(failures) * self._rng.uniform(0.5, 1.0))
+                    await self._wait(state, delay_s)
                 continue
-            failures = 0
+            backoff.reset()
             if state.problem is not None:
                 _log.info("publisher %s works again", state.publisher.name)
             state.problem, state.generation = None, topology.generation

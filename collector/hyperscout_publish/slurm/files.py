@@ -57,7 +57,7 @@ class SlurmFilesPublisher:
     async def publish(self, topology: Topology) -> None:
         """Write the files that differ, and run the hook if any did. Raises PublishError."""
         if not topology.hypernodes:
-            self.notice = "no hierarchy is known: the files are left as they are"
+            self.notice = "no hierarchy is known: the files are unchanged"
             return
         self.notice = None
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
@@ -82,7 +82,7 @@ class SlurmFilesPublisher:
                     self._mark.touch()  # before the file, so that a crash in between does not lose the hook
                 due = True
                 replace_file(path, text)
-                _log.info("%s is written: generation %d", path, topology.generation)
+                _log.info("wrote %s: generation %d", path, topology.generation)
         except OSError as error:
             raise PublishError(f"{path}: {error.strerror or error}") from error
         return due
@@ -110,7 +110,7 @@ class SlurmFilesPublisher:
 
     async def _wait_for_hook(self, tail: "_Tail", stderr: int) -> None:
         """Start the hook and wait for its end. Closes `stderr`. Raises PublishError."""
-        said = shlex.join(self._hook)
+        command = shlex.join(self._hook)
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._hook,
@@ -120,7 +120,7 @@ class SlurmFilesPublisher:
                 start_new_session=True,  # so that a time-out also ends its child processes
             )
         except OSError as error:
-            raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
+            raise PublishError(f"slurm_hook `{command}`: {error.strerror or error}") from error
         finally:
             os.close(stderr)
         try:
@@ -129,7 +129,7 @@ class SlurmFilesPublisher:
                 await asyncio.wait([tail.ended], timeout=_LAST_WORDS_S)
         except TimeoutError as error:
             raise PublishError(
-                f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail.data)}"
+                f"slurm_hook `{command}`: not finished within {self._hook_timeout_s:g} s{_shown(tail.data)}"
             ) from error
         finally:
             if process.returncode is None:
@@ -137,8 +137,8 @@ class SlurmFilesPublisher:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if status:
-            raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail.data)}")
-        _log.info("slurm_hook `%s` is done", said)
+            raise PublishError(f"slurm_hook `{command}`: exit status {status}{_shown(tail.data)}")
+        _log.info("slurm_hook `%s` finished", command)
 
 
 class _Tail(asyncio.Protocol):

@@ -10,7 +10,7 @@ from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, 
 from hyperscout_topology.topology import HyperNode, Topology
 
 _MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base
-_WHY = "since Slurm cannot hold such a name"
+_WHY = "because these are not valid names in Slurm"
 
 
 def slurm_tree(topology: Topology) -> Iterator[str]:

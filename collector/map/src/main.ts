@@ -7,7 +7,7 @@ import { startUi } from "./ui/index";
 
 declare global {
   interface Window {
-    /** For tests and for the console of someone who looks into something. */
+    /** For tests and for debugging in the browser's console. */
     hyperscoutMap?: MapView;
   }
 }

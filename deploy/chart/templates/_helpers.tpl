@@ -11,7 +11,7 @@
 {{- define "hyperscout.agent" -}}{{ include "hyperscout.fullname" . }}-agent{{- end -}}
 {{- define "hyperscout.fabric" -}}{{ include "hyperscout.fullname" . }}-fabric{{- end -}}
 
-{{/* Labels by which pods are chosen; they must never change. Call with (list $ "collector"). */}}
+{{/* Labels of the pod selectors; they must never change. Call with (list $ "collector"). */}}
 {{- define "hyperscout.selector" -}}
 {{- $ := index . 0 -}}
 app.kubernetes.io/name: {{ default $.Chart.Name $.Values.nameOverride }}
@@ -52,7 +52,7 @@ app.kubernetes.io/part-of: hyperscout
 {{ default (printf "%s-tls" (include "hyperscout.fullname" .)) .Values.tls.secretName }}
 {{- end -}}
 
-{{/* The name that the certificate is for: agents expect it whatever address they connect to. */}}
+{{/* The name in the certificate: agents expect it at any address. */}}
 {{- define "hyperscout.serverName" -}}
 {{ include "hyperscout.collector" . }}.{{ .Release.Namespace }}.svc
 {{- end -}}
@@ -77,7 +77,7 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 
 {{/* What can only be wrong in combination. */}}
-{{/* The ConfigMap with the blueprint; nothing where there is none. */}}
+{{/* The ConfigMap with the blueprint; "" if there is none. */}}
 {{- define "hyperscout.blueprint" -}}
 {{- if .Values.collector.blueprint.text }}{{ include "hyperscout.collector" . }}-blueprint{{ else }}{{ .Values.collector.blueprint.configMap }}{{ end }}
 {{- end -}}
@@ -93,10 +93,10 @@ app.kubernetes.io/part-of: hyperscout
 {{- fail "tls.mode certManager: set tls.certManager.issuerRef, as in {name: internal-ca, kind: ClusterIssuer}" -}}
 {{- end -}}
 {{- if and (hasPrefix "mqtts:" .Values.collector.mqtt.broker) (not .Values.collector.mqtt.caSecret) -}}
-{{- fail "collector.mqtt: the image knows no authorities; set collector.mqtt.caSecret to a Secret with ca.crt" -}}
+{{- fail "collector.mqtt: the image contains no CA certificates; set collector.mqtt.caSecret to a Secret with ca.crt" -}}
 {{- end -}}
 {{- if and .Values.gates.admissionPolicy (ne .Values.gates.mode "on") -}}
-{{- fail "gates.admissionPolicy: nobody would open the gates that it adds; set gates.mode: \"on\" too" -}}
+{{- fail "gates.admissionPolicy: without gates.mode \"on\" the collector never opens the gates that it adds; set gates.mode: \"on\" too" -}}
 {{- end -}}
 {{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
 {{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
@@ -105,7 +105,7 @@ app.kubernetes.io/part-of: hyperscout
 {{- fail "collector.mtls.enabled: set collector.mtls.clientCaSecret, a Secret with the ca.crt of the clients' certificates" -}}
 {{- end -}}
 {{- if and .Values.collector.rest.ingress.enabled (not .Values.collector.rest.enabled) -}}
-{{- fail "collector.rest.ingress.enabled: there is nothing behind it; set collector.rest.enabled: true too" -}}
+{{- fail "collector.rest.ingress.enabled: the ingress needs REST; set collector.rest.enabled: true too" -}}
 {{- end -}}
 {{- if and .Values.collector.rest.ingress.enabled (not .Values.collector.rest.ingress.host) -}}
 {{- fail "collector.rest.ingress.enabled: set collector.rest.ingress.host" -}}
@@ -123,7 +123,7 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 {{- if .Values.fabric.enabled -}}
 {{- if not .Values.fabric.settings -}}
-{{- fail "fabric.enabled: it would have nobody to ask; set fabric.settings, as in {snmp: {access: [...]}}" -}}
+{{- fail "fabric.enabled: no switch or manager is configured; set fabric.settings, as in {snmp: {access: [...]}}" -}}
 {{- end -}}
 {{- $account := include "hyperscout.serviceAccount" (list . "fabric") -}}
 {{- if and (eq .Values.authenticate "kubernetes") (has $account (list "default" (include "hyperscout.serviceAccount" (list . "agent")))) -}}

@@ -1,4 +1,4 @@
-{{/* The settings files. Pods carry a checksum of their own one: who is not concerned by a change is not restarted. */}}
+{{/* The settings files. A pod has the checksum of its own file, so that only a change of that file restarts it. */}}
 {{- define "hyperscout.collectorSettings" -}}
 {{- $c := dict
   "listen" (include "hyperscout.anyAddress" (list . 50051))
@@ -20,7 +20,7 @@
 {{- if include "hyperscout.tls" . }}
 {{- $_ := set $c "tls_cert" "/etc/hyperscout/tls/tls.crt" }}
 {{- $_ := set $c "tls_key" "/etc/hyperscout/tls/tls.key" }}
-{{- /* A replica in waiting reaches the leader by its pod's address, which stands in no certificate. */ -}}
+{{- /* A standby replica reaches the leader at its pod's address, which no certificate contains. */ -}}
 {{- $_ := set $c "peer_tls_ca" "/etc/hyperscout/tls/ca.crt" }}
 {{- $_ := set $c "peer_tls_server_name" (include "hyperscout.serverName" .) }}
 {{- end }}
@@ -58,7 +58,7 @@
 {{- end }}
 {{- else }}
 {{- $_ := set $c "insecure" true }}
-{{- /* Without callers to ask, a browser's page of another site must not read along by a name of its own. */ -}}
+{{- /* Without authentication, the list of hosts prevents DNS rebinding by pages of other sites. */ -}}
 {{- $_ := set $c "rest_hosts" (concat (include "hyperscout.dnsNames" . | fromJsonArray) .Values.collector.rest.hosts (list .Values.collector.rest.ingress.host) | compact | uniq) }}
 {{- end }}
 {{- toYaml (merge (dict) $c .Values.collector.settings) }}
@@ -71,7 +71,7 @@
   "ibnetdiscover" (dict "enabled" .Values.agent.infiniband.enabled)
   "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
 }}
-{{- /* The address of the node, where it is exposed, comes with a variable. */ -}}
+{{- /* If it is exposed, a variable has the address of the node. */ -}}
 {{- $metrics := dict "port" (int .Values.agent.metrics.port) }}
 {{- if not .Values.agent.metrics.expose }}
 {{- $_ := set $metrics "host" "127.0.0.1" }}
@@ -89,7 +89,7 @@
 {{- toYaml (merge (dict) $a .Values.agent.settings) }}
 {{- end -}}
 
-{{- /* It reports under the name of its account: that is what its token proves. */ -}}
+{{- /* It reports under the name of its account, which its token proves. */ -}}
 {{- define "hyperscout.fabricSettings" -}}
 {{- $f := dict
   "role" "fabric"

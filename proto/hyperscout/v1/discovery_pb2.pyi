@@ -70,7 +70,7 @@ class Hello(_message.Message):
     version: _builtins.str
     """Version of the agent."""
     instance: _builtins.int
-    """A new one for each start of the process: of two streams of one node, the newer instance wins."""
+    """Changes with each start of the process. Of two streams of one node, the collector keeps the newer instance."""
     @_builtins.property
     def probes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the probes that this agent can run; "ibnetdiscover" makes it a candidate for a sweep lease."""
@@ -105,19 +105,19 @@ class FindingBatch(_message.Message):
     sequence: _builtins.int
     """Grows by one with each batch of this stream, from 1."""
     full_state_ends: _builtins.bool
-    """Set on the last batch of the full state: keys of this node that were in none of the batches
-    since Hello are no more.
+    """Set on the last batch of the full state: the collector deletes keys of this node that were in none of the batches
+    since Hello.
     """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.Finding]: ...
     @_builtins.property
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
-        """Keys that are no more (an interface that was taken out). Absent keys of other batches stay."""
+        """Keys that no longer exist, such as those of an interface that was removed. Keys that are in no batch stay."""
 
     @_builtins.property
     def sent_at(self) -> _timestamp_pb2.Timestamp:
-        """When the batch was sent, by the agent's clock. With it the collector knows how old each finding is,
-        whatever that clock says. Unset: the clocks are taken to agree, unless a finding is from the future.
+        """When the batch was sent, by the agent's clock. The collector computes the age of each finding from it, so an
+        agent's wrong clock does no harm. Unset: the collector assumes equal clocks, unless a finding is from the future.
         """
 
     def __init__(
@@ -176,7 +176,7 @@ class Heartbeat(_message.Message):
 
     FINDINGS_FIELD_NUMBER: _builtins.int
     findings: _builtins.int
-    """Findings held by the agent, for the collector's check."""
+    """Number of findings that the agent holds, for the collector to compare."""
     def __init__(
         self,
         *,
@@ -254,8 +254,8 @@ Global___StreamFindingsResponse: _TypeAlias = StreamFindingsResponse  # noqa: Y0
 
 @_typing.final
 class Seeds(_message.Message):
-    """To agents that look at whole fabrics: management addresses of switches that other agents heard of, sorted; all
-    of them, in place of those before. What may be asked is the agent's to decide.
+    """To agents of role "fabric": management addresses of switches that other agents discovered, sorted. The list
+    replaces the one before. The agent decides which of them it queries.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -291,7 +291,7 @@ class Welcome(_message.Message):
     """Send a heartbeat at least this often."""
     @_builtins.property
     def bulk_held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Digests of bulk texts of this node that the collector already holds: not to be sent again."""
+        """Digests of bulk texts of this node that the collector already holds. The agent does not send them again."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class Ack(_message.Message):
     sequence: _builtins.int
     @_builtins.property
     def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Refusal]:
-        """Findings of the batch that were refused, and why (a foreign node, a sweep without a lease)."""
+        """Findings of the batch that the collector refused, and why (the name of another node, a sweep without a lease)."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class SweepLease(_message.Message):
-    """Sweep the fabric from this port, now and then every interval, until the lease is revoked or the stream ends.
+    """Sweep the fabric from this port now, then once each interval, until the lease is revoked or the stream ends.
     A node may hold several, for ports in different fabrics.
     """
 
@@ -456,7 +456,7 @@ Global___Intervals: _TypeAlias = Intervals  # noqa: Y015
 
 @_typing.final
 class NeedBulk(_message.Message):
-    """The collector was asked to keep a digest whose text it does not hold: send it (again)."""
+    """A finding named a digest whose text the collector does not hold. The agent sends the text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -478,7 +478,7 @@ Global___NeedBulk: _TypeAlias = NeedBulk  # noqa: Y015
 @_typing.final
 class MeasurePairs(_message.Message):
     """Exchange pings with these peers. Both ends of a pair get the same task, so that each measures the other.
-    What comes of it is in the findings of the probe "latency".
+    The results are in the findings of the probe "latency".
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -524,17 +524,17 @@ class PairTask(_message.Message):
     peer_address: _builtins.str
     peer_port: _builtins.int
     key: _builtins.bytes
-    """32 random bytes that only the two ends of this task know: who does not prove to know them gets no answer,
-    and is not believed.
+    """32 random bytes that only the two ends of this task know. An end ignores packets that are not authenticated
+    with them.
     """
     method: _builtins.str
     """"udp" or "rdma"."""
     pings: _builtins.int
-    """Pings of a burst."""
+    """Number of pings in a burst."""
     first: _builtins.bool
-    """Of the two ends one goes first; the other measures when that one is done."""
+    """Whether this end measures first. The other end starts when this one is done."""
     expires_s: _builtins.float
-    """Seconds from now on; then the key is forgotten, whatever was measured."""
+    """Seconds until the agent deletes the key, whatever was measured."""
     def __init__(
         self,
         *,
@@ -561,7 +561,7 @@ Global___PairTask: _TypeAlias = PairTask  # noqa: Y015
 
 @_typing.final
 class StopMeasuring(_message.Message):
-    """Drop all pair tasks and their keys, and end what runs, at once."""
+    """Drop all pair tasks and their keys, and stop running measurements immediately."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -620,8 +620,8 @@ Global___MeasureNccl: _TypeAlias = MeasureNccl  # noqa: Y015
 
 @_typing.final
 class NcclId(_message.Message):
-    """What lets the ranks of a group find each other: made by rank 0, carried by the collector. Up: each rank also
-    says with an empty id when its part of the run is over. Down: with an empty id, that the run is over.
+    """The unique id of an NCCL group: rank 0 makes it, the collector forwards it. Up: a rank sends an empty id when its
+    part of the run is over. Down: an empty id means that the run is over.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -632,7 +632,7 @@ class NcclId(_message.Message):
     task_id: _builtins.int
     unique_id: _builtins.bytes
     failure: _builtins.str
-    """With an empty id: why the run did not end well. Empty: it did."""
+    """With an empty id: why the run failed; empty if it succeeded."""
     def __init__(
         self,
         *,

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class DiscoveryServiceStub:
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     def __init__(self, channel):
@@ -45,11 +45,11 @@ class DiscoveryServiceStub:
 
 class DiscoveryServiceServicer:
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     def StreamFindings(self, request_iterator, context):
-        """One stream an agent. The first message up is Hello, and the first batches after it are the full state.
+        """One stream for each agent. The first message up is Hello, and the first batches after it are the full state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,7 +73,7 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class DiscoveryService:
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class DiscoveryServiceStub:
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     @_typing.overload
@@ -36,21 +36,21 @@ class DiscoveryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DiscoveryServiceAsyncStub: ...
     StreamFindings: _grpc.StreamStreamMultiCallable[_discovery_pb2.StreamFindingsRequest, _discovery_pb2.StreamFindingsResponse]
-    """One stream an agent. The first message up is Hello, and the first batches after it are the full state."""
+    """One stream for each agent. The first message up is Hello, and the first batches after it are the full state."""
 
 @_typing.type_check_only
 class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StreamFindings: _aio.StreamStreamMultiCallable[_discovery_pb2.StreamFindingsRequest, _discovery_pb2.StreamFindingsResponse]  # type: ignore[assignment]
-    """One stream an agent. The first message up is Hello, and the first batches after it are the full state."""
+    """One stream for each agent. The first message up is Hello, and the first batches after it are the full state."""
 
 class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Evidence is state, not a log. An agent keeps its current findings by key and a set of dirty keys;
-    an ack cleans it, a reconnect sends everything again. Neither side's crash loses anything.
+    an ack removes keys from that set, a reconnect sends everything again. A crash of either side loses nothing.
     """
 
     @_abc_1.abstractmethod
@@ -59,6 +59,6 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_discovery_pb2.StreamFindingsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_discovery_pb2.StreamFindingsResponse], _abc.AsyncIterator[_discovery_pb2.StreamFindingsResponse]]:
-        """One stream an agent. The first message up is Hello, and the first batches after it are the full state."""
+        """One stream for each agent. The first message up is Hello, and the first batches after it are the full state."""
 
 def add_DiscoveryServiceServicer_to_server(servicer: DiscoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,31 +28,31 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
     OUTCOME_DATA: _Outcome.ValueType  # 1
-    """The payload says what is there."""
+    """The payload contains the data."""
     OUTCOME_NOTHING: _Outcome.ValueType  # 2
     """The probe looked and there was nothing (a neighbour that expired, no adapter).
-    A payload may still say where it looked (the local port).
+    The payload may still name the local port.
     """
     OUTCOME_FAILED: _Outcome.ValueType  # 3
-    """The probe could not look. Whatever was known before stays known; it ages."""
+    """The probe could not observe. The collector keeps the last finding with data, which ages."""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
-    """What a probe's look amounted to. Three things, never two."""
+    """Outcome of one observation of a probe: data, nothing there, or failed."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
 OUTCOME_DATA: Outcome.ValueType  # 1
-"""The payload says what is there."""
+"""The payload contains the data."""
 OUTCOME_NOTHING: Outcome.ValueType  # 2
 """The probe looked and there was nothing (a neighbour that expired, no adapter).
-A payload may still say where it looked (the local port).
+The payload may still name the local port.
 """
 OUTCOME_FAILED: Outcome.ValueType  # 3
-"""The probe could not look. Whatever was known before stays known; it ages."""
+"""The probe could not observe. The collector keeps the last finding with data, which ages."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
 class FindingKey(_message.Message):
-    """Identity of a finding. A newer one with the same key takes the place of the older one."""
+    """Identity of a finding. A newer finding with the same key replaces the older one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -60,15 +60,15 @@ class FindingKey(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
-    """Kubernetes node name or host name: who looked. A switch is "switch/NAME", an agent that looks at a whole
-    fabric "fabric/NAME", so that neither takes a node's place.
+    """Name of the reporter: a Kubernetes node name or host name. A switch reports as "switch/NAME", an agent of role
+    "fabric" as "fabric/NAME". No node can have such a name.
     """
     probe: _builtins.str
     """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl",
     "switch", "snmp", "ufm", "netq", "nmx".
     """
     subject: _builtins.str
-    """What was looked at, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
+    """What was observed, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
     def __init__(
         self,
         *,
@@ -86,7 +86,7 @@ Global___FindingKey: _TypeAlias = FindingKey  # noqa: Y015
 
 @_typing.final
 class Finding(_message.Message):
-    """One thing one probe saw at one time."""
+    """One observation of one probe at one time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -105,14 +105,14 @@ class Finding(_message.Message):
     outcome: Global___Outcome.ValueType
     """Data, nothing there, or failed."""
     reason: _builtins.str
-    """For NOTHING and FAILED: why, in words a person can act on. At most 1 KiB."""
+    """For NOTHING and FAILED: the cause and what to do about it. At most 1 KiB."""
     @_builtins.property
     def key(self) -> Global___FindingKey:
-        """Who looked, with what, at what."""
+        """Reporter, probe and subject."""
 
     @_builtins.property
     def observed_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was seen, by the agent's clock."""
+        """When it was observed, by the agent's clock."""
 
     @_builtins.property
     def lldp(self) -> Global___LldpPort:
@@ -124,7 +124,7 @@ class Finding(_message.Message):
 
     @_builtins.property
     def sweep(self) -> Global___Sweep:
-        """Of probe "ibnetdiscover" and its like."""
+        """Of probes that sweep a fabric, such as "ibnetdiscover"."""
 
     @_builtins.property
     def gpu(self) -> Global___Gpu:
@@ -144,7 +144,7 @@ class Finding(_message.Message):
 
     @_builtins.property
     def switch_table(self) -> Global___SwitchTable:
-        """Of probes that ask whole switches."""
+        """Of probes that query whole switches."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
 class LldpPort(_message.Message):
-    """One local Ethernet port and who was heard on it."""
+    """One local Ethernet port and its LLDP neighbours."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,18 +190,18 @@ class LldpPort(_message.Message):
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
     carrier: _builtins.bool
-    """Whether there is a signal."""
+    """Whether the port has a carrier."""
     speed_mbps: _builtins.int
     """Mbit/s; 0 when unknown or without carrier."""
     carrier_changes: _builtins.int
-    """Times the carrier changed since the interface appeared: flaps are counters, not findings."""
+    """Number of carrier changes since the interface appeared."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]:
-        """Who was heard on it."""
+        """LLDP neighbours on this port."""
 
     @_builtins.property
     def counters(self) -> Global___PortCounters:
-        """What went wrong on it."""
+        """Error counters of this port."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class LldpNeighbour(_message.Message):
     MANAGEMENT_ADDRESSES_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     chassis_id_subtype: _builtins.str
-    """"mac", "ifname", "ifalias", "ip", "local", "unhandled" (of no use to lldpctl: the value is bytes in hex)."""
+    """"mac", "ifname", "ifalias", "ip", "local", "unhandled" (lldpctl does not decode it: the value is bytes in hex)."""
     chassis_id: _builtins.str
     """Identity of the neighbour."""
     port_id_subtype: _builtins.str
@@ -249,13 +249,13 @@ class LldpNeighbour(_message.Message):
     port_id: _builtins.str
     """Identity of its port."""
     ttl_s: _builtins.int
-    """Seconds that what it says stands."""
+    """Time to live in seconds."""
     port_description: _builtins.str
-    """What it calls its port; never an identity."""
+    """Its description of the port; never an identity."""
     system_name: _builtins.str
-    """What it calls itself; never an identity."""
+    """Its name; never an identity."""
     system_description: _builtins.str
-    """What it says that it is: its product, its software."""
+    """Its product and software, as it describes them."""
     @_builtins.property
     def management_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses at which it is managed."""
@@ -288,7 +288,7 @@ Global___LldpNeighbour: _TypeAlias = LldpNeighbour  # noqa: Y015
 
 @_typing.final
 class SwitchPort(_message.Message):
-    """One port of this switch: what the switch calls itself and the port, and who its own lldpd hears on it."""
+    """One port of this switch: the LLDP identities of the switch and the port, and the neighbours of its own lldpd."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -307,36 +307,36 @@ class SwitchPort(_message.Message):
     COUNTERS_FIELD_NUMBER: _builtins.int
     DOUBT_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
-    """What the switch calls the port, "swp1"."""
+    """Name of the port on the switch, "swp1"."""
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
     carrier: _builtins.bool
-    """Whether there is a signal."""
+    """Whether the port has a carrier."""
     speed_mbps: _builtins.int
     """Mbit/s; 0 when unknown or without carrier."""
     carrier_changes: _builtins.int
-    """Times the carrier changed since the interface appeared."""
+    """Number of carrier changes since the interface appeared."""
     chassis_id_subtype: _builtins.str
-    """The switch as its neighbours hear it; subtypes and texts as in LldpNeighbour."""
+    """Chassis id that the switch sends to its neighbours; subtypes and texts as in LldpNeighbour."""
     chassis_id: _builtins.str
     """Identity of the switch."""
     system_name: _builtins.str
     """Name of the switch."""
     port_id_subtype: _builtins.str
-    """The port as its neighbours hear it; empty where lldpd does not work on it."""
+    """Port id that the switch sends to its neighbours; empty if lldpd does not run on the port."""
     port_id: _builtins.str
     """Identity of the port."""
     port_description: _builtins.str
-    """What people called the port; never an identity."""
+    """Configured description of the port; never an identity."""
     doubt: _builtins.str
-    """What is uncertain about it, in words that follow the port's name; empty = nothing."""
+    """What is uncertain about the port, as text that follows its name; empty = nothing."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]:
-        """Who was heard on it."""
+        """LLDP neighbours on this port."""
 
     @_builtins.property
     def counters(self) -> Global___PortCounters:
-        """What went wrong on it."""
+        """Error counters of this port."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ Global___SwitchPort: _TypeAlias = SwitchPort  # noqa: Y015
 
 @_typing.final
 class SwitchTable(_message.Message):
-    """A whole switch as somebody else saw it, who asked it (SNMP) or its manager. Subject: the switch's chassis id."""
+    """A whole switch, as an agent read it by SNMP or from a manager. Subject: the switch's chassis id."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -375,15 +375,15 @@ class SwitchTable(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___SwitchPort]:
-        """Sorted by interface; those that are down and hear nobody may be left out."""
+        """Sorted by interface. Ports that are down and have no neighbour may be left out."""
 
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where it can be asked, the one that answered first."""
+        """Management addresses, the one that answered first."""
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was passed over or is odd about the whole of it, in words; at most 16."""
+        """What was skipped or is inconsistent in the table as a whole; at most 16 texts."""
 
     def __init__(
         self,
@@ -402,8 +402,8 @@ Global___SwitchTable: _TypeAlias = SwitchTable  # noqa: Y015
 
 @_typing.final
 class PortCounters(_message.Message):
-    """What went wrong on a port since it appeared, as the kernel counts it. No counter of traffic, so that a port
-    that is well is not news at every look.
+    """Error counters of a port since it appeared, from the kernel. There is no traffic counter, so that the finding of
+    a healthy port does not change with each observation.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -476,22 +476,22 @@ class InfinibandPort(_message.Message):
     physical_state: _builtins.str
     """"LinkUp", "Polling", "Disabled", ..."""
     rate_gbps: _builtins.float
-    """Gbit/s of the port as it is."""
+    """Current rate in Gbit/s."""
     lid: _builtins.int
-    """Local identifier that the subnet manager gave it; 0 = none."""
+    """Local identifier that the subnet manager assigned; 0 = none."""
     sm_lid: _builtins.int
-    """That of the subnet manager."""
+    """Local identifier of the subnet manager."""
     node_description: _builtins.str
-    """What the device calls itself; never an identity."""
+    """Description of the device; never an identity."""
     link_layer: _builtins.str
     """"InfiniBand" or "Ethernet"."""
     board_id: _builtins.str
-    """Which product it is."""
+    """Board id, which names the product."""
     link_downed: _builtins.int
-    """Times the link failed and was retrained, from the port's own counter."""
+    """Number of times that the link failed and was retrained, from the port's own counter."""
     @_builtins.property
     def counters(self) -> Global___PortCounters:
-        """Symbol errors and what else the port counts as damage: rx_errors; what it could not send: tx_dropped."""
+        """rx_errors: symbol errors and other receive errors of the port. tx_dropped: packets that it could not send."""
 
     def __init__(
         self,
@@ -522,7 +522,7 @@ Global___InfinibandPort: _TypeAlias = InfinibandPort  # noqa: Y015
 
 @_typing.final
 class Sweep(_message.Message):
-    """One look at a whole fabric by the real tool or its manager. The text travels as BulkChunk under the same digest."""
+    """One sweep of a whole fabric, by a tool or from a manager. The text is sent as BulkChunk with the same digest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -537,25 +537,25 @@ class Sweep(_message.Message):
     DURATION_S_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     format: _builtins.str
-    """"ibnetdiscover", "ibqueryerrors", "ufm", "nmx": which reader the text is for."""
+    """Format of the text: "ibnetdiscover", "ibqueryerrors", "ufm", "nmx"."""
     device: _builtins.str
-    """The port it looked from; none where a manager was asked."""
+    """Device that the sweep was made from; empty if a manager was queried."""
     port: _builtins.int
-    """Port that it was made from."""
+    """Port that the sweep was made from."""
     port_guid: _builtins.int
     """GUID of that port."""
     sha256: _builtins.bytes
-    """SHA-256 of the text, and its size in bytes."""
+    """SHA-256 of the text."""
     size_bytes: _builtins.int
-    """Bytes of the text."""
+    """Size of the text in bytes."""
     partial: _builtins.bool
-    """A sweep that did not see everything: never taken for a smaller fabric."""
+    """Whether the sweep is incomplete. The collector never takes it for a smaller fabric."""
     partial_reason: _builtins.str
-    """Why it is partial; empty = it is whole."""
+    """Why it is incomplete; empty = it is complete."""
     duration_s: _builtins.float
-    """Seconds that it took."""
+    """Duration of the sweep in seconds."""
     lease_id: _builtins.str
-    """The lease under which it was made."""
+    """Lease under which the sweep was made."""
     def __init__(
         self,
         *,
@@ -598,18 +598,18 @@ class Gpu(_message.Message):
     uuid: _builtins.str
     """Identity of the GPU."""
     model: _builtins.str
-    """Which product it is."""
+    """Product name."""
     pci_address: _builtins.str
-    """Where it is."""
+    """PCI address."""
     driver_version: _builtins.str
     """Version of its driver."""
     mig_mode: _builtins.str
-    """"disabled", "enabled", or "" where the GPU has no such mode."""
+    """"disabled", "enabled", or "" if the GPU has no such mode."""
     numa_node: _builtins.int
-    """Unset where it is not known."""
+    """Unset = unknown."""
     @_builtins.property
     def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]:
-        """What it is divided into; empty = it is whole."""
+        """Its MIG instances; empty = it is not divided."""
 
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___NvlinkLink]:
@@ -617,7 +617,7 @@ class Gpu(_message.Message):
 
     @_builtins.property
     def fabric(self) -> Global___NvlinkFabric:
-        """Unset where the GPU or the driver knows of no NVLink fabric."""
+        """Unset if the GPU or the driver reports no NVLink fabric."""
 
     @_builtins.property
     def nearest_nics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -625,7 +625,7 @@ class Gpu(_message.Message):
 
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuPeer]:
-        """The other GPUs of the host, and what lies between."""
+        """The other GPUs of the host, and how they are connected to this one."""
 
     def __init__(
         self,
@@ -661,9 +661,9 @@ class MigInstance(_message.Message):
     GPU_INSTANCE_FIELD_NUMBER: _builtins.int
     COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
-    """Identity of the part."""
+    """Identity of the instance."""
     profile: _builtins.str
-    """"1g.10gb"."""
+    """Name of the profile, "1g.10gb"."""
     gpu_instance: _builtins.int
     """Number of the GPU instance."""
     compute_instance: _builtins.int
@@ -709,19 +709,19 @@ class NvlinkLink(_message.Message):
     remote_type: _builtins.str
     """"gpu", "switch", "other", "" = unknown."""
     remote_pci_address: _builtins.str
-    """Address of what it leads to; empty where that is not told."""
+    """PCI address of the remote end; empty if the driver does not report it."""
     replay_errors: _builtins.int
-    """Packets that were sent again."""
+    """Number of packets that were sent again."""
     recovery_errors: _builtins.int
-    """Times that the link was trained anew."""
+    """Number of times that the link was retrained."""
     crc_errors: _builtins.int
-    """Packets whose checksum was wrong."""
+    """Number of packets with a wrong checksum."""
     ber_exponent: _builtins.int
-    """Effective bit error rate as a power of ten (-15 = 1e-15), 0 = none was measured: coarse, so that a healthy
-    link is not news at every look.
+    """Effective bit error rate as a power of ten (-15 = 1e-15), 0 = not measured. It is rounded, so that the finding of
+    a healthy link does not change with each observation.
     """
     gbytes_per_s: _builtins.float
-    """GB/s of one direction; 0 = unknown."""
+    """Bandwidth in one direction in GB/s; 0 = unknown."""
     def __init__(
         self,
         *,
@@ -746,7 +746,7 @@ Global___NvlinkLink: _TypeAlias = NvlinkLink  # noqa: Y015
 
 @_typing.final
 class NvlinkFabric(_message.Message):
-    """What a GPU was told about its NVLink domain."""
+    """The NVLink domain of a GPU, as the fabric manager configured it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -756,16 +756,16 @@ class NvlinkFabric(_message.Message):
     CLIQUE_ID_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    """"not-supported", "not-started", "in-progress", "completed"."""
+    """State of the registration: "not-supported", "not-started", "in-progress", "completed"."""
     status: _builtins.str
-    """Why completing failed; empty = it did not."""
+    """Error of the registration; empty = none."""
     cluster_uuid: _builtins.str
-    """An all-zero UUID is node-local, and written as an empty text."""
+    """UUID of the cluster; empty for a node-local domain, which has an all-zero UUID."""
     clique_id: _builtins.int
     """Number of the clique within the cluster."""
     @_builtins.property
     def health(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What is not well with it, in words: "degraded bandwidth", "route unhealthy", "route recovery",
+        """Health problems: "degraded bandwidth", "route unhealthy", "route recovery",
         "access timeout", "incorrect configuration".
         """
 
@@ -794,13 +794,13 @@ class GpuPeer(_message.Message):
     ANCESTOR_FIELD_NUMBER: _builtins.int
     NVLINKS_FIELD_NUMBER: _builtins.int
     pci_address: _builtins.str
-    """Address of the other GPU."""
+    """PCI address of the other GPU."""
     ancestor: _builtins.str
-    """The common ancestor: "internal", "single-switch", "multiple-switches", "host-bridge", "node", "system";
-    "" = not known.
+    """Common ancestor in the PCI tree: "internal", "single-switch", "multiple-switches", "host-bridge", "node", "system";
+    "" = unknown.
     """
     nvlinks: _builtins.int
-    """NVLinks that join the two directly."""
+    """Number of NVLinks that connect the two directly."""
     def __init__(
         self,
         *,
@@ -818,7 +818,7 @@ Global___GpuPeer: _TypeAlias = GpuPeer  # noqa: Y015
 
 @_typing.final
 class LatencyPort(_message.Message):
-    """One compute interface of this host: where it answers pings, and how far it found its peers to be."""
+    """One compute interface of this host: where it answers pings, and the latency to its peers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -830,16 +830,16 @@ class LatencyPort(_message.Message):
     interface: _builtins.str
     """Name of the interface."""
     udp_port: _builtins.int
-    """0 = nobody answers there."""
+    """UDP port that answers pings; 0 = none."""
     rdma_port: _builtins.str
-    """The RDMA device and port behind it, "mlx5_0/1"; empty where there is none."""
+    """RDMA device and port of the interface, "mlx5_0/1"; empty if there is none."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """IPv4 and IPv6, link-local ones left out."""
+        """IPv4 and IPv6 addresses without link-local ones."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___LatencyResult]:
-        """The newest for each peer, its interface and method."""
+        """The newest result for each peer, its interface and method."""
 
     def __init__(
         self,
@@ -860,7 +860,7 @@ Global___LatencyPort: _TypeAlias = LatencyPort  # noqa: Y015
 
 @_typing.final
 class LatencyResult(_message.Message):
-    """One burst to one peer, as this end saw it."""
+    """One burst of pings to one peer, as this end measured it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -879,30 +879,30 @@ class LatencyResult(_message.Message):
     peer: _builtins.str
     """Name of the node that answered."""
     peer_interface: _builtins.str
-    """Its interface."""
+    """Interface of the peer."""
     method: _builtins.str
-    """"udp": pings with kernel time stamps, the peer's own time taken out. "rdma": ib_send_lat, ib_send_bw."""
+    """"udp": pings with kernel time stamps, without the peer's processing time. "rdma": ib_send_lat, ib_send_bw."""
     sent: _builtins.int
-    """Pings that were sent."""
+    """Number of pings sent."""
     received: _builtins.int
-    """Answers that came."""
+    """Number of answers received."""
     min_us: _builtins.float
-    """Round trip in microseconds; 0 when nothing came back."""
+    """Shortest round trip, in microseconds; 0 if no answer was received."""
     median_us: _builtins.float
     """Median of the round trips, in microseconds."""
     jitter_us: _builtins.float
-    """Median distance from the median, in microseconds."""
+    """Median absolute deviation of the round trips, in microseconds."""
     bandwidth_gbps: _builtins.float
-    """In Gbit/s; 0 = not measured."""
+    """Bandwidth in Gbit/s; 0 = not measured."""
     failure: _builtins.str
-    """Why there is no number: "no answer", "its clock stepped", ..."""
+    """Why there is no result: "no answer", "its clock stepped", ..."""
     @_builtins.property
     def measured_at(self) -> _timestamp_pb2.Timestamp:
-        """By the agent's clock."""
+        """When it was measured, by the agent's clock."""
 
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___LatencySample]:
-        """The bursts before, oldest first; at most 8."""
+        """Results of earlier bursts, oldest first; at most 8."""
 
     def __init__(
         self,
@@ -938,7 +938,7 @@ class LatencySample(_message.Message):
     min_us: _builtins.float
     """Shortest round trip, in microseconds."""
     jitter_us: _builtins.float
-    """Spread of the round trips, in microseconds."""
+    """Median absolute deviation of the round trips, in microseconds."""
     @_builtins.property
     def measured_at(self) -> _timestamp_pb2.Timestamp:
         """When it was measured, by the agent's clock."""
@@ -972,7 +972,7 @@ class NcclRun(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     DURATION_S_FIELD_NUMBER: _builtins.int
     peer: _builtins.str
-    """Empty: within the host. Subject: the peer, or "node"."""
+    """Name of the peer; empty for a run within the host. Subject of the finding: the peer, or "node"."""
     method: _builtins.str
     """"nccl-tests" or "libnccl"."""
     nccl_version: _builtins.str
@@ -980,14 +980,14 @@ class NcclRun(_message.Message):
     ranks: _builtins.int
     """Number of GPUs that took part."""
     duration_s: _builtins.float
-    """Seconds that the whole run took."""
+    """Duration of the whole run in seconds."""
     @_builtins.property
     def measured_at(self) -> _timestamp_pb2.Timestamp:
         """When it was measured, by the agent's clock."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___NcclResult]:
-        """What was measured, by operation and size."""
+        """Results by operation and size."""
 
     def __init__(
         self,
@@ -1018,15 +1018,15 @@ class NcclResult(_message.Message):
     ALGORITHM_GBYTES_PER_S_FIELD_NUMBER: _builtins.int
     BUS_GBYTES_PER_S_FIELD_NUMBER: _builtins.int
     operation: _builtins.str
-    """"all_reduce", "sendrecv"."""
+    """Name of the operation, "all_reduce", "sendrecv"."""
     size_bytes: _builtins.int
-    """Bytes of the message."""
+    """Size of the message in bytes."""
     time_us: _builtins.float
-    """Microseconds that one operation took."""
+    """Duration of one operation in microseconds."""
     algorithm_gbytes_per_s: _builtins.float
-    """GB/s (1e9 bytes): data by time."""
+    """Algorithm bandwidth in GB/s (1e9 bytes): size divided by duration."""
     bus_gbytes_per_s: _builtins.float
-    """GB/s, scaled to what the slowest wire carried."""
+    """Bus bandwidth in GB/s: the algorithm bandwidth scaled to the load of the slowest link."""
     def __init__(
         self,
         *,

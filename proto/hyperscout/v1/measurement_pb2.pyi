@@ -53,15 +53,15 @@ class GetMeasuringResponse(_message.Message):
     state: _builtins.str
     """"learning", "verifying", "paused", "off"."""
     reason: _builtins.str
-    """Who paused it, and why; or what keeps it from measuring."""
+    """The caller that paused it and the reason given; or what prevents measuring."""
     agents: _builtins.int
     """Agents that can take part."""
     probes: _builtins.int
-    """Bursts to one peer, since the start of the process; and the bound that the settings give."""
+    """Bursts to one peer since the start of the process, their rate, and the limit in the settings."""
     probes_per_s: _builtins.float
     max_probes_per_s: _builtins.float
     pairs: _builtins.int
-    """Pairs of nodes and rails: measured and agreed upon, dropped because both ends disagree, failed, under way."""
+    """Pairs of nodes and rails: confirmed by both ends, dropped because both ends disagree, failed, in flight."""
     disagreeing: _builtins.int
     failed: _builtins.int
     in_flight: _builtins.int
@@ -135,7 +135,7 @@ class RunNcclRequest(_message.Message):
     SIZES_BYTES_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     timeout_s: _builtins.float
-    """0 = the server's choice."""
+    """0 = the server's default."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """One node (within it) or two (between them)."""

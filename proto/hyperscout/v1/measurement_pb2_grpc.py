@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class MeasurementServiceStub:
-    """Has agents measure each other. What was measured is in findings and in the topology.
+    """Controls measurements between agents. The results are in findings and in the topology.
     """
 
     def __init__(self, channel):
@@ -53,18 +53,18 @@ class MeasurementServiceStub:
 
 
 class MeasurementServiceServicer:
-    """Has agents measure each other. What was measured is in findings and in the topology.
+    """Controls measurements between agents. The results are in findings and in the topology.
     """
 
     def GetMeasuring(self, request, context):
-        """How measuring goes.
+        """The state of measuring.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetMeasuring(self, request, context):
-        """Pauses all measuring (running bursts end within a second), or goes on.
+        """Pauses all measuring (running bursts end within a second), or resumes it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_MeasurementServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MeasurementService:
-    """Has agents measure each other. What was measured is in findings and in the topology.
+    """Controls measurements between agents. The results are in findings and in the topology.
     """
 
     @staticmethod

@@ -27,33 +27,33 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MeasurementServiceStub:
-    """Has agents measure each other. What was measured is in findings and in the topology."""
+    """Controls measurements between agents. The results are in findings and in the topology."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MeasurementServiceAsyncStub: ...
     GetMeasuring: _grpc.UnaryUnaryMultiCallable[_measurement_pb2.GetMeasuringRequest, _measurement_pb2.GetMeasuringResponse]
-    """How measuring goes."""
+    """The state of measuring."""
     SetMeasuring: _grpc.UnaryUnaryMultiCallable[_measurement_pb2.SetMeasuringRequest, _measurement_pb2.SetMeasuringResponse]
-    """Pauses all measuring (running bursts end within a second), or goes on."""
+    """Pauses all measuring (running bursts end within a second), or resumes it."""
     RunNccl: _grpc.UnaryUnaryMultiCallable[_measurement_pb2.RunNcclRequest, _measurement_pb2.RunNcclResponse]
     """Runs NCCL within one node or between two, and waits for the result."""
 
 @_typing.type_check_only
 class MeasurementServiceAsyncStub(MeasurementServiceStub):
-    """Has agents measure each other. What was measured is in findings and in the topology."""
+    """Controls measurements between agents. The results are in findings and in the topology."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetMeasuring: _aio.UnaryUnaryMultiCallable[_measurement_pb2.GetMeasuringRequest, _measurement_pb2.GetMeasuringResponse]  # type: ignore[assignment]
-    """How measuring goes."""
+    """The state of measuring."""
     SetMeasuring: _aio.UnaryUnaryMultiCallable[_measurement_pb2.SetMeasuringRequest, _measurement_pb2.SetMeasuringResponse]  # type: ignore[assignment]
-    """Pauses all measuring (running bursts end within a second), or goes on."""
+    """Pauses all measuring (running bursts end within a second), or resumes it."""
     RunNccl: _aio.UnaryUnaryMultiCallable[_measurement_pb2.RunNcclRequest, _measurement_pb2.RunNcclResponse]  # type: ignore[assignment]
     """Runs NCCL within one node or between two, and waits for the result."""
 
 class MeasurementServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Has agents measure each other. What was measured is in findings and in the topology."""
+    """Controls measurements between agents. The results are in findings and in the topology."""
 
     @_abc_1.abstractmethod
     def GetMeasuring(
@@ -61,7 +61,7 @@ class MeasurementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _measurement_pb2.GetMeasuringRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_measurement_pb2.GetMeasuringResponse, _abc.Awaitable[_measurement_pb2.GetMeasuringResponse]]:
-        """How measuring goes."""
+        """The state of measuring."""
 
     @_abc_1.abstractmethod
     def SetMeasuring(
@@ -69,7 +69,7 @@ class MeasurementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _measurement_pb2.SetMeasuringRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_measurement_pb2.SetMeasuringResponse, _abc.Awaitable[_measurement_pb2.SetMeasuringResponse]]:
-        """Pauses all measuring (running bursts end within a second), or goes on."""
+        """Pauses all measuring (running bursts end within a second), or resumes it."""
 
     @_abc_1.abstractmethod
     def RunNccl(

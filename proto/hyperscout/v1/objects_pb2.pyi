@@ -20,10 +20,10 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class NodeSummary(_message.Message):
-    """Objects of `hyperscout get KIND -o json` and of REST that gRPC leaves to its reader to put together. No method
-    sends them: they are here so that there is one place that says what is called how.
+    """Objects of `hyperscout get KIND -o json` and of REST that a gRPC client derives from a Topology. No method
+    sends them: they define the names of their fields once.
 
-    A node, and where it is.
+    A node, and its place in the hierarchy.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -36,14 +36,14 @@ class NodeSummary(_message.Message):
     name: _builtins.str
     """Name of the node."""
     links: _builtins.int
-    """Number of cables of its own that are up."""
+    """Number of its cables that are up."""
     anomalies: _builtins.int
     """Number of anomalies that name it."""
     evidence: _builtins.bool
-    """Whether the evidence shows where it is."""
+    """Whether the evidence shows its place in the hierarchy."""
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the HyperNodes that hold it, from tier 1 up. Empty: it is in none."""
+        """Names of the HyperNodes that contain it, from tier 1 up. Empty: it is in none."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ Global___NodeSummary: _TypeAlias = NodeSummary  # noqa: Y015
 
 @_typing.final
 class SwitchSummary(_message.Message):
-    """A switch, and whom it serves."""
+    """A switch, and the HyperNodes that it serves."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -78,7 +78,7 @@ class SwitchSummary(_message.Message):
     name: _builtins.str
     """Its name; empty where it has none."""
     level: _builtins.int
-    """1 = leaf, counted from the hosts. 0 = nothing told its level."""
+    """1 = leaf, counted from the hosts. 0 = unknown."""
     links: _builtins.int
     """Number of its cables that are up."""
     @_builtins.property
@@ -115,7 +115,7 @@ class LinkSummaryEnd(_message.Message):
     device: _builtins.str
     """GUID, chassis id or node name."""
     name: _builtins.str
-    """What a person calls it: the switch's name, or the node and its adapter, "gpu-01 mlx5_0"."""
+    """Display name: the switch's name, or the node and its adapter, "gpu-01 mlx5_0"."""
     node: _builtins.str
     """The node that it belongs to; null at a switch."""
     port: _builtins.str
@@ -140,7 +140,7 @@ Global___LinkSummaryEnd: _TypeAlias = LinkSummaryEnd  # noqa: Y015
 
 @_typing.final
 class LinkSummary(_message.Message):
-    """A cable, with what a person calls its ends."""
+    """A cable, with display names of its ends."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -152,7 +152,7 @@ class LinkSummary(_message.Message):
     fabric: _builtins.str
     """Name of the fabric."""
     note: _builtins.str
-    """What is uncertain about it; left out where nothing is."""
+    """What is uncertain about it; left out if nothing is."""
     @_builtins.property
     def a(self) -> Global___LinkSummaryEnd:
         """One end."""
@@ -186,7 +186,7 @@ Global___LinkSummary: _TypeAlias = LinkSummary  # noqa: Y015
 
 @_typing.final
 class Problem(_message.Message):
-    """What a request ends with that is not answered as it was asked (RFC 9457)."""
+    """The body of an error response (RFC 9457)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -198,19 +198,19 @@ class Problem(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """Which kind of problem: "urn:hyperscout:problem:" and a word."""
+    """Kind of problem: "urn:hyperscout:problem:" and a word."""
     title: _builtins.str
-    """The kind of problem in words, always the same."""
+    """The kind of problem in words; the same text for each problem of that kind."""
     status: _builtins.int
-    """Status code of HTTP."""
+    """HTTP status code."""
     detail: _builtins.str
-    """What is wrong here, and what to do about it."""
+    """What is wrong with this request, and what to do about it."""
     instance: _builtins.str
-    """The path that was asked for."""
+    """Path of the request."""
     field: _builtins.str
     """The parameter, or the field of the body, that is wrong."""
     leader: _builtins.str
-    """At a replica that does not lead: host:port of REST at the one that does."""
+    """On a standby replica: host:port of the leader's REST API."""
     def __init__(
         self,
         *,

@@ -56,7 +56,7 @@ class Spread(_message.Message):
     tier: _builtins.str
     """Number or name of a tier; "0" or "node" = a node."""
     preferred: _builtins.bool
-    """Dropped rather than the gang refused or its top tier raised."""
+    """The spread is dropped if the gang would otherwise have no placement or need a higher tier."""
     def __init__(
         self,
         *,
@@ -105,8 +105,8 @@ class Workers(_message.Message):
     """"" = "worker"."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: one worker a node
-        takes, as far as nothing else is known.
+        """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: each node takes one worker,
+        unless its capacity is known.
         """
 
     def __init__(
@@ -132,11 +132,11 @@ class Part(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def workers(self) -> Global___Workers:
-        """Workers that are alike."""
+        """Equal workers."""
 
     @_builtins.property
     def group(self) -> Global___Group:
-        """Groups that are alike."""
+        """Equal groups."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class Group(_message.Message):
-    """`count` groups that are alike, each whole in one domain of `tier` or below."""
+    """`count` equal groups, each placed within one domain of `tier` or below."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -174,7 +174,7 @@ class Group(_message.Message):
 
     @_builtins.property
     def spread(self) -> Global___Spread:
-        """How its workers are to be spread, for the case that a domain fails."""
+        """Limits how many of its workers a failed domain can take down."""
 
     def __init__(
         self,
@@ -210,28 +210,28 @@ class PlaceRequest(_message.Message):
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
-    """What goes before what; unset: as low as possible."""
+    """Whether the highest tier is a limit or a preference. Unset: as low as possible."""
     highest_tier_allowed: _builtins.str
     """Number or name of a tier; "" = any."""
     use_down: _builtins.bool
-    """Use nodes whose own link is down like others."""
+    """Also use nodes whose own link is down."""
     dry_run: _builtins.bool
-    """Answer, and reserve nothing."""
+    """Reserve nothing."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What the gang is made of, in order of ranks."""
 
     @_builtins.property
     def spread(self) -> Global___Spread:
-        """How the gang's workers are to be spread."""
+        """Limits how many workers of the gang a failed domain can take down."""
 
     @_builtins.property
     def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of nodes and HyperNodes."""
+        """Names of nodes and HyperNodes that are not used."""
 
     @_builtins.property
     def expires_in(self) -> _duration_pb2.Duration:
-        """How long it is reserved. Unset: until it is released."""
+        """How long the nodes stay reserved. Unset: until they are released."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class Assignment(_message.Message):
     node: _builtins.str
     """Name of the node."""
     role: _builtins.str
-    """Role of the worker in its gang; "worker" where none was given."""
+    """Role of the worker in its gang; "worker" if none was given."""
     def __init__(
         self,
         *,
@@ -294,18 +294,18 @@ class PlacementCost(_message.Message):
     DEGRADED_FIELD_NUMBER: _builtins.int
     FRAGMENTATION_FIELD_NUMBER: _builtins.int
     top: _builtins.int
-    """Tier of the lowest domain that holds the gang; one above the highest where none does."""
+    """Tier of the lowest domain that contains the gang; one above the highest tier if none does."""
     nodes: _builtins.int
     """Number of nodes used."""
     degraded: _builtins.int
-    """Degraded links in what is used."""
+    """Degraded links of the used domains."""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Used domains by tier, from the one below `top` down to tier 1."""
 
     @_builtins.property
     def fragmentation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Workers that would still fit into what is used: by tier from `top` down to tier 1, then nodes."""
+        """Workers that would still fit into the used domains: by tier from `top` down to tier 1, then nodes."""
 
     def __init__(
         self,
@@ -339,9 +339,9 @@ class AllReduce(_message.Message):
     tree_s: _builtins.float
     """Seconds with the tree algorithm."""
     message_bytes: _builtins.int
-    """Bytes of the message that this is reckoned for."""
+    """Bytes of the message that the prediction is for."""
     measured: _builtins.bool
-    """All of it rests on measurements."""
+    """Whether all speeds used were measured."""
     def __init__(
         self,
         *,
@@ -400,46 +400,46 @@ class Placement(_message.Message):
     gang: _builtins.str
     """Name of the gang."""
     placed: _builtins.bool
-    """Whether there is a place for it."""
+    """Whether there is a placement."""
     tier: _builtins.int
-    """The lowest HyperNode that holds them all; unset if none does."""
+    """Tier of the lowest HyperNode that contains all workers; unset if none does."""
     hypernode: _builtins.str
     """Name of that HyperNode."""
     nodes: _builtins.int
     """Number of nodes used."""
     reason: _builtins.str
-    """Why not; of a placement, what was relaxed."""
+    """Why there is no placement; of a placement, which preference was dropped."""
     exact: _builtins.bool
-    """Nothing is better. Else nothing is better than `bound`."""
+    """True: no better placement exists. False: no placement is better than `bound`."""
     holder: _builtins.str
-    """Who holds it: "api", or the kind of workload that the pods are of."""
+    """Holder of the reservation: "api", or the kind of workload that the pods belong to."""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
-        """Which rank goes to which node, by rank."""
+        """The node of each rank, sorted by rank."""
 
     @_builtins.property
     def domains(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """Domains used, by tier."""
+        """Number of domains used, by tier."""
 
     @_builtins.property
     def cost(self) -> Global___PlacementCost:
-        """What it came to; unset where there is no place."""
+        """Cost of the placement; unset if there is none."""
 
     @_builtins.property
     def bound(self) -> Global___PlacementCost:
-        """Nothing costs less than this; unset where it is exact."""
+        """Lower bound of the cost; unset if the placement is exact."""
 
     @_builtins.property
     def predicted(self) -> Global___AllReduce:
-        """How fast it will be; unset where nothing is known of that."""
+        """Predicted speed; unset if no speed is known."""
 
     @_builtins.property
     def reserved_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was reserved, and until when. Unset: of a dry run; until it is released."""
+        """When it was reserved. Unset: it is not reserved."""
 
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
-        """Until when it is reserved; unset: until it is released."""
+        """When the reservation expires. Unset: it lasts until it is released."""
 
     def __init__(
         self,
@@ -515,12 +515,12 @@ class ExplainPlacementRequest(_message.Message):
     GANG_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
-    """the name of a reserved gang: as if it were placed now, were it not there."""
+    """Name of a reserved gang. It is placed as if it held no nodes."""
     limit: _builtins.int
-    """At most so many candidates; 0 = 10."""
+    """Maximum number of candidates; 0 = 10."""
     @_builtins.property
     def request(self) -> Global___PlaceRequest:
-        """What would be placed. Or"""
+        """The gang to place. Set either this or `gang`."""
 
     def __init__(
         self,
@@ -552,12 +552,12 @@ class PlacementCandidate(_message.Message):
     hypernode: _builtins.str
     tier: _builtins.int
     free: _builtins.int
-    """Workers that fit, of the gang's most numerous role."""
+    """Number of workers of the gang's most numerous role that fit."""
     why: _builtins.str
-    """Why it lost; "" = it is the chosen one."""
+    """Why it was not chosen; "" = it is the chosen one."""
     @_builtins.property
     def cost(self) -> Global___PlacementCost:
-        """Unset: it does not fit there."""
+        """Unset: the gang does not fit there."""
 
     @_builtins.property
     def predicted(self) -> Global___AllReduce: ...
@@ -595,7 +595,7 @@ class ExplainPlacementResponse(_message.Message):
     CONSIDERED_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     considered: _builtins.int
-    """How many domains were candidates."""
+    """Number of domains that were considered."""
     text: _builtins.str
     """The same in sentences."""
     @_builtins.property
@@ -710,14 +710,14 @@ class WatchPlacementsResponse(_message.Message):
     RELEASED_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
-    """The first message says everything; those after it what changed."""
+    """True in the first message, which contains all reservations. Later messages contain changes."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placement]:
-        """New or changed."""
+        """New and changed reservations."""
 
     @_builtins.property
     def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Gangs that hold nothing any more."""
+        """Gangs that no longer hold nodes."""
 
     def __init__(
         self,
@@ -768,7 +768,7 @@ class RepairRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     dry_run: _builtins.bool
-    """Answer, and leave the reservation as it is."""
+    """Compute the moves, and leave the reservation unchanged."""
     @_builtins.property
     def failed_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -794,7 +794,7 @@ class RepairResponse(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     KEPT_TIER_FIELD_NUMBER: _builtins.int
     kept_tier: _builtins.bool
-    """Neither the gang nor a group of it is spread wider than before."""
+    """Neither the gang nor any of its groups spans a higher tier than before."""
     @_builtins.property
     def placement(self) -> Global___Placement:
         """`placed` false: there is no replacement; `reason` says why."""
@@ -845,7 +845,7 @@ class ImproveResponse(_message.Message):
     GAIN_FIELD_NUMBER: _builtins.int
     PRICE_FIELD_NUMBER: _builtins.int
     better: _builtins.bool
-    """False: it is well where it is."""
+    """False: no better placement exists."""
     gain: _builtins.str
     price: _builtins.str
     @_builtins.property
@@ -876,7 +876,7 @@ class DefragmentRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     MOST_MOVES_FIELD_NUMBER: _builtins.int
     most_moves: _builtins.int
-    """Workers moved in all; 0 = 64."""
+    """Maximum number of workers to move; 0 = 64."""
     @_builtins.property
     def request(self) -> Global___PlaceRequest: ...
     def __init__(
@@ -926,11 +926,11 @@ class DefragmentResponse(_message.Message):
     moved: _builtins.int
     @_builtins.property
     def placement(self) -> Global___Placement:
-        """Of the gang, once the moves are done; `placed` false: no such plan was found."""
+        """Placement of the gang after the moves; `placed` false: no such plan was found."""
 
     @_builtins.property
     def gangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GangMoves]:
-        """In the order in which they can be done."""
+        """In an order in which they can be carried out."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PlacementServiceStub:
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
+    """Chooses nodes for gangs of workers. It binds no pod.
     """
 
     def __init__(self, channel):
@@ -78,25 +78,25 @@ class PlacementServiceStub:
 
 
 class PlacementServiceServicer:
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
+    """Chooses nodes for gangs of workers. It binds no pod.
     """
 
     def Place(self, request, context):
-        """Answers, and reserves unless it is a dry run. A gang that has no place is an answer, not an error.
+        """Places a gang, and reserves the nodes unless it is a dry run. "There is no placement" is an answer, not an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainPlacement(self, request, context):
-        """Why it went there: the candidates, and why each lost. Reserves nothing.
+        """Explains a placement: the candidates, and why each was not chosen. Reserves nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Gives back what a gang reserved. Of a gang that is not there: NOT_FOUND.
+        """Releases the nodes that a gang reserved. NOT_FOUND if the gang has no reservation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,28 +109,28 @@ class PlacementServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchPlacements(self, request, context):
-        """All that are there, then each change.
+        """All reservations, then each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Repair(self, request, context):
-        """Replacements for the failed nodes of a reserved gang: moves only what must move.
+        """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Improve(self, request, context):
-        """Whether a reserved gang would be better off elsewhere, and at what price. Changes nothing.
+        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Defragment(self, request, context):
-        """What to move so that a gang fits that does not fit now. Changes nothing.
+        """Which workers of other gangs to move so that a gang fits. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,7 +188,7 @@ def add_PlacementServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlacementService:
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
+    """Chooses nodes for gangs of workers. It binds no pod.
     """
 
     @staticmethod

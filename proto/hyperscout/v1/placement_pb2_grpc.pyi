@@ -27,51 +27,51 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PlacementServiceStub:
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod."""
+    """Chooses nodes for gangs of workers. It binds no pod."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlacementServiceAsyncStub: ...
     Place: _grpc.UnaryUnaryMultiCallable[_placement_pb2.PlaceRequest, _placement_pb2.PlaceResponse]
-    """Answers, and reserves unless it is a dry run. A gang that has no place is an answer, not an error."""
+    """Places a gang, and reserves the nodes unless it is a dry run. "There is no placement" is an answer, not an error."""
     ExplainPlacement: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ExplainPlacementRequest, _placement_pb2.ExplainPlacementResponse]
-    """Why it went there: the candidates, and why each lost. Reserves nothing."""
+    """Explains a placement: the candidates, and why each was not chosen. Reserves nothing."""
     Release: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ReleaseRequest, _placement_pb2.ReleaseResponse]
-    """Gives back what a gang reserved. Of a gang that is not there: NOT_FOUND."""
+    """Releases the nodes that a gang reserved. NOT_FOUND if the gang has no reservation."""
     ListPlacements: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ListPlacementsRequest, _placement_pb2.ListPlacementsResponse]
     WatchPlacements: _grpc.UnaryStreamMultiCallable[_placement_pb2.WatchPlacementsRequest, _placement_pb2.WatchPlacementsResponse]
-    """All that are there, then each change."""
+    """All reservations, then each change."""
     Repair: _grpc.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]
-    """Replacements for the failed nodes of a reserved gang: moves only what must move."""
+    """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
     Improve: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]
-    """Whether a reserved gang would be better off elsewhere, and at what price. Changes nothing."""
+    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
     Defragment: _grpc.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]
-    """What to move so that a gang fits that does not fit now. Changes nothing."""
+    """Which workers of other gangs to move so that a gang fits. Changes nothing."""
 
 @_typing.type_check_only
 class PlacementServiceAsyncStub(PlacementServiceStub):
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod."""
+    """Chooses nodes for gangs of workers. It binds no pod."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Place: _aio.UnaryUnaryMultiCallable[_placement_pb2.PlaceRequest, _placement_pb2.PlaceResponse]  # type: ignore[assignment]
-    """Answers, and reserves unless it is a dry run. A gang that has no place is an answer, not an error."""
+    """Places a gang, and reserves the nodes unless it is a dry run. "There is no placement" is an answer, not an error."""
     ExplainPlacement: _aio.UnaryUnaryMultiCallable[_placement_pb2.ExplainPlacementRequest, _placement_pb2.ExplainPlacementResponse]  # type: ignore[assignment]
-    """Why it went there: the candidates, and why each lost. Reserves nothing."""
+    """Explains a placement: the candidates, and why each was not chosen. Reserves nothing."""
     Release: _aio.UnaryUnaryMultiCallable[_placement_pb2.ReleaseRequest, _placement_pb2.ReleaseResponse]  # type: ignore[assignment]
-    """Gives back what a gang reserved. Of a gang that is not there: NOT_FOUND."""
+    """Releases the nodes that a gang reserved. NOT_FOUND if the gang has no reservation."""
     ListPlacements: _aio.UnaryUnaryMultiCallable[_placement_pb2.ListPlacementsRequest, _placement_pb2.ListPlacementsResponse]  # type: ignore[assignment]
     WatchPlacements: _aio.UnaryStreamMultiCallable[_placement_pb2.WatchPlacementsRequest, _placement_pb2.WatchPlacementsResponse]  # type: ignore[assignment]
-    """All that are there, then each change."""
+    """All reservations, then each change."""
     Repair: _aio.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]  # type: ignore[assignment]
-    """Replacements for the failed nodes of a reserved gang: moves only what must move."""
+    """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
     Improve: _aio.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]  # type: ignore[assignment]
-    """Whether a reserved gang would be better off elsewhere, and at what price. Changes nothing."""
+    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
     Defragment: _aio.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]  # type: ignore[assignment]
-    """What to move so that a gang fits that does not fit now. Changes nothing."""
+    """Which workers of other gangs to move so that a gang fits. Changes nothing."""
 
 class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod."""
+    """Chooses nodes for gangs of workers. It binds no pod."""
 
     @_abc_1.abstractmethod
     def Place(
@@ -79,7 +79,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.PlaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.PlaceResponse, _abc.Awaitable[_placement_pb2.PlaceResponse]]:
-        """Answers, and reserves unless it is a dry run. A gang that has no place is an answer, not an error."""
+        """Places a gang, and reserves the nodes unless it is a dry run. "There is no placement" is an answer, not an error."""
 
     @_abc_1.abstractmethod
     def ExplainPlacement(
@@ -87,7 +87,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.ExplainPlacementRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.ExplainPlacementResponse, _abc.Awaitable[_placement_pb2.ExplainPlacementResponse]]:
-        """Why it went there: the candidates, and why each lost. Reserves nothing."""
+        """Explains a placement: the candidates, and why each was not chosen. Reserves nothing."""
 
     @_abc_1.abstractmethod
     def Release(
@@ -95,7 +95,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.ReleaseResponse, _abc.Awaitable[_placement_pb2.ReleaseResponse]]:
-        """Gives back what a gang reserved. Of a gang that is not there: NOT_FOUND."""
+        """Releases the nodes that a gang reserved. NOT_FOUND if the gang has no reservation."""
 
     @_abc_1.abstractmethod
     def ListPlacements(
@@ -110,7 +110,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.WatchPlacementsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_placement_pb2.WatchPlacementsResponse], _abc.AsyncIterator[_placement_pb2.WatchPlacementsResponse]]:
-        """All that are there, then each change."""
+        """All reservations, then each change."""
 
     @_abc_1.abstractmethod
     def Repair(
@@ -118,7 +118,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.RepairRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.RepairResponse, _abc.Awaitable[_placement_pb2.RepairResponse]]:
-        """Replacements for the failed nodes of a reserved gang: moves only what must move."""
+        """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
 
     @_abc_1.abstractmethod
     def Improve(
@@ -126,7 +126,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.ImproveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.ImproveResponse, _abc.Awaitable[_placement_pb2.ImproveResponse]]:
-        """Whether a reserved gang would be better off elsewhere, and at what price. Changes nothing."""
+        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
 
     @_abc_1.abstractmethod
     def Defragment(
@@ -134,6 +134,6 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.DefragmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.DefragmentResponse, _abc.Awaitable[_placement_pb2.DefragmentResponse]]:
-        """What to move so that a gang fits that does not fit now. Changes nothing."""
+        """Which workers of other gangs to move so that a gang fits. Changes nothing."""
 
 def add_PlacementServiceServicer_to_server(servicer: PlacementServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -36,16 +36,16 @@ class Condition(_message.Message):
     status: _builtins.str
     """"True", "False" or "Unknown"."""
     reason: _builtins.str
-    """Why, as one word in CamelCase."""
+    """The cause as one word in CamelCase."""
     message: _builtins.str
-    """For people: which cable, seen by whom, since when."""
+    """Text for people: the cable, the sources that report it, and since when."""
     @_builtins.property
     def last_transition_time(self) -> _timestamp_pb2.Timestamp:
-        """Moves only when status flips. Unset when the topology was inferred offline."""
+        """When `status` changed last. Unset if the topology was inferred offline."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """All nodes that are not ready ("Ready") or stale ("Stale"), sorted; the message names only the first few.
+        """All nodes that are not ready ("Ready") or stale ("Stale"), sorted. The message names only the first few.
         Set at tier 1.
         """
 
@@ -95,14 +95,14 @@ class HyperNode(_message.Message):
     tier_name: _builtins.str
     """Class of performance: "nvlink", "leaf", "pod", "core"."""
     parent: _builtins.str
-    """Unset at a root."""
+    """Name of the parent; unset for a root."""
     source: _builtins.str
-    """Where it comes from: "wires", "nvlink", "latency"."""
+    """What it was inferred from: "wires", "nvlink", "latency"."""
     confidence: _builtins.float
-    """0 to 1; of wires it is 1."""
+    """0 to 1; 1 if it was inferred from wires."""
     @_builtins.property
     def children(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the HyperNodes right below; empty at tier 1."""
+        """Names of the HyperNodes directly below; empty at tier 1."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -110,21 +110,19 @@ class HyperNode(_message.Message):
 
     @_builtins.property
     def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the switches that make it."""
+        """Ids of its switches."""
 
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
-        """What is well and what is not: Ready, Degraded, Consistent, Stale."""
+        """Its state: Ready, Degraded, Consistent, Stale."""
 
     @_builtins.property
     def latency_us(self) -> Global___Measured:
-        """Round trip in microseconds, between nodes whose lowest common HyperNode this is. Unset: nothing was
-        measured.
-        """
+        """Round trip in microseconds between nodes whose lowest common HyperNode this is. Unset: not measured."""
 
     @_builtins.property
     def bandwidth_gbps(self) -> Global___Measured:
-        """In Gbit/s, between the same nodes."""
+        """Bandwidth in Gbit/s between the same nodes."""
 
     def __init__(
         self,
@@ -163,7 +161,7 @@ Global___HyperNode: _TypeAlias = HyperNode  # noqa: Y015
 
 @_typing.final
 class Measured(_message.Message):
-    """What was measured at a tier or in a domain, in the unit that the field's name says."""
+    """Measurements of a tier or a domain, in the unit that the name of the field states."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -172,14 +170,14 @@ class Measured(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     MEASURED_AT_FIELD_NUMBER: _builtins.int
     median: _builtins.float
-    """The middle one, in the unit of the field that this is in."""
+    """Median."""
     p99: _builtins.float
-    """The worse end: of latency the 99th percentile, of bandwidth the first."""
+    """The worse end: the 99th percentile of latency, the first percentile of bandwidth."""
     samples: _builtins.int
-    """Pairs of nodes and rails."""
+    """Number of measured pairs of nodes and rails."""
     @_builtins.property
     def measured_at(self) -> _timestamp_pb2.Timestamp:
-        """Of the newest sample."""
+        """Time of the newest sample."""
 
     def __init__(
         self,
@@ -211,11 +209,11 @@ class Tier(_message.Message):
     """Class of performance: "nvlink", "leaf", "pod", "core"."""
     @_builtins.property
     def latency_us(self) -> Global___Measured:
-        """Round trip in microseconds, between nodes whose lowest common domain is of this tier."""
+        """Round trip in microseconds between nodes whose lowest common domain is of this tier."""
 
     @_builtins.property
     def bandwidth_gbps(self) -> Global___Measured:
-        """In Gbit/s, between the same nodes."""
+        """Bandwidth in Gbit/s between the same nodes."""
 
     def __init__(
         self,
@@ -252,7 +250,7 @@ class Switch(_message.Message):
     name: _builtins.str
     """Its name; empty where it has none."""
     level: _builtins.int
-    """1 = leaf. 0 = nothing told its level."""
+    """1 = leaf. 0 = unknown."""
     def __init__(
         self,
         *,
@@ -270,7 +268,7 @@ Global___Switch: _TypeAlias = Switch  # noqa: Y015
 
 @_typing.final
 class Adapter(_message.Message):
-    """An endpoint of the links: whose it is."""
+    """An adapter that links end at, and its node."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -278,11 +276,11 @@ class Adapter(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """GUID, or the node's name where its Ethernet side is meant."""
+    """GUID, or the name of the node for its Ethernet ports."""
     node: _builtins.str
     """Name of the node that it is in."""
     name: _builtins.str
-    """Its name on its host, "mlx5_0"; empty where unknown."""
+    """Its name on its host, "mlx5_0"; empty if unknown."""
     def __init__(
         self,
         *,
@@ -365,6 +363,118 @@ class Link(_message.Message):
 Global___Link: _TypeAlias = Link  # noqa: Y015
 
 @_typing.final
+class LinkColumns(_message.Message):
+    """Links and adapters in the collector's files, one element of each column per link or adapter. No RPC sends it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SourceSet(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SOURCES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            sources: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DEVICES_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
+    FABRICS_FIELD_NUMBER: _builtins.int
+    SOURCE_SETS_FIELD_NUMBER: _builtins.int
+    A_FIELD_NUMBER: _builtins.int
+    A_PORT_FIELD_NUMBER: _builtins.int
+    B_FIELD_NUMBER: _builtins.int
+    B_PORT_FIELD_NUMBER: _builtins.int
+    FABRIC_FIELD_NUMBER: _builtins.int
+    SOURCE_SET_FIELD_NUMBER: _builtins.int
+    NOTED_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    ADAPTER_ID_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    ADAPTER_NAMES_FIELD_NUMBER: _builtins.int
+    ADAPTER_NODE_FIELD_NUMBER: _builtins.int
+    ADAPTER_NAME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the columns index."""
+
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def fabrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def source_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkColumns.SourceSet]: ...
+    @_builtins.property
+    def a(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Links: the ends, fabric and sources as in Link."""
+
+    @_builtins.property
+    def a_port(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def b(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def b_port(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def fabric(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def source_set(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def noted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions of the links that have a note, and their notes."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def adapter_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Adapters: the id indexes `devices`; the two lists after it are indexed by the columns after these."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def adapter_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def adapter_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def adapter_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        ports: _abc.Iterable[_builtins.str] | None = ...,
+        fabrics: _abc.Iterable[_builtins.str] | None = ...,
+        source_sets: _abc.Iterable[Global___LinkColumns.SourceSet] | None = ...,
+        a: _abc.Iterable[_builtins.int] | None = ...,
+        a_port: _abc.Iterable[_builtins.int] | None = ...,
+        b: _abc.Iterable[_builtins.int] | None = ...,
+        b_port: _abc.Iterable[_builtins.int] | None = ...,
+        fabric: _abc.Iterable[_builtins.int] | None = ...,
+        source_set: _abc.Iterable[_builtins.int] | None = ...,
+        noted: _abc.Iterable[_builtins.int] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        adapter_id: _abc.Iterable[_builtins.int] | None = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        adapter_names: _abc.Iterable[_builtins.str] | None = ...,
+        adapter_node: _abc.Iterable[_builtins.int] | None = ...,
+        adapter_name: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "a_port", b"a_port", "adapter_id", b"adapter_id", "adapter_name", b"adapter_name", "adapter_names", b"adapter_names", "adapter_node", b"adapter_node", "b", b"b", "b_port", b"b_port", "devices", b"devices", "fabric", b"fabric", "fabrics", b"fabrics", "nodes", b"nodes", "noted", b"noted", "notes", b"notes", "ports", b"ports", "source_set", b"source_set", "source_sets", b"source_sets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkColumns: _TypeAlias = LinkColumns  # noqa: Y015
+
+@_typing.final
 class Endpoint(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -374,9 +484,9 @@ class Endpoint(_message.Message):
     device: _builtins.str
     """GUID, chassis id or node name."""
     name: _builtins.str
-    """What a person calls it."""
+    """Display name."""
     port: _builtins.str
-    """Name or number of the port on that device; unset where the whole device is meant."""
+    """Name or number of the port on that device; unset if the whole device is meant."""
     def __init__(
         self,
         *,
@@ -415,30 +525,30 @@ class Anomaly(_message.Message):
     tier: _builtins.int
     """Tier of the domain it belongs to; 0 = none."""
     confidence: _builtins.float
-    """0 to 1; at most 0.5 where the evidence ties."""
+    """0 to 1; at most 0.5 if the evidence ties."""
     message: _builtins.str
-    """For people: what is wrong, and where."""
+    """Text for people: what is wrong, and where."""
     hypernode: _builtins.str
-    """The one domain it counts against."""
+    """The one HyperNode that it degrades."""
     @_builtins.property
     def subject(self) -> Global___Endpoint:
         """What it is about, or one end of it."""
 
     @_builtins.property
     def peer(self) -> Global___Endpoint:
-        """Unset where there is no other end."""
+        """Unset if there is no other end."""
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the sources that tell of it."""
+        """Names of the sources that report it."""
 
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """First seen. Unset when inferred offline."""
+        """When it was first seen. Unset if the topology was inferred offline."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """All nodes that it is about, sorted, where the ends do not name them; the message names only the first few."""
+        """All nodes that it is about, sorted, if the ends do not name them. The message names only the first few."""
 
     def __init__(
         self,
@@ -483,7 +593,7 @@ class Topology(_message.Message):
     ADAPTERS_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Number of the generation; grows with each that is published."""
+    """Number of the generation. Each published generation has a higher number."""
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
         """Domains of the network, by tier, then name."""
@@ -498,11 +608,11 @@ class Topology(_message.Message):
 
     @_builtins.property
     def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
-        """What does not fit, by kind, then ends."""
+        """Anomalies, by kind, then ends."""
 
     @_builtins.property
     def nodes_without_evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Expected nodes that no fabric knows."""
+        """Expected nodes that are in no fabric."""
 
     @_builtins.property
     def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -510,11 +620,11 @@ class Topology(_message.Message):
 
     @_builtins.property
     def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
-        """Whose the endpoints of the cables are."""
+        """Adapters that the cables end at, and their nodes."""
 
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]:
-        """What was measured of each tier, from tier 1 up."""
+        """Measurements of each tier, from tier 1 up."""
 
     def __init__(
         self,
@@ -544,10 +654,10 @@ class GetTopologyRequest(_message.Message):
     OMIT_LINKS_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     omit_links: _builtins.bool
-    """Leave links and adapters out: they are most of the bytes."""
+    """Leave out links and adapters, which are most of the bytes."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
-        """As it was published at that time. Unset = now."""
+        """Return the topology that was published at that time. Unset = now."""
 
     def __init__(
         self,
@@ -591,7 +701,7 @@ class WatchTopologyRequest(_message.Message):
 
     OMIT_LINKS_FIELD_NUMBER: _builtins.int
     omit_links: _builtins.bool
-    """Leave links and adapters out."""
+    """Leave out links and adapters."""
     def __init__(
         self,
         *,
@@ -649,14 +759,14 @@ class TopologyDelta(_message.Message):
     REMOVED_ADAPTERS_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Number of the generation that it leads to."""
+    """Number of the generation after the change."""
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
-        """New and changed ones, whole."""
+        """New and changed HyperNodes, whole."""
 
     @_builtins.property
     def removed_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of HyperNodes that are gone."""
+        """Names of removed HyperNodes."""
 
     @_builtins.property
     def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
@@ -668,19 +778,19 @@ class TopologyDelta(_message.Message):
 
     @_builtins.property
     def removed_switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of switches that are gone."""
+        """Ids of removed switches."""
 
     @_builtins.property
     def added_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
-        """New cables; one of which anything changed is removed and added."""
+        """New cables. A changed cable is both removed and added."""
 
     @_builtins.property
     def removed_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
-        """Cables that are gone, as they were."""
+        """Removed cables, as they were before."""
 
     @_builtins.property
     def nodes_without_evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """All expected nodes that no fabric knows."""
+        """All expected nodes that are in no fabric."""
 
     @_builtins.property
     def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -688,11 +798,11 @@ class TopologyDelta(_message.Message):
 
     @_builtins.property
     def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
-        """New endpoints of cables."""
+        """New adapters."""
 
     @_builtins.property
     def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
-        """Endpoints that are gone, as they were."""
+        """Removed adapters, as they were before."""
 
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]:
@@ -759,20 +869,20 @@ class ExplainResponse(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     tier: _builtins.int
-    """Tier of the lowest HyperNode that holds both; 0 when none does."""
+    """Tier of the lowest HyperNode that contains both nodes; 0 if none does."""
     tier_name: _builtins.str
-    """Class of performance of that tier; empty when there is none."""
+    """Class of performance of that tier; empty if there is none."""
     hypernode: _builtins.str
-    """That HyperNode."""
+    """Name of that HyperNode."""
     text: _builtins.str
     """The same in sentences."""
     @_builtins.property
     def hypernodes_a(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The HyperNodes of each from tier 1 up."""
+        """HyperNodes of the first node, from tier 1 up."""
 
     @_builtins.property
     def hypernodes_b(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Likewise of the other node."""
+        """HyperNodes of the second node, from tier 1 up."""
 
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
@@ -780,11 +890,11 @@ class ExplainResponse(_message.Message):
 
     @_builtins.property
     def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
-        """What is wrong on the way or at either end. At most 100."""
+        """Anomalies on the path or at either node. At most 100."""
 
     @_builtins.property
     def evidence(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
-        """Keys of the findings it rests on, for the two nodes."""
+        """Keys of the findings of the two nodes that the answer is based on."""
 
     def __init__(
         self,
@@ -819,9 +929,9 @@ class ListFindingsRequest(_message.Message):
     """Empty = all."""
     probe: _builtins.str
     page_token: _builtins.str
-    """Opaque; from the response before."""
+    """Opaque; from the previous response."""
     page_size: _builtins.int
-    """0 = the server's choice (1,000). At most 10,000."""
+    """0 = the server's default (1,000). At most 10,000."""
     def __init__(
         self,
         *,
@@ -846,14 +956,14 @@ class StoredFinding(_message.Message):
     RECEIVED_AT_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     stale: _builtins.bool
-    """Older than what is relied on."""
+    """Whether it is too old to be relied on."""
     @_builtins.property
     def finding(self) -> _finding_pb2.Finding:
-        """What was seen."""
+        """The finding."""
 
     @_builtins.property
     def received_at(self) -> _timestamp_pb2.Timestamp:
-        """When the collector took it in, by its own clock."""
+        """When the collector received it, by its own clock."""
 
     def __init__(
         self,
@@ -877,7 +987,7 @@ class ListFindingsResponse(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty at the end."""
+    """Empty on the last page."""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredFinding]: ...
     def __init__(
@@ -900,7 +1010,7 @@ class GetStatusRequest(_message.Message):
 
     OMIT_AGENTS_FIELD_NUMBER: _builtins.int
     omit_agents: _builtins.bool
-    """Leave `agents` out of the answer: they are nearly all of its bytes."""
+    """Leave out `agents`, which are nearly all bytes of the answer."""
     def __init__(
         self,
         *,
@@ -934,12 +1044,12 @@ class AgentStatus(_message.Message):
     findings: _builtins.int
     """Number of its findings."""
     failed_findings: _builtins.int
-    """Number of those that say that a probe failed."""
+    """Number of its findings with outcome "failed"."""
     clock_offset_s: _builtins.float
-    """Seconds by which the agent's clock is ahead of the collector's, estimated from findings as they arrive."""
+    """Seconds by which the agent's clock is ahead of the collector's, estimated from findings on arrival."""
     @_builtins.property
     def last_heard(self) -> _timestamp_pb2.Timestamp:
-        """When it was heard last, by the collector's clock."""
+        """When the collector last received a message from it, by the collector's clock."""
 
     def __init__(
         self,
@@ -981,16 +1091,16 @@ class LeaseStatus(_message.Message):
     port: _builtins.int
     """Its port, from 1."""
     partial: _builtins.bool
-    """Whether that sweep did not see all."""
+    """Whether that sweep was incomplete."""
     partial_reason: _builtins.str
-    """Why."""
+    """Why it was incomplete."""
     @_builtins.property
     def granted_at(self) -> _timestamp_pb2.Timestamp:
-        """Since when it is held."""
+        """When the lease was granted."""
 
     @_builtins.property
     def last_sweep_at(self) -> _timestamp_pb2.Timestamp:
-        """When the last sweep came."""
+        """When the last sweep was received."""
 
     def __init__(
         self,
@@ -1025,16 +1135,16 @@ class HeldGeneration(_message.Message):
     REMOVES_HYPERNODES_FIELD_NUMBER: _builtins.int
     REMOVES_NODES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Its number."""
+    """Number of the generation."""
     reason: _builtins.str
     """Why it is held."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """Since when."""
+        """Since when it is held."""
 
     @_builtins.property
     def applies_at(self) -> _timestamp_pb2.Timestamp:
-        """Published on its own when it lasts until then."""
+        """When it is published without approval, if it is still held then."""
 
     @_builtins.property
     def removes_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1084,13 +1194,13 @@ class GetStatusResponse(_message.Message):
     generation: _builtins.int
     """The generation that is published."""
     findings: _builtins.int
-    """Number of findings that are kept."""
+    """Number of stored findings."""
     stale_findings: _builtins.int
-    """Number of those that are stale."""
+    """Number of stale findings."""
     placements: _builtins.int
-    """Gangs that hold nodes, and their workers."""
+    """Number of gangs that hold nodes."""
     placed_workers: _builtins.int
-    """Workers of those gangs."""
+    """Number of workers of those gangs."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """When it started, by its own clock."""
@@ -1101,23 +1211,23 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentStatus]:
-        """Agents that are connected, or of which there are findings."""
+        """Agents that are connected or have findings."""
 
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseStatus]:
-        """Which agents sweep which fabric."""
+        """Leases of the agents that sweep fabrics."""
 
     @_builtins.property
     def held(self) -> Global___HeldGeneration:
-        """A generation that is held back; unset where none is."""
+        """The generation that is held; unset if none is."""
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Trouble of the collector itself: a full disk, a publisher that fails."""
+        """Problems of the collector itself: a full disk, a publisher that fails."""
 
     @_builtins.property
     def wrong(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What keeps the picture from being whole and well, in words, one line each."""
+        """All problems of the collector, its agents and the fabric, one text each."""
 
     def __init__(
         self,
@@ -1152,7 +1262,7 @@ class ApproveRequest(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Number of the generation that is held, or of the published one."""
+    """Number of the held generation, or of the published one."""
     def __init__(
         self,
         *,
@@ -1172,7 +1282,7 @@ class ApproveResponse(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Number under which it is published now."""
+    """Number of the generation that is published now."""
     def __init__(
         self,
         *,
@@ -1187,6 +1297,43 @@ class ApproveResponse(_message.Message):
 Global___ApproveResponse: _TypeAlias = ApproveResponse  # noqa: Y015
 
 @_typing.final
+class GetEventLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEventLogRequest: _TypeAlias = GetEventLogRequest  # noqa: Y015
+
+@_typing.final
+class GetEventLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """JSON objects, oldest first for each kind of machine."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEventLogResponse: _TypeAlias = GetEventLogResponse  # noqa: Y015
+
+@_typing.final
 class Cause(_message.Message):
     """Why a generation was published."""
 
@@ -1196,15 +1343,15 @@ class Cause(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     FINDINGS_TOTAL_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"findings", "approved", "age" (evidence turned stale, or a time passed), "cluster" (nodes came, went or
-    take no work), "blueprint" (its file changed), "restart" or "takeover" (of the collector: what changed while
-    nobody looked), "followed" (by the leader of that time, which did not say why).
+    """"findings", "approved", "age" (evidence turned stale, or a time limit passed), "cluster" (nodes were added, removed
+    or cordoned), "blueprint" (its file changed), "restart" or "takeover" (changes while no collector was running),
+    "followed" (the leader of that time published it and did not state why).
     """
     findings_total: _builtins.int
-    """How many changed in all."""
+    """Number of all findings that changed."""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
-        """Of "findings": some of those that changed. At most 8."""
+        """For "findings": keys of findings that changed. At most 8."""
 
     def __init__(
         self,
@@ -1223,7 +1370,7 @@ Global___Cause: _TypeAlias = Cause  # noqa: Y015
 
 @_typing.final
 class HistoryEvent(_message.Message):
-    """One thing that was other in one generation than in the one before it."""
+    """One difference between a generation and the one before it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1250,19 +1397,19 @@ class HistoryEvent(_message.Message):
     HyperNodeMoved, NodeAdded, NodeRemoved, NodeMoved, LinkAdded, LinkRemoved, SwitchAdded, SwitchRemoved.
     """
     hypernode: _builtins.str
-    """The HyperNode that it is about, or that it counts against; empty = none."""
+    """The HyperNode that it is about or degrades; empty = none."""
     node: _builtins.str
     """The node that it is about; empty = none."""
     what: _builtins.str
-    """Of ConditionChanged its type ("Degraded"), of an anomaly its kind ("MissingLink"); else empty."""
+    """Type of the condition ("Degraded") or kind of the anomaly ("MissingLink"); else empty."""
     before: _builtins.str
-    """Of ConditionChanged the status before ("False"), of a move the HyperNode before; else empty."""
+    """Earlier status of the condition ("False"), or earlier HyperNode of a moved node; else empty."""
     after: _builtins.str
-    """The same afterwards."""
+    """Later status of the condition, or later HyperNode of a moved node; else empty."""
     reason: _builtins.str
-    """CamelCase; of a condition its reason."""
+    """Reason of the condition, in CamelCase."""
     message: _builtins.str
-    """For people."""
+    """Text for people."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """When the generation was published."""
@@ -1273,11 +1420,11 @@ class HistoryEvent(_message.Message):
 
     @_builtins.property
     def peer(self) -> Global___Endpoint:
-        """The other end, where there is one."""
+        """The other end; unset if there is none."""
 
     @_builtins.property
     def cause(self) -> Global___Cause:
-        """Of the generation."""
+        """Why the generation was published."""
 
     def __init__(
         self,
@@ -1314,7 +1461,7 @@ Global___HistoryEvent: _TypeAlias = HistoryEvent  # noqa: Y015
 
 @_typing.final
 class FlapCount(_message.Message):
-    """How often one thing changed to and fro within the time that was asked for."""
+    """How often one thing changed back and forth within the requested time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1329,7 +1476,7 @@ class FlapCount(_message.Message):
     what: _builtins.str
     """Type of the condition, kind of the anomaly or kind of the event."""
     changes: _builtins.int
-    """Changes, to and fro."""
+    """Number of changes."""
     @_builtins.property
     def subject(self) -> Global___Endpoint:
         """One end of the link, or the thing itself."""
@@ -1379,22 +1526,22 @@ class ListHistoryRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     about: _builtins.str
-    """Name of a node, HyperNode, switch or device, or both ends of a link ("leaf-03/p17"): what is about it.
-    Empty = everything.
+    """Select events about a node, HyperNode, switch or device (its name), or about a link (one or both ends,
+    "leaf-03/p17"). Empty = all events.
     """
     net: _builtins.bool
-    """Only what differs in the end between since and until: what came and went again is left out."""
+    """Return only the net difference between `since` and `until`."""
     page_token: _builtins.str
-    """Opaque; from the response before."""
+    """Opaque; from the previous response."""
     page_size: _builtins.int
-    """0 = the server's choice (200). At most 1,000."""
+    """0 = the server's default (200). At most 1,000."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """From this time on, included. Unset = as far as the history reaches."""
+        """Start of the time range, inclusive. Unset = the oldest entry."""
 
     @_builtins.property
     def until(self) -> _timestamp_pb2.Timestamp:
-        """Up to this time, excluded. Unset = now."""
+        """End of the time range, exclusive. Unset = now."""
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1435,16 +1582,16 @@ class ListHistoryResponse(_message.Message):
     FLAPS_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty at the end."""
+    """Empty on the last page."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEvent]: ...
     @_builtins.property
     def flaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___FlapCount]:
-        """On the first page: what changed more than twice, most often first. At most 100."""
+        """On the first page: what changed more than twice, sorted by number of changes. At most 100."""
 
     @_builtins.property
     def oldest(self) -> _timestamp_pb2.Timestamp:
-        """How far the history reaches back."""
+        """Time of the oldest entry of the history."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TopologyServiceStub:
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`.
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`.
     """
 
     def __init__(self, channel):
@@ -70,10 +70,15 @@ class TopologyServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.FromString,
                 _registered_method=True)
+        self.GetEventLog = channel.unary_stream(
+                '/hyperscout.v1.TopologyService/GetEventLog',
+                request_serializer=hyperscout_dot_v1_dot_topology__pb2.GetEventLogRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_topology__pb2.GetEventLogResponse.FromString,
+                _registered_method=True)
 
 
 class TopologyServiceServicer:
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`.
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`.
     """
 
     def GetTopology(self, request, context):
@@ -109,15 +114,23 @@ class TopologyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Approve(self, request, context):
-        """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
-        accepts the wiring: what is missing from it is forgotten.
+        """Publishes a held generation (mass removal, another number of tiers). For the published generation it accepts the
+        wiring: nodes, links and switches that are missing from it are no longer remembered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHistory(self, request, context):
-        """What changed, newest first: each change of a published generation, and why it was published.
+        """Changes between published generations, newest first, and why each generation was published.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEventLog(self, request, context):
+        """The latest events of the collector's state machines, for `hyperscout doctor --replay`. Requires the right to
+        change: the events name pods and workloads of all namespaces.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,6 +174,11 @@ def add_TopologyServiceServicer_to_server(servicer, server):
                     request_deserializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.SerializeToString,
             ),
+            'GetEventLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetEventLog,
+                    request_deserializer=hyperscout_dot_v1_dot_topology__pb2.GetEventLogRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_topology__pb2.GetEventLogResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'hyperscout.v1.TopologyService', rpc_method_handlers)
@@ -170,7 +188,7 @@ def add_TopologyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TopologyService:
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`.
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`.
     """
 
     @staticmethod
@@ -352,6 +370,33 @@ class TopologyService:
             '/hyperscout.v1.TopologyService/ListHistory',
             hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.SerializeToString,
             hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEventLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hyperscout.v1.TopologyService/GetEventLog',
+            hyperscout_dot_v1_dot_topology__pb2.GetEventLogRequest.SerializeToString,
+            hyperscout_dot_v1_dot_topology__pb2.GetEventLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TopologyServiceStub:
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`."""
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -41,15 +41,19 @@ class TopologyServiceStub:
     ListFindings: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListFindingsRequest, _topology_pb2.ListFindingsResponse]
     GetStatus: _grpc.UnaryUnaryMultiCallable[_topology_pb2.GetStatusRequest, _topology_pb2.GetStatusResponse]
     Approve: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ApproveRequest, _topology_pb2.ApproveResponse]
-    """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
-    accepts the wiring: what is missing from it is forgotten.
+    """Publishes a held generation (mass removal, another number of tiers). For the published generation it accepts the
+    wiring: nodes, links and switches that are missing from it are no longer remembered.
     """
     ListHistory: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListHistoryRequest, _topology_pb2.ListHistoryResponse]
-    """What changed, newest first: each change of a published generation, and why it was published."""
+    """Changes between published generations, newest first, and why each generation was published."""
+    GetEventLog: _grpc.UnaryStreamMultiCallable[_topology_pb2.GetEventLogRequest, _topology_pb2.GetEventLogResponse]
+    """The latest events of the collector's state machines, for `hyperscout doctor --replay`. Requires the right to
+    change: the events name pods and workloads of all namespaces.
+    """
 
 @_typing.type_check_only
 class TopologyServiceAsyncStub(TopologyServiceStub):
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`."""
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTopology: _aio.UnaryUnaryMultiCallable[_topology_pb2.GetTopologyRequest, _topology_pb2.GetTopologyResponse]  # type: ignore[assignment]
@@ -60,14 +64,18 @@ class TopologyServiceAsyncStub(TopologyServiceStub):
     ListFindings: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListFindingsRequest, _topology_pb2.ListFindingsResponse]  # type: ignore[assignment]
     GetStatus: _aio.UnaryUnaryMultiCallable[_topology_pb2.GetStatusRequest, _topology_pb2.GetStatusResponse]  # type: ignore[assignment]
     Approve: _aio.UnaryUnaryMultiCallable[_topology_pb2.ApproveRequest, _topology_pb2.ApproveResponse]  # type: ignore[assignment]
-    """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
-    accepts the wiring: what is missing from it is forgotten.
+    """Publishes a held generation (mass removal, another number of tiers). For the published generation it accepts the
+    wiring: nodes, links and switches that are missing from it are no longer remembered.
     """
     ListHistory: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListHistoryRequest, _topology_pb2.ListHistoryResponse]  # type: ignore[assignment]
-    """What changed, newest first: each change of a published generation, and why it was published."""
+    """Changes between published generations, newest first, and why each generation was published."""
+    GetEventLog: _aio.UnaryStreamMultiCallable[_topology_pb2.GetEventLogRequest, _topology_pb2.GetEventLogResponse]  # type: ignore[assignment]
+    """The latest events of the collector's state machines, for `hyperscout doctor --replay`. Requires the right to
+    change: the events name pods and workloads of all namespaces.
+    """
 
 class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`."""
+    """Serves the published topology. In JSON's camel case, field names are those of `hyperscout infer -o json`."""
 
     @_abc_1.abstractmethod
     def GetTopology(
@@ -112,8 +120,8 @@ class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topology_pb2.ApproveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.ApproveResponse, _abc.Awaitable[_topology_pb2.ApproveResponse]]:
-        """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
-        accepts the wiring: what is missing from it is forgotten.
+        """Publishes a held generation (mass removal, another number of tiers). For the published generation it accepts the
+        wiring: nodes, links and switches that are missing from it are no longer remembered.
         """
 
     @_abc_1.abstractmethod
@@ -122,6 +130,16 @@ class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topology_pb2.ListHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.ListHistoryResponse, _abc.Awaitable[_topology_pb2.ListHistoryResponse]]:
-        """What changed, newest first: each change of a published generation, and why it was published."""
+        """Changes between published generations, newest first, and why each generation was published."""
+
+    @_abc_1.abstractmethod
+    def GetEventLog(
+        self,
+        request: _topology_pb2.GetEventLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_topology_pb2.GetEventLogResponse], _abc.AsyncIterator[_topology_pb2.GetEventLogResponse]]:
+        """The latest events of the collector's state machines, for `hyperscout doctor --replay`. Requires the right to
+        change: the events name pods and workloads of all namespaces.
+        """
 
 def add_TopologyServiceServicer_to_server(servicer: TopologyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

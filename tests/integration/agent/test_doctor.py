@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 from hyperscout_agent.doctor.facts import CollectorSeen
-from hyperscout_agent.doctor.reach import ask_collectors, look_at_token
+from hyperscout_agent.doctor.reach import ask_collectors, read_token
 from hyperscout_agent.main import Agent
 from hyperscout_agent.settings.settings import AgentSettings, load_settings
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_kubernetes.client import Kube
 from support.collectors import tls_settings
 from support.identities import FakeReviews, Family, jwt
@@ -45,7 +45,7 @@ async def collector(
 
 
 def agent(*collectors: str, **more: Any) -> AgentSettings:
-    return load_settings(None, {"node": "n1", "collectors": collectors, **more}, {})
+    return load_settings(None, {"node": "n1", "collectors": collectors, **more})
 
 
 async def asked(settings: AgentSettings, *, wall_s: float = NOW_S) -> CollectorSeen:
@@ -66,7 +66,7 @@ async def test_each_step_to_a_collector_is_named(tmp_path: Path, family: Family)
         assert met.certificate_until_s is not None
         for settings, stage, words in (
             (agent(mtls, **keys | {"node": "n2"}), "identity", "node 'n1'"),
-            (agent(mtls, **keys | {"tls_ca": strangers.ca}), "tls", "not believed"),
+            (agent(mtls, **keys | {"tls_ca": strangers.ca}), "tls", "not trusted"),
             (agent(mtls, **keys | {"tls_server_name": "else.where"}), "tls", "else.where"),
             (agent(mtls, **keys | {"tls_ca": tmp_path / "none.pem"}), "settings", "none.pem"),
             (agent(mtls, tls_ca=family.ca), "identity", ""),
@@ -96,7 +96,7 @@ async def test_an_expired_token_is_named_by_both_ends(tmp_path: Path, family: Fa
         token.write_text(jwt(aud=[reviews.audience], exp=NOW_S - 60))  # one that nobody knows any more
         found = await asked(settings)
         assert (found.stage, found.code) == ("identity", "UNAUTHENTICATED")
-        seen = look_at_token(token)
+        seen = read_token(token)
         assert seen is not None
         assert seen.expires_s == NOW_S - 60
 

@@ -10,8 +10,8 @@ from hyperscout_agent.doctor.agent_page import ask_agent
     ("answer", "words"),
     [
         (b"HTTP/1.1 404 Not Found\r\n\r\n", "upgrade"),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", "no agent"),
-        (b"HTTP/1.1 200 OK\r\n\r\n[1", "no agent"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "another program"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[1", "another program"),
         (b"SSH-2.0\r\n", "upgrade"),
         (b"", "upgrade"),
     ],

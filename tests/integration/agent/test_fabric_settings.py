@@ -14,7 +14,7 @@ import sys
 from random import Random
 from hyperscout_agent.main import Agent
 from hyperscout_agent.settings.settings import load_settings
-Agent(load_settings(None, {settings!r}, {{}}), Random(1))
+Agent(load_settings(None, {settings!r}), Random(1))
 print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {{"pysnmp", "pyasn1", "cryptography"}}))
 """
 
@@ -42,7 +42,7 @@ sys.modules["pysnmp"] = None
 from hyperscout_agent.main import run
 from hyperscout_agent.settings.settings import load_settings
 logging.basicConfig(level=logging.INFO)
-sys.exit(asyncio.run(run(load_settings(None, {settings!r}, {{}}))))
+sys.exit(asyncio.run(run(load_settings(None, {settings!r}))))
 """
 
 

@@ -42,11 +42,11 @@ def leased_probe(device: str = DEVICE, **options: float) -> IbnetdiscoverProbe:
 
 
 def seen(observation: Observation) -> tuple[Finding, TextSummary]:
-    sight = observation.sights[SUBJECT]
-    assert sight.outcome == Outcome.OUTCOME_DATA, sight.reason
+    sample = observation.samples[SUBJECT]
+    assert sample.outcome == Outcome.OUTCOME_DATA, sample.reason
     (bulk,) = observation.bulks
     text = zlib.decompress(bulk.compressed)
-    finding = Finding(sweep=sight.payload, outcome=sight.outcome, reason=sight.reason)  # type: ignore[arg-type]
+    finding = Finding(sweep=sample.payload, outcome=sample.outcome, reason=sample.reason)  # type: ignore[arg-type]
     assert (finding.sweep.sha256, finding.sweep.size_bytes) == (bulk.sha256, len(text))
     return finding, summary(text)
 
@@ -89,7 +89,7 @@ async def test_the_own_port_down_makes_it_partial(ibsim: Ibsim) -> None:
     finding, text = seen(await probe.observe())
     assert numbers(text) == (0, 1, 0)
     assert finding.sweep.partial
-    assert "nothing but its own adapter" in finding.sweep.partial_reason
+    assert "only its own adapter" in finding.sweep.partial_reason
     ibsim.relink("H0001", 1)
     finding, text = seen(await probe.observe())
     assert (finding.sweep.partial, numbers(text)) == (False, WHOLE)
@@ -116,10 +116,10 @@ async def test_what_was_really_pulled_is_a_smaller_fabric(
 
 async def test_no_such_device_has_failed(ibsim: Ibsim) -> None:
     observation = await leased_probe("mlx5_7").observe()
-    sight = observation.sights["mlx5_7/1"]
-    assert sight.outcome == Outcome.OUTCOME_FAILED
-    assert "exit 255" in sight.reason
-    assert "mlx5_7" in sight.reason
+    sample = observation.samples["mlx5_7/1"]
+    assert sample.outcome == Outcome.OUTCOME_FAILED
+    assert "exit 255" in sample.reason
+    assert "mlx5_7" in sample.reason
 
 
 async def test_a_fabric_that_is_gone_times_out_and_leaves_no_process(ibsim: Ibsim) -> None:
@@ -127,8 +127,8 @@ async def test_a_fabric_that_is_gone_times_out_and_leaves_no_process(ibsim: Ibsi
     ibsim.process.wait(5)
     before = children()
     observation = await leased_probe(timeout_s=0.5).observe()
-    sight = observation.sights[SUBJECT]
-    assert sight.outcome == Outcome.OUTCOME_FAILED
+    sample = observation.samples[SUBJECT]
+    assert sample.outcome == Outcome.OUTCOME_FAILED
     assert children() == before
 
 
@@ -143,7 +143,7 @@ async def test_a_revoked_lease_ends_the_sweep_that_runs(ibsim: Ibsim) -> None:
             await asyncio.sleep(0.01)
         probe.revoke("L1")
         observation = await look
-    assert (dict(observation.sights), observation.complete, probe.interval_s) == ({}, False, None)
+    assert (dict(observation.samples), observation.complete, probe.interval_s) == ({}, False, None)
     assert children() == before
 
 

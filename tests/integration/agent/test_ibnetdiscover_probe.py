@@ -78,11 +78,11 @@ def leased(path: Path | str, state: str | None = "ACTIVE", **options: float) -> 
 
 
 async def sweep_of(probe: IbnetdiscoverProbe) -> Sweep:
-    sight = (await probe.observe()).sights["mlx5_0/1"]
-    assert sight.outcome == Outcome.OUTCOME_DATA, sight.reason
-    assert isinstance(sight.payload, Sweep)
-    assert sight.reason == sight.payload.partial_reason
-    return sight.payload
+    sample = (await probe.observe()).samples["mlx5_0/1"]
+    assert sample.outcome == Outcome.OUTCOME_DATA, sample.reason
+    assert isinstance(sample.payload, Sweep)
+    assert sample.reason == sample.payload.partial_reason
+    return sample.payload
 
 
 async def test_runs_from_the_leased_port(tool: Tool) -> None:
@@ -98,20 +98,20 @@ async def test_a_host_may_hold_a_lease_for_each_rail(tool: Tool) -> None:
     tool.says(fabric(2))
     probe = leased(tool.path)
     probe.take_lease(SweepLease(lease_id="L2", device="mlx5_1", port=1, interval_s=20.0))
-    sights = (await probe.observe()).sights
-    leases = {subject: sight.payload.lease_id for subject, sight in sights.items()}  # type: ignore[union-attr]
+    samples = (await probe.observe()).samples
+    leases = {subject: sample.payload.lease_id for subject, sample in samples.items()}  # type: ignore[union-attr]
     assert leases == {"mlx5_0/1": "L1", "mlx5_1/1": "L2"}
     assert probe.interval_s == 20.0
     probe.revoke("L2")
-    assert list((await probe.observe()).sights) == ["mlx5_0/1"]
+    assert list((await probe.observe()).samples) == ["mlx5_0/1"]
     probe.revoke("L1")
-    assert (await probe.observe()).sights == {}
+    assert (await probe.observe()).samples == {}
 
 
 async def test_without_a_lease_nothing_runs(tool: Tool) -> None:
     probe = leased(tool.path)
-    probe.drop_lease()
-    assert (await probe.observe()).sights == {}
+    probe.drop()
+    assert (await probe.observe()).samples == {}
     assert not (tool.folder / "turns").exists()
 
 
@@ -127,9 +127,10 @@ async def test_without_a_lease_nothing_runs(tool: Tool) -> None:
         ),
         pytest.param(fabric(2), "ibwarn: [1] no\n", 0, "ACTIVE", "ibwarn: [1] no", id="a warning"),
         pytest.param(fabric(2), "gone\n", 3, "ACTIVE", "exit 3: gone", id="an exit code with devices"),
-        pytest.param(fabric(2), "", 0, "DOWN", "the port it looked from, mlx5_0/1, is DOWN", id="port down"),
+        pytest.param(fabric(2), "", 0, "DOWN", "the port of the sweep, mlx5_0/1, is DOWN", id="port down"),
         pytest.param(
-            ALONE, "", 0, None, "it saw nothing but its own adapter: the port is down or its cable is out",
+            ALONE, "", 0, None,
+            "the sweep found only its own adapter: the port is down or its cable is unplugged",
             id="alone",
         ),
     ],
@@ -160,7 +161,7 @@ async def test_a_shrunken_sweep_needs_a_second_look(
     await sweep_of(probe)
     observation = await probe.observe()
     assert tool.turns == 1 + sweeps
-    payload = observation.sights["mlx5_0/1"].payload
+    payload = observation.samples["mlx5_0/1"].payload
     assert isinstance(payload, Sweep)
     assert payload.partial is partial, payload.partial_reason
     text = zlib.decompress(observation.bulks[0].compressed)
@@ -180,31 +181,31 @@ async def test_a_shrunken_sweep_needs_a_second_look(
 async def test_failed(tool: Tool, text: str, stderr: str, code: int, reason: str) -> None:
     tool.says(text, stderr=stderr, code=code)
     observation = await leased(tool.path).observe()
-    sight = observation.sights["mlx5_0/1"]
-    assert sight.outcome == Outcome.OUTCOME_FAILED
-    assert reason in sight.reason
-    assert isinstance(sight.payload, Sweep)
-    assert sight.payload.lease_id == "L1", "the collector learns which lease fails"
+    sample = observation.samples["mlx5_0/1"]
+    assert sample.outcome == Outcome.OUTCOME_FAILED
+    assert reason in sample.reason
+    assert isinstance(sample.payload, Sweep)
+    assert sample.payload.lease_id == "L1", "the collector learns which lease fails"
     assert observation.bulks == ()
     assert not observation.complete
 
 
 async def test_a_missing_tool_says_what_to_install(tmp_path: Path) -> None:
-    sight = (await leased(tmp_path / "nowhere").observe()).sights["mlx5_0/1"]
-    assert sight.outcome == Outcome.OUTCOME_FAILED
-    assert "infiniband-diags" in sight.reason
+    sample = (await leased(tmp_path / "nowhere").observe()).samples["mlx5_0/1"]
+    assert sample.outcome == Outcome.OUTCOME_FAILED
+    assert "infiniband-diags" in sample.reason
 
 
 async def test_limits_on_output_and_time(tool: Tool) -> None:
     tool.says(fabric(2000))
-    sight = (await leased(tool.path, max_output_bytes=10_000).observe()).sights["mlx5_0/1"]
-    assert "more than 10000 bytes of output" in sight.reason
+    sample = (await leased(tool.path, max_output_bytes=10_000).observe()).samples["mlx5_0/1"]
+    assert "more than 10000 bytes of output" in sample.reason
     tool.path.write_text("#!/bin/sh\nwhile :; do echo junk; echo junk >&2; done\n")
-    sight = (await leased(tool.path, timeout_s=60.0, max_output_bytes=100_000).observe()).sights["mlx5_0/1"]
-    assert "more than 100000 bytes" in sight.reason
+    sample = (await leased(tool.path, timeout_s=60.0, max_output_bytes=100_000).observe()).samples["mlx5_0/1"]
+    assert "more than 100000 bytes" in sample.reason
     tool.path.write_text("#!/bin/sh\ntrap '' TERM INT\nsleep 1000 & wait\n")
-    sight = (await leased(tool.path, timeout_s=0.2).observe()).sights["mlx5_0/1"]
-    assert "no end in 0.2 s" in sight.reason
+    sample = (await leased(tool.path, timeout_s=0.2).observe()).samples["mlx5_0/1"]
+    assert "still running after 0.2 s" in sample.reason
 
 
 async def test_the_date_does_not_change_the_digest(tool: Tool) -> None:

@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> World:
 
 
 def payload(look: Observation) -> Sweep:
-    found = look.sights[SUBJECT].payload
+    found = look.samples[SUBJECT].payload
     assert isinstance(found, Sweep)
     return found
 
@@ -57,7 +57,7 @@ async def test_the_tool_s_own_text_under_a_lease(world: World) -> None:
     world.lease()
     assert (world.triggered, world.probe.interval_s) == (1, 300.0), "at its own pace, not the sweep's"
     look = await world.probe.observe()
-    assert look.sights[SUBJECT].outcome == Outcome.OUTCOME_DATA
+    assert look.samples[SUBJECT].outcome == Outcome.OUTCOME_DATA
     (bulk,) = look.bulks
     assert zlib.decompress(bulk.compressed).decode() == TEXT
     sweep = payload(look)
@@ -100,38 +100,38 @@ async def test_how_it_ends(
 ) -> None:
     world.says(out, err, code % 256)
     world.lease()
-    sight = (await world.probe.observe()).sights[SUBJECT]
-    assert sight.outcome == outcome
-    assert reason in sight.reason
-    assert isinstance(sight.payload, Sweep)
-    assert sight.payload.partial == (outcome == Outcome.OUTCOME_DATA and bool(reason))
+    sample = (await world.probe.observe()).samples[SUBJECT]
+    assert sample.outcome == outcome
+    assert reason in sample.reason
+    assert isinstance(sample.payload, Sweep)
+    assert sample.payload.partial == (outcome == Outcome.OUTCOME_DATA and bool(reason))
 
 
 async def test_a_tool_that_is_not_there() -> None:
     probe = IbqueryerrorsProbe(command=["/nowhere/ibqueryerrors"])
     probe.take_lease(SweepLease(lease_id="L1", device="mlx5_0", port=1))
-    sight = (await probe.observe()).sights[SUBJECT]
-    assert sight.outcome == Outcome.OUTCOME_FAILED
-    assert "infiniband-diags" in sight.reason
+    sample = (await probe.observe()).samples[SUBJECT]
+    assert sample.outcome == Outcome.OUTCOME_FAILED
+    assert "infiniband-diags" in sample.reason
 
 
 async def test_what_is_told_ends_with_the_lease(world: World) -> None:
     world.lease()
     world.lease("L2", "mlx5_1")
-    assert sorted((await world.probe.observe()).sights) == ["mlx5_0/1", "mlx5_1/1"]
+    assert sorted((await world.probe.observe()).samples) == ["mlx5_0/1", "mlx5_1/1"]
     world.probe.revoke("L1")
     assert world.triggered == 3
     look = await world.probe.observe()
-    assert (sorted(look.sights), look.complete) == (["mlx5_1/1"], True), "the other is taken back"
+    assert (sorted(look.samples), look.complete) == (["mlx5_1/1"], True), "the other is taken back"
 
 
 async def test_a_stream_that_breaks_takes_nothing_back_at_once(world: World) -> None:
     world.lease()
     await world.probe.observe()
-    world.probe.drop_lease()
+    world.probe.drop()
     assert (world.triggered, world.probe.interval_s) == (1, 300.0)
     look = await world.probe.observe()
-    assert (dict(look.sights), look.complete) == ({}, True)
+    assert (dict(look.samples), look.complete) == ({}, True)
     assert world.probe.interval_s is None
 
 
@@ -139,4 +139,4 @@ async def test_a_flood_is_cut_off(world: World) -> None:
     world.says("x" * 100_000)
     probe = IbqueryerrorsProbe(command=[str(world.folder / "tool")], max_output_bytes=1000)
     probe.take_lease(SweepLease(lease_id="L1", device="mlx5_0", port=1))
-    assert "more than 1000 bytes" in (await probe.observe()).sights[SUBJECT].reason
+    assert "more than 1000 bytes" in (await probe.observe()).samples[SUBJECT].reason

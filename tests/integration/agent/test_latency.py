@@ -38,7 +38,11 @@ PINGS = 16
 QUEUED = 58  # bursts that wait for the limit on traffic
 SILENCE_S = 2.0
 SHORT_S = 0.3  # for answers that are not expected; a late one fails the next question
-_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+_MAIN = (
+    "import sys; from hyperscout_agent.probes.latency import LatencyProbe;"
+    "LatencyProbe.__init__.__kwdefaults__['interval_s'] = 0.2;"
+    "from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def four_hosts(lab: Netlab) -> None:
@@ -137,7 +141,7 @@ async def agent(lab: Netlab, name: str, folder: Path, settings: str = "") -> Asy
     config.write_text(
         f"node: {name}\ncollectors: ['{collector.address}']\nlldp: {{enabled: false}}\n"
         "infiniband: {enabled: false}\nmetrics: {port: 0}\n"
-        f"latency: {{interfaces: {INTERFACE}, publish_interval_s: 0.2{settings}}}\n"
+        f"latency: {{interfaces: {INTERFACE}{settings}}}\n"
     )
     process = await asyncio.create_subprocess_exec(
         *lab.command(name, sys.executable, "-c", _MAIN, "agent", "--config", config),

@@ -8,7 +8,7 @@ from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask
 from hyperscout.v1.finding_pb2 import LatencyPort, Outcome
 from hyperscout_agent.findings.probe import ProbeError
 from hyperscout_agent.findings.store import MAX_FINDING_BYTES, FindingStore
-from hyperscout_agent.metrics.page import AgentMetrics
+from hyperscout_agent.pages.metrics import AgentMetrics
 from hyperscout_agent.ping.interfaces import PingInterface
 from hyperscout_agent.ping.results import MAX_HISTORY, MAX_RESULTS, Results
 from hyperscout_agent.probes.latency import UNSTAMPED, LatencyProbe
@@ -49,7 +49,7 @@ def result(peer: str = "n2", at_ns: int = 1, *, failure: str = "", interface: st
 
 
 async def test_where_it_answers(probe: LatencyProbe) -> None:
-    seen = (await probe.observe()).sights["lo"]
+    seen = (await probe.observe()).samples["lo"]
     assert (seen.outcome, seen.reason) == (Outcome.OUTCOME_DATA, "")
     port = seen.payload
     assert (list(port.addresses), port.rdma_port) == (list(LO.addresses), "mlx5_0/1")
@@ -63,7 +63,7 @@ async def test_a_look_changes_nothing(probe: LatencyProbe) -> None:
 
 async def test_what_was_measured_is_not_written_anew_at_each_look(probe: LatencyProbe, host: Host) -> None:
     async def payload() -> LatencyPort:
-        return (await probe.observe()).sights["lo"].payload
+        return (await probe.observe()).samples["lo"].payload
 
     await payload()
     probe._take("lo", result())
@@ -86,26 +86,26 @@ async def test_addresses_and_interfaces_come_and_go(probe: LatencyProbe, host: H
     await probe.observe()
     probe._take("lo", result())
     host.interfaces = [PingInterface("lo", ("127.0.0.22",))]
-    port = (await probe.observe()).sights["lo"].payload
+    port = (await probe.observe()).samples["lo"].payload
     assert probe.responder.addresses_of("lo") == ("127.0.0.22",)
     assert len(port.results) == 1, "what was measured stays known"
     host.interfaces = []
     seen = await probe.observe()
-    assert (seen.sights, seen.complete) == ({}, True)
+    assert (seen.samples, seen.complete) == ({}, True)
     assert probe.responder.port_of("lo") == 0
     probe._take("lo", result())
     host.interfaces = [LO]
-    assert list((await probe.observe()).sights["lo"].payload.results) == []
+    assert list((await probe.observe()).samples["lo"].payload.results) == []
 
 
 async def test_an_address_that_cannot_be_had(probe: LatencyProbe, host: Host) -> None:
     host.interfaces = [PingInterface("lo", ("192.0.2.1",)), PingInterface("lo2", ("127.0.0.23",))]
-    seen = (await probe.observe()).sights
+    seen = (await probe.observe()).samples
     assert seen["lo"].payload.udp_port == 0
-    assert "nobody answers pings here: Cannot assign requested address" in seen["lo"].reason
+    assert "the agent cannot answer pings here: Cannot assign requested address" in seen["lo"].reason
     assert seen["lo2"].payload.udp_port > 0, "the others do"
     host.interfaces = [LO]
-    assert (await probe.observe()).sights["lo"].reason == "", "it heals"
+    assert (await probe.observe()).samples["lo"].reason == "", "it heals"
 
 
 async def test_a_kernel_that_tells_nothing(probe: LatencyProbe, host: Host) -> None:
@@ -118,7 +118,7 @@ async def test_no_time_stamps_is_said(probe: LatencyProbe) -> None:
     await probe.observe()
     for one in probe.responder._sockets["lo"]:
         one.stamping = False
-    assert (await probe.observe()).sights["lo"].reason == UNSTAMPED
+    assert (await probe.observe()).samples["lo"].reason == UNSTAMPED
 
 
 async def test_a_task_becomes_a_result(probe: LatencyProbe) -> None:
@@ -132,7 +132,7 @@ async def test_a_task_becomes_a_result(probe: LatencyProbe) -> None:
     async with asyncio.timeout(10):
         while probe.tasks:
             await asyncio.sleep(0.005)
-    found = (await probe.observe()).sights["lo"].payload.results
+    found = (await probe.observe()).samples["lo"].payload.results
     assert [(x.peer, x.peer_interface, x.failure) for x in found] == [
         ("n2", "eth3", "no time was left before the task expired")
     ]
@@ -144,7 +144,7 @@ async def test_the_finding_stays_below_what_the_store_takes(probe: LatencyProbe)
     for at_ns in range(1, 3):
         for peer in range(MAX_RESULTS):
             probe._take("lo", result(f"{peer:0200d}", at_ns, interface="x" * 200))
-    port = (await probe.observe()).sights["lo"].payload
+    port = (await probe.observe()).samples["lo"].payload
     assert 400 < len(port.results) < MAX_RESULTS
     assert port.ByteSize() < MAX_FINDING_BYTES - 4096
     assert port.results[-1].peer == f"{MAX_RESULTS - 1:0200d}", "the newest stay"
@@ -156,7 +156,7 @@ async def test_whom_everybody_measures_tells_of_all_of_them(probe: LatencyProbe)
     for at_ns in range(1, 11):
         for peer in range(2500):
             probe._take("lo", result(f"gpu-{peer:05}.example.com", at_ns))
-    port = (await probe.observe()).sights["lo"].payload
+    port = (await probe.observe()).samples["lo"].payload
     assert len(port.results) == 2500
     assert port.ByteSize() < MAX_FINDING_BYTES - 4096
     histories = [len(x.history) for x in port.results]
@@ -165,7 +165,7 @@ async def test_whom_everybody_measures_tells_of_all_of_them(probe: LatencyProbe)
     for _ in range(2000):
         probe._results["lo"]._held.popitem(last=False)
     probe._take("lo", result("gpu-02400.example.com", 11))
-    port = (await probe.observe()).sights["lo"].payload
+    port = (await probe.observe()).samples["lo"].payload
     assert [len(x.history) for x in port.results] == [MAX_HISTORY] * 500, "there is room again"
 
 
@@ -173,7 +173,7 @@ async def test_metrics(probe: LatencyProbe) -> None:
     await probe.observe()
     probe.keyring.dropped["forged"] += 2
     probe.tasks.bursts["measured"] += 3
-    metrics = AgentMetrics(FindingStore("n1"), UplinkStats(), dict, version="1", latency=probe)
+    metrics = AgentMetrics(FindingStore("n1"), UplinkStats(), {}, version="1", of_probes=[probe.metrics])
     text = metrics.text().decode()
     assert 'hyperscout_agent_latency_pings_dropped_total{reason="forged"} 2' in text
     assert 'hyperscout_agent_latency_bursts_total{outcome="measured"} 3' in text

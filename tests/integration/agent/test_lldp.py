@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.findings.probe import Sight
+from hyperscout_agent.findings.probe import Sample
 from hyperscout_agent.lldp.dissection import Dissector
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_YET, LldpProbe
-from hyperscout_agent.probes.lldpctl import LldpctlProbe
+from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_YET, LldpctlProbe, LldpProbe
 from hyperscout_agent.runtime.rtnetlink import LinkWatch
 from hyperscout_formats.facts.facts import LldpNeighbour
 from hyperscout_formats.facts.wire import lldp_from_proto
@@ -98,14 +97,14 @@ class Listening:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def until(self, happened: Callable[[dict[str, Sight]], bool]) -> dict[str, Sight]:
+    async def until(self, happened: Callable[[dict[str, Sample]], bool]) -> dict[str, Sample]:
         """Look whenever the probe asks for it, never on a timer, until it is so."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 self.changed.clear()
-                sights = dict((await self.probe.observe()).sights)
-                if happened(sights):
-                    return sights
+                samples = dict((await self.probe.observe()).samples)
+                if happened(samples):
+                    return samples
                 await self.changed.wait()
 
 
@@ -116,12 +115,12 @@ async def listening(lab: Lab, tmp_path: Path) -> AsyncIterator[Listening]:
         yield made
 
 
-def neighbours(sight: Sight) -> tuple[LldpNeighbour, ...]:
-    return lldp_from_proto(sight.payload).neighbours  # type: ignore[arg-type]
+def neighbours(sample: Sample) -> tuple[LldpNeighbour, ...]:
+    return lldp_from_proto(sample.payload).neighbours  # type: ignore[arg-type]
 
 
-def both(sights: dict[str, Sight]) -> bool:
-    return all(sights[name].outcome == DATA for name in ("eth0", "eth1"))
+def both(samples: dict[str, Sample]) -> bool:
+    return all(samples[name].outcome == DATA for name in ("eth0", "eth1"))
 
 
 async def test_the_own_view_equals_lldpctls(lab: Lab, listening: Listening) -> None:
@@ -133,8 +132,8 @@ async def test_the_own_view_equals_lldpctls(lab: Lab, listening: Listening) -> N
     host.await_neighbours(2)
     await listening.until(both)
     theirs = {port.interface: port.neighbours for port in parse(host.view())[0]}
-    sights = await listening.until(lambda s: all(neighbours(s[name]) == theirs[name] for name in theirs))
-    assert sorted(theirs) == sorted(sights) == ["eth0", "eth1"]
+    samples = await listening.until(lambda s: all(neighbours(s[name]) == theirs[name] for name in theirs))
+    assert sorted(theirs) == sorted(samples) == ["eth0", "eth1"]
     assert {name: theirs[name][0].system_name for name in theirs} == {"eth0": "leaf1", "eth1": "leaf2"}
 
 
@@ -145,17 +144,17 @@ async def test_both_sources_report_the_same(lab: Lab, listening: Listening) -> N
     host.await_neighbours(2)
     mine = await listening.until(both)
     asked = LldpctlProbe(command=host.ctl(), sysfs=listening.sysfs, pattern=PORTS)
-    theirs = (await asked.observe()).sights
-    assert {name: sight.payload for name, sight in mine.items()} == {
-        name: sight.payload for name, sight in theirs.items()
+    theirs = (await asked.observe()).samples
+    assert {name: sample.payload for name, sample in mine.items()} == {
+        name: sample.payload for name, sample in theirs.items()
     }
-    assert all(lldp_from_proto(sight.payload).speed_mbps > 0 for sight in mine.values())  # type: ignore[arg-type]
+    assert all(lldp_from_proto(x.payload).speed_mbps > 0 for x in mine.values())  # type: ignore[arg-type]
 
 
 async def test_a_neighbour_that_falls_silent_expires_by_its_ttl(lab: Lab, listening: Listening) -> None:
     leaf = lab.lldpd("leaf1", ["swp1"], ttl=(1, 2))
-    sights = await listening.until(lambda s: s["eth0"].outcome == DATA)
-    assert neighbours(sights["eth0"])[0].ttl_s == 2
+    samples = await listening.until(lambda s: s["eth0"].outcome == DATA)
+    assert neighbours(samples["eth0"])[0].ttl_s == 2
     leaf.kill()
     await listening.until(lambda s: s["eth0"].outcome == NOTHING)
 
@@ -173,9 +172,9 @@ async def test_carrier_loss_is_noticed_at_once(lab: Lab, listening: Listening) -
     before = await listening.until(lambda s: s["eth0"].outcome == DATA)
     changes = lldp_from_proto(before["eth0"].payload).carrier_changes  # type: ignore[arg-type]
     lab.link_set(("leaf1", "swp1"), "down")
-    sights = await listening.until(lambda s: s["eth0"].outcome == NOTHING)
-    assert sights["eth0"].reason == NO_CARRIER
-    port = lldp_from_proto(sights["eth0"].payload)  # type: ignore[arg-type]
+    samples = await listening.until(lambda s: s["eth0"].outcome == NOTHING)
+    assert samples["eth0"].reason == NO_CARRIER
+    port = lldp_from_proto(samples["eth0"].payload)  # type: ignore[arg-type]
     assert (port.carrier, port.carrier_changes > changes) == (False, True)
     lab.link_set(("leaf1", "swp1"), "up")
     await listening.until(lambda s: s["eth0"].outcome == DATA)
@@ -233,18 +232,20 @@ HOSTILE = {
 async def test_hostile_frames_harm_nobody(lab: Lab, listening: Listening) -> None:
     lab.lldpd("leaf1", ["swp1"])
     lab.lldpd("leaf2", ["swp7"])
-    good = {name: neighbours(sight) for name, sight in (await listening.until(both)).items()}
+    good = {name: neighbours(sample) for name, sample in (await listening.until(both)).items()}
     for number, body in enumerate(HOSTILE.values()):
         sender = bytes([2, 0, 0, 0, 1, number])
         lab.inject(("leaf1", "swp1"), GROUP + sender + b"\x88\xcc" + body)
     # A good frame of a sender of its own, after all those, shows that all those were dealt with.
     marker = tlv(1, b"\x07marker") + tlv(2, b"\x07marker") + tlv(3, b"\0\x78") + tlv(0, b"")
     lab.inject(("leaf1", "swp1"), GROUP + b"\x02marke" + b"\x88\xcc" + marker)
-    sights = await listening.until(lambda s: any(one.chassis_id == "marker" for one in neighbours(s["eth0"])))
-    assert both(sights)
-    assert set(good["eth0"]) <= set(neighbours(sights["eth0"]))
-    assert neighbours(sights["eth1"]) == good["eth1"]
-    for one in neighbours(sights["eth0"]):
+    samples = await listening.until(
+        lambda s: any(one.chassis_id == "marker" for one in neighbours(s["eth0"]))
+    )
+    assert both(samples)
+    assert set(good["eth0"]) <= set(neighbours(samples["eth0"]))
+    assert neighbours(samples["eth1"]) == good["eth1"]
+    for one in neighbours(samples["eth0"]):
         assert len(one.system_name) <= 255
 
 
@@ -259,8 +260,8 @@ async def test_what_may_come_from_further_away_is_not_heard(lab: Lab, listening:
         bytes.fromhex("0180c2000003") + b"\x02far02" + b"\x88\xcc" + far,
         GROUP + b"\x02marke" + b"\x88\xcc" + marker,
     )
-    sights = await listening.until(lambda s: s["eth0"].outcome == DATA)
-    assert [one.chassis_id for one in neighbours(sights["eth0"])] == ["marker"]
+    samples = await listening.until(lambda s: s["eth0"].outcome == DATA)
+    assert [one.chassis_id for one in neighbours(samples["eth0"])] == ["marker"]
 
 
 async def test_a_storm_on_one_port_leaves_the_other_alone(lab: Lab, listening: Listening) -> None:
@@ -277,8 +278,8 @@ async def test_a_storm_on_one_port_leaves_the_other_alone(lab: Lab, listening: L
     ]
     lab.inject(("leaf1", "swp1"), *storm)
     lab.lldpd("leaf1", ["swp1"])
-    sights = await listening.until(lambda s: s["eth0"].outcome == DATA)
-    assert sights["eth1"].outcome == DATA
+    samples = await listening.until(lambda s: s["eth0"].outcome == DATA)
+    assert samples["eth1"].outcome == DATA
 
 
 async def test_an_agent_that_restarts_knows_its_neighbours_at_once(lab: Lab, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The dissecting process: the real one, and ones that hang, die or talk nonsense."""
+"""The dissecting process: the real one, and ones that hang, die or send invalid answers."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,11 @@ NEIGHBOUR = LldpNeighbour("mac", "02:00:00:00:00:01", "ifname", "swp1", 120, sys
 
 # Answers every request with `answer`, after it did `first`.
 SCRIPT = """
-import sys, struct, time, os
-read, write = sys.stdin.buffer, sys.stdout.buffer
-while head := read.read(4):
-    read.read(struct.unpack("!I", head)[0])
+import sys, time, os
+write = sys.stdout.buffer
+for line in sys.stdin:
     {first}
-    answer = {answer!r}
-    write.write(struct.pack("!I", len(answer)) + answer)
+    write.write({answer!r} + b"\\n")
     write.flush()
 """
 
@@ -72,7 +70,7 @@ async def test_the_real_one_is_started_for_a_frame_and_gone_when_idle() -> None:
     assert await dissector.dissect(FRAME) == NEIGHBOUR
     first = dissector.pid
     assert first is not None
-    with pytest.raises(UnreadableError, match="cut short"):
+    with pytest.raises(UnreadableError, match="is truncated"):
         await dissector.dissect(FRAME[:40])
     assert await dissector.dissect(FRAME) == NEIGHBOUR
     assert dissector.pid == first, "one process for frames that come close together"
@@ -106,31 +104,36 @@ def answer(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("first", "reply", "reason"),
     [
-        pytest.param("time.sleep(1000)", b"", "no answer in 0.5 s", id="hangs"),
-        pytest.param("os.kill(os.getpid(), 9)", b"", "it ended", id="is killed"),
+        pytest.param("time.sleep(1000)", b"", "did not answer in 0.5 s", id="hangs"),
+        pytest.param("os.kill(os.getpid(), 9)", b"", "process ended: no output", id="is killed"),
         pytest.param(
-            "sys.exit('No module named scapy')", b"", "it ended: No module named scapy", id="lacks scapy"
+            "sys.exit('No module named scapy')", b"", "process ended: No module named scapy", id="lacks scapy"
         ),
         pytest.param(
-            "write.write(b'xxxx' * 100); write.flush()", b"", "it ended", id="an answer of gigabytes"
+            "write.write(b'x' * 10**6); write.flush()",
+            b"",
+            "longer than the limit",
+            id="an endless answer",
         ),
-        pytest.param("sys.stderr.write('x' * 10**6)", b"{}", "no answer|nonsense", id="floods stderr"),
-        pytest.param("pass", b"no json", "nonsense", id="no JSON"),
-        pytest.param("pass", b"[" * 10_000, "nonsense", id="nested without end"),
-        pytest.param("pass", b"{}", "nonsense", id="neither neighbour nor error"),
-        pytest.param("pass", b"[]", "nonsense", id="a list"),
-        pytest.param("pass", answer(ttl_s="1"), "nonsense", id="a TTL of text"),
-        pytest.param("pass", answer(ttl_s=True), "nonsense", id="a TTL that is true"),
-        pytest.param("pass", answer(ttl_s=10**9), "nonsense", id="a TTL of years"),
-        pytest.param("pass", answer(system_name=["x"]), "nonsense", id="a list for a text"),
-        pytest.param("pass", answer(system_name="x" * 5000), "nonsense", id="a text of pages"),
-        pytest.param("pass", answer(management_addresses="10.0.0.1"), "nonsense", id="a text for a list"),
-        pytest.param("pass", answer(capabilities=["x"] * 100), "nonsense", id="a list of hundreds"),
-        pytest.param("pass", answer(capabilities=[None]), "nonsense", id="a list of nothing"),
+        pytest.param("sys.stderr.write('x' * 10**6)", b"{}", "invalid answer", id="floods stderr"),
+        pytest.param("pass", b"no json", "invalid answer", id="no JSON"),
+        pytest.param("pass", b"[" * 10_000, "invalid answer", id="nested without end"),
+        pytest.param("pass", b"{}", "invalid answer", id="neither neighbour nor error"),
+        pytest.param("pass", b"[]", "invalid answer", id="a list"),
+        pytest.param("pass", answer(ttl_s="1"), "invalid answer", id="a TTL of text"),
+        pytest.param("pass", answer(ttl_s=True), "invalid answer", id="a TTL that is true"),
+        pytest.param("pass", answer(ttl_s=10**9), "invalid answer", id="a TTL of years"),
+        pytest.param("pass", answer(system_name=["x"]), "invalid answer", id="a list for a text"),
+        pytest.param("pass", answer(system_name="x" * 5000), "invalid answer", id="a text of pages"),
+        pytest.param(
+            "pass", answer(management_addresses="10.0.0.1"), "invalid answer", id="a text for a list"
+        ),
+        pytest.param("pass", answer(capabilities=["x"] * 100), "invalid answer", id="a list of hundreds"),
+        pytest.param("pass", answer(capabilities=[None]), "invalid answer", id="a list of nothing"),
     ],
 )
 async def test_trouble(fake: Callable[..., Dissector], first: str, reply: bytes, reason: str) -> None:
-    dissector = fake(reply, first, timeout_s=0.5 if "sleep" in first or "stderr" in first else WAIT_S)
+    dissector = fake(reply, first, timeout_s=0.5 if "sleep" in first else WAIT_S)
     with pytest.raises(DissectorError, match=reason):
         await dissector.dissect(FRAME)
     assert dissector.pid is None, "a process that did this is not used again"

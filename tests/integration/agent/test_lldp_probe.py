@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.findings.probe import Sight
+from hyperscout_agent.findings.probe import Sample
 from hyperscout_agent.lldp.dissection import DissectorError, UnreadableError
 from hyperscout_agent.lldp.messages import Heard, encode
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET, LldpProbe
@@ -109,8 +109,8 @@ class World:
             while not happened():
                 await asyncio.sleep(0)
 
-    async def look(self) -> dict[str, Sight]:
-        return dict((await self.probe.observe()).sights)
+    async def look(self) -> dict[str, Sample]:
+        return dict((await self.probe.observe()).samples)
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_without_a_listener_it_says_what_to_start(world: World) -> None:
-    sights = await world.look()
-    assert sights["eth0"].outcome == FAILED
-    assert f"lldp-listener --socket {world.path}" in sights["eth0"].reason
+    samples = await world.look()
+    assert samples["eth0"].outcome == FAILED
+    assert f"lldp-listener --socket {world.path}" in samples["eth0"].reason
     world.port("eth1", carrier="0")
     assert (await world.look())["eth1"].outcome == NOTHING, "no carrier is seen without any listener"
 
@@ -142,9 +142,9 @@ async def test_heard_then_expired(world: World) -> None:
     before = world.triggered
     await world.say("eth0", b"leaf")
     assert world.triggered == before + 1, "news is looked at at once"
-    sight = (await world.look())["eth0"]
-    assert sight.outcome == DATA
-    port: Any = sight.payload
+    sample = (await world.look())["eth0"]
+    assert sample.outcome == DATA
+    port: Any = sample.payload
     assert (port.interface, port.mac, port.carrier, port.speed_mbps, port.carrier_changes) == (
         "eth0", "02:00:00:00:00:aa", True, 100_000, 2,
     )  # fmt: skip
@@ -160,8 +160,8 @@ async def test_heard_then_expired(world: World) -> None:
     assert (await world.look())["eth0"].outcome == DATA
     await world.time.pass_s(2)
     assert world.triggered > before, "the look comes with the expiry, not with the interval"
-    sight = (await world.look())["eth0"]
-    assert (sight.outcome, sight.reason) == (NOTHING, NOTHING_HEARD)
+    sample = (await world.look())["eth0"]
+    assert (sample.outcome, sample.reason) == (NOTHING, NOTHING_HEARD)
 
 
 async def test_goodbye_is_nothing_at_once(world: World) -> None:
@@ -175,9 +175,9 @@ async def test_carrier_loss_forgets_the_neighbour(world: World) -> None:
     await world.connect()
     await world.say("eth0", b"leaf")
     world.port("eth0", carrier="0", carrier_changes="3")
-    sight = (await world.look())["eth0"]
-    payload: Any = sight.payload
-    assert (sight.outcome, sight.reason) == (NOTHING, NO_CARRIER)
+    sample = (await world.look())["eth0"]
+    payload: Any = sample.payload
+    assert (sample.outcome, sample.reason) == (NOTHING, NO_CARRIER)
     assert (payload.carrier, payload.carrier_changes, payload.speed_mbps) == (False, 3, 0)
     world.port("eth0", carrier="1", carrier_changes="4")
     assert (await world.look())["eth0"].outcome == NOTHING, "who comes back may be somebody else"
@@ -188,8 +188,8 @@ async def test_carrier_loss_forgets_the_neighbour(world: World) -> None:
 async def test_a_cable_that_is_moved_faster_than_anybody_looks(world: World) -> None:
     """The carrier's counter tells: whoever speaks then is there instead, and not beside."""
 
-    def heard(sights: dict[str, Sight]) -> list[str]:
-        payload: Any = sights["eth0"].payload
+    def heard(samples: dict[str, Sample]) -> list[str]:
+        payload: Any = samples["eth0"].payload
         return [one.system_name for one in payload.neighbours]
 
     await world.connect()
@@ -209,10 +209,10 @@ async def test_a_cable_that_is_moved_faster_than_anybody_looks(world: World) -> 
 async def test_frames_that_cannot_be_read(world: World, frame: bytes, reason: str) -> None:
     await world.connect()
     await world.say("eth0", frame)
-    sights = await world.look()
-    assert sights["eth0"].outcome == FAILED
-    assert reason in sights["eth0"].reason
-    assert sights["eth1"].reason == NOTHING_YET, "the other port is none the worse"
+    samples = await world.look()
+    assert samples["eth0"].outcome == FAILED
+    assert reason in samples["eth0"].reason
+    assert samples["eth1"].reason == NOTHING_YET, "the other port is none the worse"
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
     await world.say("eth0", frame, b"evil!!")
@@ -260,8 +260,8 @@ async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> Non
     assert world.listener is not None
     world.listener.close()
     await world.until(lambda: world.probe._link.connected == 0)
-    sights = await world.look()
-    assert (sights["eth0"].outcome, sights["eth1"].outcome) == (DATA, FAILED)
+    samples = await world.look()
+    assert (samples["eth0"].outcome, samples["eth1"].outcome) == (DATA, FAILED)
     await world.time.pass_s(121)
     assert (await world.look())["eth0"].outcome == FAILED, "nobody listens, so nobody knows"
     await world.connect()
@@ -273,15 +273,15 @@ async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> Non
 async def test_who_has_just_begun_to_listen_says_of_nobody_that_they_are_gone(world: World) -> None:
     """An agent that was killed comes back to a collector that knows its neighbours."""
     await world.connect()
-    sight = (await world.look())["eth0"]
-    assert (sight.outcome, sight.reason, sight.payload.carrier) == (FAILED, NOTHING_YET, True)
+    sample = (await world.look())["eth0"]
+    assert (sample.outcome, sample.reason, sample.payload.carrier) == (FAILED, NOTHING_YET, True)
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
     world.port("eth0", carrier="0")
     assert (await world.look())["eth0"].outcome == NOTHING, "no carrier is seen at once"
     world.port("eth0", carrier="1")
-    sight = (await world.look())["eth0"]
-    assert (sight.outcome, sight.reason) == (NOTHING, NOTHING_YET), "it was another cable's neighbour"
+    sample = (await world.look())["eth0"]
+    assert (sample.outcome, sample.reason) == (NOTHING, NOTHING_YET), "it was another cable's neighbour"
 
 
 async def test_whose_frame_is_still_being_read_is_not_gone(world: World) -> None:
@@ -316,7 +316,7 @@ async def test_junk_on_the_socket_ends_that_connection_only(
     assert world.listener is not None
     await asyncio.get_running_loop().sock_sendall(world.listener, b"junk")
     await world.until(lambda: world.probe._link.connected == 0)
-    assert "not understood" in caplog.text
+    assert "sent an invalid message" in caplog.text
     world.listener.close()
     await world.connect()
     await world.say("eth0", b"leaf")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.finding_pb2 import LldpPort, Outcome
 from hyperscout_agent.findings.probe import ProbeError
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD
-from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
+from hyperscout_agent.lldp.lldpd import lldpd_runs
+from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, LldpctlProbe
 
 
 def neighbour(interface: str, system: str) -> dict[str, object]:
@@ -37,13 +37,13 @@ def probe(folder: Path, script: str) -> LldpctlProbe:
 async def test_physical_ports_with_what_lldpd_heard(tmp_path: Path) -> None:
     (tmp_path / "view").write_text(json.dumps(VIEW))
     look = await probe(tmp_path, f'[ "$*" = "-f json0" ] && cat {tmp_path}/view').observe()
-    seen = {name: (sight.outcome, sight.reason) for name, sight in look.sights.items()}
+    seen = {name: (sample.outcome, sample.reason) for name, sample in look.samples.items()}
     assert seen == {
         "eth0": (Outcome.OUTCOME_DATA, ""),
         "eth1": (Outcome.OUTCOME_NOTHING, NO_CARRIER),
         "eth2": (Outcome.OUTCOME_NOTHING, NOTHING_HEARD),
     }, "veth9 is no port; without carrier nobody is there, whatever lldpd remembers"
-    payload = look.sights["eth0"].payload
+    payload = look.samples["eth0"].payload
     assert isinstance(payload, LldpPort)
     assert payload.neighbours[0].system_name == "leaf1"
 
@@ -58,7 +58,7 @@ async def test_physical_ports_with_what_lldpd_heard(tmp_path: Path) -> None:
     ],
 )
 async def test_cannot_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str) -> None:
-    monkeypatch.setattr("hyperscout_agent.probes.lldpctl._MAX_OUTPUT_BYTES", 100_000)
+    monkeypatch.setattr("hyperscout_agent.lldp.lldpd._MAX_OUTPUT_BYTES", 100_000)
     with pytest.raises(ProbeError, match=reason):
         await probe(tmp_path, script).observe()
 
@@ -69,4 +69,4 @@ async def test_not_installed(tmp_path: Path) -> None:
 
 
 def test_whether_an_lldpd_runs(tmp_path: Path) -> None:
-    assert not lldpd_is_here(tmp_path)
+    assert not lldpd_runs(tmp_path)

@@ -19,8 +19,8 @@ import pytest
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StopMeasuring, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_agent.nccl.gpu_use import GpusUnknownError, GpuUse, NoGpusError
+from hyperscout_agent.nccl.host_lock import HostLock
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
-from hyperscout_agent.runtime.host_lock import HostLock
 from support.fake_collector import FakeCollector
 from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
 from support.nccl_stubs import alive, build, build_library
@@ -139,7 +139,7 @@ async def test_the_next_run_finds_everything_free(stubs: NcclCommands) -> None:
 @pytest.mark.parametrize(
     ("trouble", "rank", "words"),
     [
-        ("init:hang", "0", "no end in 3 s"),
+        ("init:hang", "0", "the run did not end in 3 s"),
         ("init:2", "0", "ncclCommInitRank: error 2 (unhandled system error)"),
         ("id:3", None, "ncclGetUniqueId: error 3"),
         ("reduce:6", "0", "ncclAllReduce: error 6 (remote process exited)"),
@@ -200,13 +200,13 @@ async def test_rank_1_never_comes(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-a", timeout_s=3.0) as (a,):
         await a.measure(0, "node-b", sizes_bytes=(8,), timeout_s=60.0)
         finding = await a.finding("node-b")
-        assert (finding.outcome, finding.reason) == (Outcome.OUTCOME_FAILED, "no end in 3 s")
+        assert (finding.outcome, finding.reason) == (Outcome.OUTCOME_FAILED, "the run did not end in 3 s")
 
 
 async def test_the_id_never_comes(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-b") as (b,):
         await b.measure(1, "node-a", timeout_s=1.0)
-        assert [x.failure for x in await b.told()] == ["no end in 1 s"]
+        assert [x.failure for x in await b.told()] == ["the run did not end in 1 s"]
         assert b.store.subjects("nccl") == set()
 
 
@@ -353,7 +353,7 @@ async def test_a_second_run_on_one_host_is_refused(stubs: NcclCommands) -> None:
         await a.measure(0, "node-c", task_id=9)
         second = (await a.told(2))[1]
         assert second.task_id == 9
-        assert second.failure == "a run is under way already (as rank 0 with node-b)"
+        assert second.failure == "another run is in progress (as rank 0 with node-b)"
         await a.measure(0, "node-b", task_id=7)  # the same again is no second one
         await a.say(stop_measuring=StopMeasuring(reason="x"))
         third = (await a.told(3))[2]
@@ -365,10 +365,10 @@ async def test_another_agent_of_the_host(stubs: NcclCommands) -> None:
         with HostLock(a.lock):
             await a.measure(0, "node-b")
             finding = await a.finding("node-b")
-        assert finding.reason == "another agent of this host has a run under way"
+        assert finding.reason == "another agent of this host has a run in progress"
         a.collector.evidence.clear()
         await a.measure(0, "node-b", timeout_s=0.5)
-        assert (await a.finding("node-b")).reason == "no end in 0.5 s"
+        assert (await a.finding("node-b")).reason == "the run did not end in 0.5 s"
 
 
 NVML = r"""
@@ -401,7 +401,7 @@ int nvmlDeviceGetUtilizationRates(void *d, unsigned *rates) {
         ({}, "GpuUse(count=8, processes=(), busy=())"),
         ({"STUB_PROCESSES": "2"}, "GpuUse(count=8, processes=('GPU 3 runs 2 processes',), busy=())"),
         ({"STUB_BUSY": "7"}, "GpuUse(count=8, processes=(), busy=('GPU 1 is 7 % busy',))"),
-        ({"STUB_LOST": "15"}, "cannot tell whether the GPUs are idle: NVML: GPU is lost"),
+        ({"STUB_LOST": "15"}, "it is unknown whether the GPUs are idle: NVML: GPU is lost"),
     ],
 )
 def test_the_real_binding_says_whether_gpus_are_idle(
@@ -524,7 +524,7 @@ async def test_without_programs_or_with_one_gpu_there_is_nothing(stubs: NcclComm
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"), [("junk", "not JSON"), ("fails", "exit 3"), ("hang", "no end in")]
+    ("mode", "words"), [("junk", "not JSON"), ("fails", "exit 3"), ("hang", "still running after")]
 )
 async def test_programs_that_misbehave(
     stubs: NcclCommands, scratch: Path, monkeypatch: pytest.MonkeyPatch, mode: str, words: str

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hyperscout_agent.nccl.ends_with_agent import bound
 from hyperscout_agent.nccl.tool import Chain, chains, run_operation
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES
-from hyperscout_agent.runtime.ends_with_agent import bound
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 from support.nccl_stubs import alive, calls, programs
 
@@ -70,9 +70,9 @@ async def test_both_chains_are_measured_and_nothing_is_left(
         ("fails", "exit 3: .*Test NCCL failure"),
         ("silent", "wrote no JSON"),
         ("junk", "not JSON"),
-        ("wrong", "9 elements came out wrong"),
-        ("nan", "time is no number"),
-        ("flood", "outgrew"),
+        ("wrong", "9 elements are wrong"),
+        ("nan", "time is not a number"),
+        ("flood", "larger than"),
         ("link", "cannot be read"),
     ],
 )
@@ -114,7 +114,7 @@ async def test_a_program_that_hangs_is_killed_with_its_child(
     # Python's start alone takes a part of this on a busy machine: it is long, and its end is all that counts.
     running = asyncio.create_task(run_operation(perf, "sendrecv", (8,), 8, timeout_s=4.0))
     pids = await hanging(tmp_path / "pids")
-    with pytest.raises(ToolError, match="no end in 4 s"):
+    with pytest.raises(ToolError, match="still running after 4 s"):
         await running
     await gone(pids)
     assert left_over(tmp_path) == []
@@ -137,7 +137,7 @@ async def test_a_process_ends_with_the_agent_that_is_killed(tmp_path: Path) -> N
     """The one in between plays the agent: it starts a bound process, says its id, and is killed."""
     script = (
         "import asyncio, os\n"
-        "from hyperscout_agent.runtime.ends_with_agent import bound\n"
+        "from hyperscout_agent.nccl.ends_with_agent import bound\n"
         "async def main():\n"
         "    p = await asyncio.create_subprocess_exec(*bound(('sleep', '600')))\n"
         f"    open({str(tmp_path / 'new')!r}, 'w').write(str(p.pid))\n"

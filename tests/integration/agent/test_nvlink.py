@@ -74,14 +74,14 @@ def host(tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def seen(look: Observation) -> Gpus:
     """The GPUs that were read, as facts."""
     return tuple(
-        gpu_from_proto(sight.payload)  # type: ignore[arg-type]
-        for _, sight in sorted(look.sights.items())
-        if sight.outcome == Outcome.OUTCOME_DATA
+        gpu_from_proto(sample.payload)  # type: ignore[arg-type]
+        for _, sample in sorted(look.samples.items())
+        if sample.outcome == Outcome.OUTCOME_DATA
     )
 
 
 def failures(look: Observation) -> dict[str, str]:
-    return {at: x.reason for at, x in look.sights.items() if x.outcome == Outcome.OUTCOME_FAILED}
+    return {at: x.reason for at, x in look.samples.items() if x.outcome == Outcome.OUTCOME_FAILED}
 
 
 def sick(gpus: Gpus) -> Gpus:
@@ -128,7 +128,7 @@ async def test_what_is_played_is_what_is_seen(host: Host, name: str) -> None:
     host.play(HOSTS[name])
     look = await host.probe().observe()
     assert dead_links_are_blank(seen(look)) == HOSTS[name]
-    assert set(look.sights) == {x.pci_address for x in HOSTS[name]}
+    assert set(look.samples) == {x.pci_address for x in HOSTS[name]}
     assert look.complete
 
 
@@ -168,31 +168,31 @@ async def test_sleeping_links_are_active_and_silenced_ones_are_not(host: Host) -
 async def test_no_driver_is_nothing_without_gpus_and_failed_with_them(host: Host) -> None:
     probe = NvlinkProbe(library=host.sysfs / "libnvidia-ml.so.1", sysfs=host.sysfs)
     look = await probe.observe()
-    assert (dict(look.sights), look.complete) == ({}, True)
+    assert (dict(look.samples), look.complete) == ({}, True)
     assert "pynvml" not in sys.modules  # nor is the binding loaded for nothing
     pci_tree(host.sysfs, HGX[:2], driver="")
-    with pytest.raises(ProbeError, match=r"2 NVIDIA GPUs are here, but .*libnvidia-ml.* cannot be loaded"):
+    with pytest.raises(ProbeError, match=r"has 2 NVIDIA GPUs, but .*libnvidia-ml.* cannot be loaded"):
         await probe.observe()
 
 
 async def test_a_driver_that_is_not_loaded(host: Host) -> None:
     host.play((), "- init 9")
-    assert (await host.probe().observe()).sights == {}
+    assert (await host.probe().observe()).samples == {}
     pci_tree(host.sysfs, HGX[:1], driver="")
-    with pytest.raises(ProbeError, match="1 NVIDIA GPUs are here, but the NVIDIA driver is not loaded"):
+    with pytest.raises(ProbeError, match="has 1 NVIDIA GPUs, but the NVIDIA driver is not loaded"):
         await host.probe().observe()
 
 
 async def test_a_driver_without_gpus(host: Host) -> None:
     host.play(())
     look = await host.probe().observe()
-    assert (dict(look.sights), look.complete) == ({}, True)
+    assert (dict(look.samples), look.complete) == ({}, True)
 
 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (18, "NVML does not start: the driver in the kernel is another than its library"),
+        (18, "NVML does not start: the driver and its library have different versions"),
         (4, "NVML does not start: Insufficient Permissions"),
         (999, "NVML does not start: Unknown Error"),
         (1234, "NVML does not start: NVML Error with code 1234|A new kind of trouble"),
@@ -303,7 +303,7 @@ async def test_the_driver_goes_in_mid_probe(host: Host) -> None:
     host.play(HGX, "- over 100")
     probe = host.probe()
     for _ in range(2):
-        with pytest.raises(ProbeError, match="the driver in the kernel is another than its library"):
+        with pytest.raises(ProbeError, match="the driver and its library have different versions"):
             await probe.observe()
     host.play(HGX)
     assert seen(await probe.observe()) == HGX
@@ -313,7 +313,7 @@ async def test_a_gpu_that_another_driver_has_is_not_missed(host: Host) -> None:
     host.play(HGX[1:])
     pci_tree(host.sysfs, HGX[:1], driver="nouveau")
     look = await host.probe().observe()
-    assert (failures(look), len(look.sights)) == ({}, 7)
+    assert (failures(look), len(look.samples)) == ({}, 7)
 
 
 @pytest.mark.parametrize("call", [*range(1, 12), 20, 40, 49])
@@ -342,7 +342,7 @@ async def test_all_gpus_disappear_in_mid_probe(host: Host) -> None:
 async def test_a_gpu_that_answers_nonsense(host: Host) -> None:
     host.play(HGX, "0 odd 1", "1 state 9", "2 bus somewhere")
     found = failures(await host.probe().observe())
-    assert found[HGX[0].pci_address] == "nvmlDeviceGetUUID: an answer that is no text"
+    assert found[HGX[0].pci_address] == "nvmlDeviceGetUUID: the answer is not text"
     assert found[HGX[1].pci_address] == "its fabric is in state 9, which is unknown here"
     assert found[HGX[2].pci_address] == "its PCI address is 'somewhere'"
     assert len(found) == 3
@@ -367,7 +367,7 @@ async def test_a_healthy_gpu_is_not_news_however_its_bit_error_rate_wanders(host
     probe = host.probe()
     for packed in (15 << 8 | 255, 7 << 8 | 16, 2 << 8 | 19):
         host.play(TRAY, *(f"* ber {link} {packed}" for link in range(18)))
-        looks.append((await probe.observe()).sights)
+        looks.append((await probe.observe()).samples)
         probe._nvml.close()
     assert looks[0] == looks[1] == looks[2]
     assert {x.ber_exponent for x in gpu_from_proto(looks[0][TRAY[0].pci_address].payload).links} == {-15}  # type: ignore[arg-type]
@@ -401,21 +401,23 @@ async def test_a_library_that_hangs_is_not_asked_by_a_second_thread(
     assert await asyncio.to_thread(entered.wait, 30)
     look.cancel()
     await asyncio.gather(look, return_exceptions=True)
-    with pytest.raises(ProbeError, match="has not come back"):
+    with pytest.raises(ProbeError, match="has not returned"):
         await probe.observe()
     go_on.set()
     monkeypatch.undo()
     for thread in threading.enumerate():
         if thread.name == "nvml":
             await asyncio.to_thread(thread.join, 30)
-    assert not probe._looking.locked()
+    assert not probe._reading.locked()
 
 
 # The whole agent
 
 CODE = (
     "import asyncio, sys; from hyperscout_agent.settings.settings import load_settings;"
-    "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
+    "from hyperscout_agent.main import run; from hyperscout_agent.probes.nvlink import NvlinkProbe;"
+    "NvlinkProbe.__init__.__kwdefaults__['interval_s'] = 0.2;"
+    "sys.exit(asyncio.run(run(load_settings())))"
 )
 
 
@@ -432,7 +434,6 @@ async def test_findings_arrive_from_a_real_agent(host: Host, tmp_path: Path) -> 
         "HYPERSCOUT_AGENT_INFINIBAND__ENABLED": "false",
         "HYPERSCOUT_AGENT_METRICS__PORT": "0",
         "HYPERSCOUT_AGENT_NVLINK__LIBRARY": str(host.library()),
-        "HYPERSCOUT_AGENT_NVLINK__INTERVAL_S": "0.2",
     }
     agent = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CODE], env=environment, cwd=tmp_path, stderr=subprocess.PIPE

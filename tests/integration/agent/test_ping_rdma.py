@@ -107,8 +107,8 @@ async def alone(text: str, folder: Path, timeout_s: float = 0.5) -> RdmaOutcome:
             "#!/bin/sh\necho ' Unable to find the Infiniband/RoCE device' >&2; exit 1\n",
             "exit 1: Unable to find the",
         ),
-        ("#!/bin/sh\nsleep 100\n", "no end in 0.5 s"),
-        ("#!/bin/sh\necho junk\n", "no table of results in its output"),
+        ("#!/bin/sh\nsleep 100\n", "still running after 0.5 s"),
+        ("#!/bin/sh\necho junk\n", "no table of results in the output"),
         ("#!/bin/sh\nyes\n", "bytes of output"),
     ],
 )

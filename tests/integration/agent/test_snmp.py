@@ -40,7 +40,9 @@ def lab() -> Iterator[Lab]:
         yield found
 
 
-def crawl(lab: Lab, folder: Path, *seeds: str, **more: object) -> tuple[Observation, SnmpProbe]:
+def crawl(
+    lab: Lab, folder: Path, *seeds: str, retries: int = 1, **more: object
+) -> tuple[Observation, SnmpProbe]:
     """One, from inside the namespace."""
     (folder / "community").write_text("public\n")
     settings = {
@@ -48,26 +50,25 @@ def crawl(lab: Lab, folder: Path, *seeds: str, **more: object) -> tuple[Observat
         "seeds": seeds,
         "port": PORT,
         "request_timeout_s": REQUEST_S,
-        "retries": 1,
     }
-    probe = SnmpProbe(SnmpSettings.model_validate(settings | more), trigger=lambda: None)
+    probe = SnmpProbe(SnmpSettings.model_validate(settings | more), trigger=lambda: None, retries=retries)
     with lab.inside(NET):
         return asyncio.run(probe.observe()), probe
 
 
 def tables(look: Observation) -> dict[str, SwitchTable]:
     return {
-        subject: switch_table_from_proto(sight.payload)
-        for subject, sight in look.sights.items()
-        if sight.outcome == Outcome.OUTCOME_DATA
+        subject: switch_table_from_proto(sample.payload)
+        for subject, sample in look.samples.items()
+        if sample.outcome == Outcome.OUTCOME_DATA
     }
 
 
 def failures(look: Observation) -> dict[str, str]:
     return {
-        subject: sight.reason
-        for subject, sight in look.sights.items()
-        if sight.outcome == Outcome.OUTCOME_FAILED
+        subject: sample.reason
+        for subject, sample in look.samples.items()
+        if sample.outcome == Outcome.OUTCOME_FAILED
     }
 
 
@@ -153,8 +154,8 @@ def test_those_that_misbehave_take_nothing_from_the_others(lab: Lab, tmp_path: P
     leaves = [switch for switch in fabric.switches if switch.level == 1]
     with lab.inside(NET), responding(switches, port=PORT) as responder:
         # Time enough for those that answer well, in one thread with those that flood.
-        limits = {"request_timeout_s": DEAD_S, "retries": 2, "switch_timeout_s": 10}
-        look, _ = crawl(lab, tmp_path, management_address(leaves[0]), **limits)
+        limits = {"request_timeout_s": DEAD_S, "switch_timeout_s": 10}
+        look, _ = crawl(lab, tmp_path, management_address(leaves[0]), retries=2, **limits)
     found, lost = tables(look), failures(look)
     assert set(found) >= {mac_of(leaf.guid) for leaf in leaves}, lost
     for leaf in leaves:
@@ -232,7 +233,7 @@ def test_many_neighbours_on_one_port_are_bounded_and_counted(lab: Lab, tmp_path:
         look, _ = crawl(lab, tmp_path, "10.0.0.1")
     ((chassis, table),) = tables(look).items()
     assert chassis == "02:00:00:00:00:01"
-    assert look.sights[chassis].payload.ByteSize() < MAX_FINDING_BYTES
+    assert look.samples[chassis].payload.ByteSize() < MAX_FINDING_BYTES
     (port,) = table.ports
     told = len(port.neighbours)
     said = f"{port.doubt} {' '.join(table.problems)}"
@@ -266,8 +267,8 @@ def test_strange_texts_come_as_text_or_not_at_all(
 ) -> None:
     with lab.inside(NET), responding({"10.0.0.1": strange(change)}, port=PORT):
         look, _ = crawl(lab, tmp_path, "10.0.0.1", max_depth=0)
-    assert look.sights
-    assert "\x1b" not in str(list(look.sights.items()))
+    assert look.samples
+    assert "\x1b" not in str(list(look.samples.items()))
     for table in tables(look).values():
         texts = [t for p in table.ports for t in (p.interface, p.port_id, p.system_name, p.chassis_id)]
         texts += [t for p in table.ports for n in p.neighbours for t in (n.system_name, n.port_id)]

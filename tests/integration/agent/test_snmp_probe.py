@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hyperscout.v1.discovery_pb2 import Seeds
@@ -65,10 +66,14 @@ class Here:
             "seeds": seeds,
             "port": self.responder.port,
             "request_timeout_s": 0.5,  # a busy machine is no dead switch
-            "retries": 3,
             **more,
         }
-        return SnmpProbe(SnmpSettings.model_validate(given), trigger=self._trigger, clock=lambda: self.now_s)
+        constants: dict[str, Any] = {"retries": 3}
+        for name in ("interval_s", "crawl_timeout_s"):
+            if name in given:
+                constants[name] = given.pop(name)
+        settings = SnmpSettings.model_validate(given)
+        return SnmpProbe(settings, trigger=self._trigger, clock=lambda: self.now_s, **constants)
 
     def _trigger(self) -> None:
         self.triggered += 1
@@ -81,7 +86,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
 
 
 def outcomes(look: Observation) -> Mapping[str, str]:
-    return {s: Outcome.Name(x.outcome).removeprefix("OUTCOME_").lower() for s, x in look.sights.items()}
+    return {s: Outcome.Name(x.outcome).removeprefix("OUTCOME_").lower() for s, x in look.samples.items()}
 
 
 SWITCHES = {mac_of(switch.guid): local(switch) for switch, _ in snmp.recordings(FABRIC)}
@@ -93,12 +98,12 @@ async def test_each_switch_is_one_finding(here: Here) -> None:
     assert outcomes(look) == dict.fromkeys(SWITCHES, "data")
     assert look.complete
     assert look.trouble == ""
-    for chassis, sight in look.sights.items():
-        table = switch_table_from_proto(sight.payload)  # type: ignore[arg-type]
+    for chassis, sample in look.samples.items():
+        table = switch_table_from_proto(sample.payload)  # type: ignore[arg-type]
         assert {port.chassis_id for port in table.ports} == {chassis}
         assert table.addresses[0] == SWITCHES[chassis]
     spine = next(s for s in FABRIC.switches if not s.name.startswith("leaf"))
-    heard = switch_table_from_proto(look.sights[mac_of(spine.guid)].payload)  # type: ignore[arg-type]
+    heard = switch_table_from_proto(look.samples[mac_of(spine.guid)].payload)  # type: ignore[arg-type]
     assert sum(len(port.neighbours) for port in heard.ports) == 3
 
 
@@ -108,7 +113,7 @@ async def test_one_dead_switch_costs_its_own_time_alone(here: Here) -> None:
     look = await here.probe(*others).observe()
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     assert outcomes(look) == dict.fromkeys(SWITCHES, "data") | {dead: "failed"}
-    assert look.sights[dead].reason.startswith(f"{FIRST}: no answer in 2 s")
+    assert look.samples[dead].reason.startswith(f"{FIRST}: no answer in 2 s")
     assert look.complete
 
 
@@ -117,7 +122,7 @@ async def test_wrong_credentials_are_told_and_the_right_ones_count_at_once(here:
     probe = here.probe(FIRST)
     look = await probe.observe()
     assert outcomes(look) == {FIRST: "failed"}
-    assert "the community of snmp.access for 127.0.0.0/8 is not its own" in look.sights[FIRST].reason
+    assert "the community of snmp.access for 127.0.0.0/8 is not its own" in look.samples[FIRST].reason
     asked = dict(here.responder.asked)
     assert outcomes(await probe.observe()) == {FIRST: "failed"}
     assert here.responder.asked == asked  # it rests
@@ -129,7 +134,7 @@ async def test_no_secret_leaves_it(here: Here, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.DEBUG)
     here.responder.add(FIRST, silent)
     look = await here.probe(*SWITCHES.values()).observe()
-    told = "".join(str(s.payload) + s.reason for s in look.sights.values())
+    told = "".join(str(s.payload) + s.reason for s in look.samples.values())
     assert COMMUNITY not in told + look.trouble + caplog.text
 
 
@@ -140,7 +145,7 @@ async def test_no_secret_leaves_it(here: Here, caplog: pytest.LogCaptureFixture)
         (
             ("10.0.0.1",),
             ("10.0.0.2", "10.0.0.3"),
-            "of 3 addresses .* none is in a range .*: 10.0.0.1, 10.0.0.2",
+            "none of 3 known addresses is in a range .*: 10.0.0.1, 10.0.0.2",
         ),
     ],
 )
@@ -153,9 +158,9 @@ async def test_nobody_to_ask(here: Here, seeds: tuple[str, ...], heard: tuple[st
 
 async def test_a_bound_that_is_met_is_told_and_nothing_is_taken_back(here: Here) -> None:
     look = await here.probe(FIRST, max_switches=2).observe()
-    assert len(look.sights) == 2
+    assert len(look.samples) == 2
     assert not look.complete
-    assert "addresses were not asked: more than 2 is too many (`snmp.max_switches`)" in look.trouble
+    assert "addresses were not queried: the limit is 2 (`snmp.max_switches`)" in look.trouble
 
 
 async def test_the_whole_of_it_ends_in_time_with_what_it_has(here: Here) -> None:
@@ -164,26 +169,26 @@ async def test_the_whole_of_it_ends_in_time_with_what_it_has(here: Here) -> None
     probe = here.probe(FIRST, other, request_timeout_s=30, crawl_timeout_s=4, max_depth=0)
     look = await probe.observe()
     assert outcomes(look) == {chassis: "data"}
-    assert look.trouble == "not done in 4 s (`snmp.crawl_timeout_s`): 1 addresses are left"
+    assert look.trouble == "the crawl did not end in 4 s: 1 addresses are left; raise `snmp.concurrency`"
     assert not look.complete
 
 
 async def test_one_switch_ends_in_time(here: Here) -> None:
     here.responder.add(FIRST, silent)
     look = await here.probe(FIRST, request_timeout_s=30, switch_timeout_s=0.3).observe()
-    assert look.sights[FIRST].reason == f"{FIRST}: no end in 0.3 s (`snmp.switch_timeout_s`)"
+    assert look.samples[FIRST].reason == f"{FIRST}: the query did not end in 0.3 s (`snmp.switch_timeout_s`)"
 
 
 async def test_a_switch_without_lldp_is_told_what_to_look_at(here: Here) -> None:
     here.responder.add(FIRST, Table({(1, 3, 6, 1, 2, 1, 1, 5, 0): b"\x04\x01x"}))
     look = await here.probe(FIRST).observe()
-    assert "answers, but no LLDP-MIB (1.0.8802.1.1.2)" in look.sights[FIRST].reason
+    assert "answers, but no LLDP-MIB (1.0.8802.1.1.2)" in look.samples[FIRST].reason
 
 
 async def test_a_switch_that_refuses_everything_is_quoted(here: Here) -> None:
     here.responder.add(FIRST, refusing)
     look = await here.probe(FIRST).observe()
-    assert "answers, but 1.0.8802.1.1.2.1.3: answers genErr" in look.sights[FIRST].reason
+    assert "answers, but 1.0.8802.1.1.2.1.3: answers genErr" in look.samples[FIRST].reason
 
 
 class TestPace:
@@ -238,8 +243,8 @@ class TestSize:
         table = fitted(self.walk(10_000), "10.0.0.1")
         (port,) = table.ports
         assert len(port.neighbours) == 256
-        assert "hears 10000 neighbours, of whom 256 are kept" in port.doubt
-        assert any("hears 10000 neighbours" in problem for problem in table.problems)
+        assert "has 10000 neighbours, of which 256 are kept" in port.doubt
+        assert any("has 10000 neighbours" in problem for problem in table.problems)
 
     def test_a_usual_switch_is_told_whole(self) -> None:
         table = fitted(self.walk(1, ports=128, size=60), "10.0.0.1")
@@ -265,7 +270,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_by_the_scheduler_into_the_store(here: Here) -> None:
     """A table that is there stays when its switch gives nothing."""
-    probe = here.probe(*SWITCHES.values(), interval_s=0.2, max_interval_s=0.2)
+    probe = here.probe(*SWITCHES.values(), max_interval_s=0.2)
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     with looking(probe) as (scheduler, store):
         task = asyncio.create_task(scheduler.run())

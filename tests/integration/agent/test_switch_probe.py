@@ -84,11 +84,11 @@ def switch(tmp_path: Path) -> Switch:
 
 
 def outcomes(look: Observation) -> dict[str, tuple[Outcome.ValueType, str]]:
-    return {name: (sight.outcome, sight.reason) for name, sight in look.sights.items()}
+    return {name: (sample.outcome, sample.reason) for name, sample in look.samples.items()}
 
 
 def payload(look: Observation, name: str) -> SwitchPort:
-    found = look.sights[name].payload
+    found = look.samples[name].payload
     assert isinstance(found, SwitchPort)
     return found
 
@@ -126,13 +126,13 @@ async def test_a_pattern_takes_the_place_of_lldpds_ports(switch: Switch, pattern
 
 
 async def test_a_pattern_that_matches_nothing_is_said(switch: Switch) -> None:
-    with pytest.raises(ProbeError, match=r"`lldp.ports` \(swp\) matches no port.*lldpd works on swp1, swp2"):
+    with pytest.raises(ProbeError, match=r"`lldp.ports` \(swp\) matches no port.*lldpd uses swp1, swp2"):
         await switch.probe("swp").observe()
 
 
 async def test_ports_that_are_not_in_sysfs_are_said(switch: Switch) -> None:
     switch.says(own("Ethernet0"), heard())
-    with pytest.raises(ProbeError, match="class/net has none of the ports that lldpd works on"):
+    with pytest.raises(ProbeError, match="class/net has none of the ports that lldpd uses"):
         await switch.probe().observe()
 
 
@@ -144,7 +144,7 @@ async def test_ports_that_are_not_in_sysfs_are_said(switch: Switch) -> None:
         ),
         pytest.param("lldpctl", "exit 3", "lldpctl: exit 3", id="silent"),
         pytest.param("lldpcli", "echo '<lldp/>'", "not JSON", id="not JSON"),
-        pytest.param("lldpcli", "echo '{\"lldp\": [{}]}'", "lldpd works on no port", id="no ports"),
+        pytest.param("lldpcli", "echo '{\"lldp\": [{}]}'", "lldpd uses no port", id="no ports"),
     ],
 )
 async def test_cannot_look(switch: Switch, tool: str, script: str, reason: str) -> None:

@@ -14,10 +14,10 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
-from hyperscout_collector.serve.grpc import placement_looks, placement_service
+from hyperscout_collector.serve.grpc import placement_queries, placement_service
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
-from hyperscout_collector.store.reservations import NotKeptError
+from hyperscout_collector.store.errors import StoreError
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
@@ -39,10 +39,10 @@ class Disk:
         self.problem = ""
         self.asked = 0
 
-    async def kept(self) -> None:
+    async def written(self) -> None:
         self.asked += 1
         if self.problem:
-            raise NotKeptError(self.problem)
+            raise StoreError(self.problem)
 
 
 class Reader(Access):
@@ -65,7 +65,7 @@ class World:
             self.placements, self.watchers, self.disk, clock_ns=lambda: self.now_ns
         )
         self.placements.set_topology(healthy_leaves())
-        self.placements.set_room({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
+        self.placements.set_unused({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
 
 
 @pytest.fixture
@@ -172,9 +172,9 @@ async def test_what_came_in_its_place_is_not_taken_back(
         world.placements.release("a")
         world.now_ns += 1
         world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
-        raise NotKeptError("the disk is full")
+        raise StoreError("the disk is full")
 
-    monkeypatch.setattr(world.disk, "kept", overtaken)
+    monkeypatch.setattr(world.disk, "written", overtaken)
     async with serving(world) as service:
         assert (await refusal(service.Place(request(1, gang="a"))))[0] == Code.UNAVAILABLE
     assert len(world.placements.held("a").placement.nodes) == 2
@@ -234,7 +234,7 @@ async def test_what_pods_hold_is_theirs(world: World) -> None:
             service.Repair(pb.RepairRequest(gang=name, failed_nodes=["n01"])),
         ):
             code, text = await refusal(call)
-            assert (code, "held for its Job" in text) == (Code.FAILED_PRECONDITION, True)
+            assert (code, "belongs to its Job" in text) == (Code.FAILED_PRECONDITION, True)
         asked = pb.RepairRequest(gang=name, failed_nodes=["n01"], dry_run=True)
         assert (await service.Repair(asked)).placement.placed
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].holder == "Job"
@@ -279,9 +279,9 @@ async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
     world.placements.set_topology(Topology(8, leaves))
     async with serving(world) as service:
         code, text = await refusal(service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a")))
-        assert (code, "present tiers" in text) == (Code.FAILED_PRECONDITION, True)
+        assert (code, "current tiers" in text) == (Code.FAILED_PRECONDITION, True)
         code, text = await refusal(service.Improve(pb.ImproveRequest(gang="a")))
-        assert (code, "present tiers" in text) == (Code.FAILED_PRECONDITION, True)
+        assert (code, "current tiers" in text) == (Code.FAILED_PRECONDITION, True)
         await service.Release(pb.ReleaseRequest(gang="a"))
 
 
@@ -310,10 +310,10 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
         seen.append(capacity)
         return Refusal(1)
 
-    monkeypatch.setattr(placement_looks, "defragment", spoils)
-    monkeypatch.setattr(placement_looks, "improvement", lambda *args: spoils(*args) and None)
-    monkeypatch.setattr(placement_looks, "repair", spoils)
-    monkeypatch.setattr(placement_looks, "place", spoils)
+    monkeypatch.setattr(placement_queries, "defragment", spoils)
+    monkeypatch.setattr(placement_queries, "improvement", lambda *args: spoils(*args) and None)
+    monkeypatch.setattr(placement_queries, "repair", spoils)
+    monkeypatch.setattr(placement_queries, "place", spoils)
     monkeypatch.setattr(world.placements, "_engine", spoils)
     free = free_of(world.placements)
     async with serving(world) as service:
@@ -328,7 +328,7 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.service._look, "_most", 0)
+    monkeypatch.setattr(world.service._queries, "_most", 0)
     async with serving(world) as service:
         code, _ = await refusal(service.Place(request(1, dry_run=True)))
         assert code == Code.RESOURCE_EXHAUSTED

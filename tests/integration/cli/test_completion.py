@@ -16,7 +16,7 @@ import click
 import pytest
 from hyperscout_cli.main import cli
 from hyperscout_cli.remote.live_names import _MAX_FILES, Cache, names, within
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, serving_placements
 from support.topologies import two_leaves
@@ -234,7 +234,7 @@ def test_names_that_need_quotes_are_left_out(tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (["get", "hypernodes", "lea"], ["leaf-a", "leaf-b", ":4"]),
-        (["app"], ["approve\tPublish a generation that is held back.", ":4"]),
+        (["app"], ["approve\tPublish a held generation.", ":4"]),
         (["get", "no", ""], ["n01", "n02", "n03", "n04", "n09", ":4"]),
         (["get", "no", "--topology", ""], [":0"]),
         ([], None),

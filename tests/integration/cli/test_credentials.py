@@ -109,7 +109,10 @@ def test_a_client_certificate(run: CommandLine, family: Family, doorman: Doorman
         common = ("get", "hn", "--collector", address, "--tls-ca", family.ca)
         assert run(*common, *shown).code == 0
         ran = run(*common)
-        assert (ran.code, "if it demands a client certificate, give --tls-cert and --tls-key" in ran.err) == (
+        assert (
+            ran.code,
+            "if it requires a client certificate, give --tls-cert and --tls-key" in ran.err,
+        ) == (
             1,
             True,
         )
@@ -131,7 +134,7 @@ def test_a_collector_that_others_vouch_for(
         ran = run("status", "--collector", address, "--tls-ca", Family(tmp_path).ca)
         assert (ran.code, "not signed by the CA that was given (--tls-ca)" in ran.err) == (1, True)
         ran = run("status", "--collector", address)
-        assert (ran.code, "It hung up: if it speaks TLS, give --tls-ca" in ran.err) == (1, True)
+        assert (ran.code, "It closed the connection: if it uses TLS, give --tls-ca" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +142,16 @@ def test_a_collector_that_others_vouch_for(
     [
         (
             (grpc.StatusCode.UNAUTHENTICATED, "no credentials: send TOKEN"),
-            "you: no credentials: send TOKEN (show it with --token-file FILE, or in HYPERSCOUT_TOKEN)",
+            "no credentials: send TOKEN (give a token with --token-file FILE or in HYPERSCOUT_TOKEN)",
         ),
         (
             (grpc.StatusCode.PERMISSION_DENIED, "ann may not get hypernodes"),
             "error: ann may not get hypernodes",
         ),
-        ((grpc.StatusCode.UNAVAILABLE, "cannot ask the API server who calls"), "cannot ask the API server"),
+        (
+            (grpc.StatusCode.UNAVAILABLE, "cannot check credentials: the request failed"),
+            "cannot check credentials",
+        ),
     ],
 )
 def test_refusals(run: CommandLine, family: Family, doorman: Doorman, refusal: Any, words: str) -> None:
@@ -209,8 +215,8 @@ def test_no_standby_gets_a_token_out_in_the_clear(run: CommandLine, monkeypatch:
         (["--collector", "c:1", "--insecure", "--token-file", "t"], {}, "never sent in the clear"),
         (["--collector", "c:1"], {"HYPERSCOUT_TOKEN": "t", "HYPERSCOUT_INSECURE": "1"}, "in the clear"),
         (["--tls-cert", "c"], {}, "--tls-cert and --tls-key: give both"),
-        (["--tls-cert", "c", "--tls-key", "k"], {}, "give --tls-ca too"),
-        (["--tls-server-name", "n"], {}, "give --tls-ca too"),
+        (["--tls-cert", "c", "--tls-key", "k"], {}, "need --tls-ca"),
+        (["--tls-server-name", "n"], {}, "need --tls-ca"),
         (["--collector", "nonsense"], {}, "expected host:port"),
     ],
 )
@@ -251,7 +257,7 @@ def test_a_saved_topology_needs_nobody_s_leave(
 ) -> None:
     import json
 
-    from hyperscout_topology.json_objects import to_json
+    from hyperscout_topology.objects import to_json
 
     saved = tmp_path / "saved.json"
     saved.write_text(json.dumps(to_json(two_leaves())))

@@ -65,7 +65,7 @@ def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) ->
         "all as expected",
         "AFTER",
         "Degraded False -> True (LinksDown)",
-        "no difference: what broke is mended",
+        "no difference: all faults are repaired",
     ):
         assert words in ran.stdout, words
     found = re.search(r"listens on 127\.0\.0\.1:\d+ \(process (\d+)\)", ran.stdout)

@@ -48,4 +48,4 @@ def test_nothing_heavy_is_imported_for_light_work(arguments: list[str]) -> None:
 def test_bytes_that_are_no_name_exit_2(run: CommandLine, arguments: list[object]) -> None:
     ran = run(*arguments, "--collector", "127.0.0.1:1")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: '\\udcff': a name is UTF-8\n"
+    assert ran.err == "error: '\\udcff': not UTF-8: names are UTF-8 text\n"

@@ -43,7 +43,7 @@ def test_status_says_how_it_goes(run: CommandLine, service: FakeMeasurementServi
         "Agents:     12 can take part",
         "Probes:     1234, 98.8/s of at most 100/s",
         "In flight:  5",
-        "Pairs:      60 agreed upon",
+        "Pairs:      60 confirmed by both ends",
         "Failed:     0",
     ]
 
@@ -64,7 +64,7 @@ def test_status_as_json_has_every_field(run: CommandLine, service: FakeMeasureme
 
 def test_pause_and_resume(run: CommandLine, service: FakeMeasurementService) -> None:
     assert run("measure", "pause", "--reason", "row 7").out == "measuring is paused\n"
-    assert run("measure", "resume").out == "measuring goes on\n"
+    assert run("measure", "resume").out == "measuring is resumed\n"
     assert [(x.paused, x.reason) for x in service.asked] == [(True, "row 7"), (False, "")]
 
 

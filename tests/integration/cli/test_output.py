@@ -12,7 +12,7 @@ from hyperscout.v1 import measurement_pb2, placement_pb2
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_cli.main import COMMANDS, cli
 from hyperscout_cli.shared.command import Command, Group
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.proto import hypernode_to_proto, topology_to_proto
 from support.command_line import CommandLine
 from support.measurement_service import FakeMeasurementService, serving_measurement
@@ -268,5 +268,5 @@ def test_findings_of_many_nodes_are_asked_for_at_once(run: CommandLine, service:
 def test_snapshot_load_takes_one_of_its_two_ways(asked: CommandLine, tmp_path: Path) -> None:
     ran = asked("snapshot", "load", "SAVED", "--data-dir", tmp_path / "d", "-o", "json")
     assert (ran.code, ran.out) == (2, "")
-    assert "one at a time" in ran.err
+    assert "give one of them" in ran.err
     assert not (tmp_path / "d").exists()

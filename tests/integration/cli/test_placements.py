@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_cli.place.placements import changes
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, refused, serving_placements
 from support.topologies import two_leaves
@@ -97,7 +97,7 @@ def test_a_request_may_name_its_gang_and_never_reserves_by_itself(
     ]
     ran = run("place", "--request", file, "--gang", "h")
     assert (ran.code, len(service.asked)) == (2, 2)
-    assert "--gang h: the request's own name is 'g'" in ran.err
+    assert "--gang h: the request has the name 'g'" in ran.err
 
 
 def test_no_placement(run: CommandLine, service: FakePlacementService) -> None:
@@ -111,14 +111,14 @@ def test_no_placement(run: CommandLine, service: FakePlacementService) -> None:
     ("error", "code", "words"),
     [
         (
-            (grpc.StatusCode.INVALID_ARGUMENT, "highest_tier_allowed: no tier 'x': there are 1 (leaf)"),
+            (grpc.StatusCode.INVALID_ARGUMENT, "highest_tier_allowed: no tier 'x': the tiers are 1 (leaf)"),
             2,
-            "error: --highest-tier-allowed: no tier 'x': there are 1 (leaf)\n",
+            "error: --highest-tier-allowed: no tier 'x': the tiers are 1 (leaf)\n",
         ),
         ((grpc.StatusCode.ALREADY_EXISTS, "gang 'g' holds nodes already"), 1, "error: gang 'g' holds nodes"),
         ((grpc.StatusCode.FAILED_PRECONDITION, "there is no topology yet"), 1, "error: there is no topology"),
         ((grpc.StatusCode.PERMISSION_DENIED, "you may not reserve"), 1, "error: you may not reserve\n"),
-        ((grpc.StatusCode.UNIMPLEMENTED, "x"), 1, "is no collector, or one of another version"),
+        ((grpc.StatusCode.UNIMPLEMENTED, "x"), 1, "is not a collector, or has another version"),
     ],
 )
 def test_what_a_collector_refuses(
@@ -287,7 +287,7 @@ def test_one_that_holds_nothing_does_not_keep_the_others(
 def test_a_gang_that_was_taken_for_a_node(run: CommandLine, service: FakePlacementService) -> None:
     ran = run("placements", "repair", "--failed", "n01", "g")
     assert (ran.code, service.asked) == (2, [])
-    assert "it goes before --failed" in ran.err
+    assert "give it before --failed" in ran.err
 
 
 MOVES = [pb.Move(rank=1, source="n03", target="n02")]
@@ -303,7 +303,9 @@ def test_repair(run: CommandLine, service: FakePlacementService) -> None:
     assert "leaf-a" in ran.out
     assert service.asked[0] == pb.RepairRequest(gang="g", failed_nodes=["n03", "n04"], dry_run=True)
     service.repaired.kept_tier = False
-    assert "It is spread wider than before." in run("placements", "repair", "g", "--failed", "n03").out
+    assert (
+        "The gang spans a higher tier than before." in run("placements", "repair", "g", "--failed", "n03").out
+    )
     answer = json.loads(run("placements", "repair", "g", "--failed", "n03", "-o", "json").out)
     assert answer["moves"] == [{"rank": 1, "source": "n03", "target": "n02"}]
     assert (answer["keptTier"], answer["placement"]["nodes"]) == (False, 2)
@@ -319,13 +321,13 @@ def test_a_repair_that_cannot_be_or_need_not_be(run: CommandLine, service: FakeP
     assert ran.code == 3
     assert json.loads(ran.out)["placement"]["reason"] == "nothing is free"
     service.repaired = pb.RepairResponse(placement=placed("g", "n01"), kept_tier=True)
-    assert run("placements", "repair", "g", "--failed", "n09").out == "nothing has to move\n"
+    assert run("placements", "repair", "g", "--failed", "n09").out == "no rank has to move\n"
 
 
 def test_improve(run: CommandLine, service: FakePlacementService) -> None:
     service.held["g"] = placed("g", "n01")
     ran = run("placements", "improve", "g")
-    assert (ran.code, ran.out, ran.err) == (3, "", "g is well where it is\n")
+    assert (ran.code, ran.out, ran.err) == (3, "", "g: no better placement exists\n")
     ran = run("placements", "improve", "g", "-o", "json")
     assert ran.code == 3
     assert json.loads(ran.out) == {"better": False, "gain": "", "price": "", "moves": [], "placement": None}

@@ -111,7 +111,7 @@ def test_it_is_not_waited_for_without_end(run: CommandLine, kubectl: Make) -> No
     assert "no connection within 0.5 s (--timeout)" in ran.err
     port_forward.forwarded.cache_clear()
     kubectl(lease="exec sleep 600")
-    assert "gave no answer within 0.5 s" in run("tree", "--namespace", "x", "--timeout", "0.5").err
+    assert "did not answer within 0.5 s" in run("tree", "--namespace", "x", "--timeout", "0.5").err
 
 
 def test_a_machine_without_kubectl_is_told(

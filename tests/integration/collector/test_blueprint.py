@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.fabric import blueprint_file
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
@@ -65,14 +65,13 @@ def problems(collector: Collector) -> list[str]:
 async def test_drift_comes_and_goes_with_cables_and_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blueprint_file, "LOOK_S", 0.02)
+    monkeypatch.setattr(blueprint_file, "CHECK_S", 0.02)
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
     quick = {
         "first_settle_s": 0.05,
         "settle_s": 0.05,
         "hold_down_s": 0.05,
-        "debounce_s": 0.01,
         "quiet_s": 0.05,
     }
     settings = load_settings(
@@ -93,7 +92,7 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
         cable = next(c for c in player.fabric.cables if c.a == adapter.guid)
         player.cut(cable)
         cut = await until(collector, lambda t: bool(drift(t)))
-        assert drift(cut) == ["no cable from node-0003/mlx5_0 to leaf-01/p3, as the blueprint has"]
+        assert drift(cut) == ["no cable from node-0003/mlx5_0 to leaf-01/p3; the blueprint has one"]
         (found,) = (x for x in cut.anomalies if x.kind == "BlueprintDrift")
         assert found.peer is not None
         assert (found.subject.name, found.peer.name, found.since_ns > 0) == ("node-0003", "leaf-01", True)
@@ -104,7 +103,7 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
         plan.write_text(PLAN.replace("l: 1-2", "l: 1-3"))
         more = await until(collector, lambda t: bool(drift(t)))
         assert [text.split(":")[0] for text in drift(more)] == [
-            "leaf-03 has 6 cables in the blueprint, and none of them is seen"
+            "leaf-03 has 6 cables in the blueprint, and none of them is present"
         ]
 
         plan.write_text("links: [")
@@ -138,7 +137,7 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
         before = await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
     async with Collector(settings) as collector:
         async with asyncio.timeout(TIMEOUT_S):
-            while not collector.parts.pipeline.inferences:
+            while not collector.components.inference.pipeline.inferences:
                 await asyncio.sleep(0.02)
         after = collector.watchers.current.topology
         assert drift(after) == drift(before)

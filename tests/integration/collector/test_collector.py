@@ -19,8 +19,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.app.build.shell import Collector
-from hyperscout_collector.app.publication import pipeline
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.publication import inference
+from hyperscout_collector.app.publication.failures import Failure
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
@@ -147,7 +148,7 @@ async def test_a_restart_goes_on_with_names_and_generations(tmp_path: Path) -> N
         ]
         # Its agents are gone, and its evidence is not: nothing changes.
         async with asyncio.timeout(TIMEOUT_S):
-            while not (second.parts.pipeline.inferences and out.exists()):
+            while not (second.components.inference.pipeline.inferences and out.exists()):
                 await asyncio.sleep(0.01)
         assert second.watchers.current.topology.generation == before.generation
         assert len(list(yaml.safe_load_all(out.read_text()))) == 3
@@ -319,9 +320,9 @@ async def test_a_full_disk_is_a_problem_that_goes_away(tmp_path: Path) -> None:
         held = len(await listed(collector.address))
         assert held > 0
         (problem,) = (await service.GetStatus(pb.GetStatusRequest())).problems
-        assert "no room" in problem
+        assert "no space is left" in problem
         store: Any = collector.store
-        store._writer.execute("PRAGMA max_page_count = 1000000")
+        store._file.connection.execute("PRAGMA max_page_count = 1000000")
         async with AgentStream(collector.address, "late") as agent:
             await agent.store(lldp("late", "eth0", _now()))
         assert list((await service.GetStatus(pb.GetStatusRequest())).problems) == []
@@ -422,13 +423,13 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
             async with AgentStream(collector.address, host) as agent:
                 await agent.store(lldp(host, "eth0", _now(), port=f"swp{host}"))
         await until(lambda: len(collector.watchers.current.topology.links) == 3)
-    monkeypatch.setattr(pipeline, "infer", raising)
+    monkeypatch.setattr(inference, "infer", raising)
     async with Collector(settings(tmp_path)) as collector:
         async with AgentStream(collector.address, "n2") as agent:
             await agent.store(lldp("n2", "poison", _now()))
-        await until(lambda: collector.parts.pipeline.quarantine.errors)
+        await until(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
     async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
-        await until(lambda: collector.parts.pipeline.quarantine.errors)
+        await until(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
         url = f"http://{collector.http_address}"
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics").read().decode())
         assert "\nhyperscout_collector_reporters_set_aside 1\n" in page
@@ -446,7 +447,7 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
         status = await service.GetStatus(pb.GetStatusRequest())
         assert any("evidence of n2 is set aside" in problem for problem in status.problems)
         assert any("evidence of n2 is set aside" in line for line in status.wrong)
-        collector.parts.pipeline.failure = pipeline.Failure(_now(), "ValueError: planted")
+        collector.components.inference.pipeline.failures.present = Failure(_now(), "ValueError: planted")
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/readyz").read().decode())
         assert "ok, but inference fails since" in page
 
@@ -458,7 +459,7 @@ async def test_a_part_that_dies_is_not_hidden(tmp_path: Path) -> None:
     def broken() -> None:
         raise ZeroDivisionError
 
-    collector.parts.sweeps.tick = broken  # type: ignore[method-assign]
+    collector.components.ingest.sweeps.tick = broken  # type: ignore[method-assign]
     async with asyncio.timeout(TIMEOUT_S):
         await collector.crashed.wait()
     with pytest.raises(ZeroDivisionError):
@@ -493,8 +494,8 @@ async def test_an_agent_that_left_a_week_ago_is_removed(tmp_path: Path) -> None:
         now_ns += 8 * 86_400 * 10**9
         await stays.store(finding("stays"), sent_ns=now_ns)
         async with asyncio.timeout(TIMEOUT_S):
-            while len(collector.parts.state.agents) > 1:
+            while len(collector.components.evidence.state.agents) > 1:
                 await asyncio.sleep(0.01)
         assert shown(collector) == {"stays": (True, "test", 1)}
-        assert set(collector.parts.state.agents) == {"stays"}
-        assert [agent.node for agent in collector.parts.store.load().agents] == ["stays"]
+        assert set(collector.components.evidence.state.agents) == {"stays"}
+        assert [agent.node for agent in collector.components.evidence.store.load().agents] == ["stays"]

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
@@ -30,7 +31,7 @@ class Rig:
         player: type[Player] = Player,
         **settings: Any,
     ) -> None:
-        quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+        quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
         flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
         flags["takeover_limit_s"] = 10 * TIMEOUT_S
         self.collector = Collector(load_settings(flags={**flags, **quick, **settings}), previous=previous)
@@ -113,7 +114,11 @@ async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) 
         topology = await rig.until(lambda t: said(t, "Degraded"))
         assert "spine-01" in " ".join(said(topology, "Degraded"))
         assert tiers(topology) == WHOLE
-        (silent,) = [row for row in rig.collector.parts.state.rows_of("fabric/crawl") if row.rank == FAILED]
+        (silent,) = [
+            row
+            for row in rig.collector.components.evidence.state.rows_of("fabric/crawl")
+            if row.rank == FAILED
+        ]
         assert silent.reason == "no answer"
         rig.player.push_back(spine)
         await rig.until(lambda t: not said(t, "Degraded"))
@@ -151,7 +156,7 @@ async def test_a_new_leader_waits_for_a_look_at_the_switches(tmp_path: Path) -> 
         await listed(
             rig, lambda agents: sum(a.connected and a.findings > 0 for a in agents.values()) == hosts
         )
-        assert await wording(rig, "waits for a look at switches (leaf-01, leaf-02, spine-01 and 1 more)")
+        assert await wording(rig, "waits for readings of switches (leaf-01, leaf-02, spine-01 and 1 more)")
         assert rig.topology.generation == published.generation
         assert isinstance(rig.player, Late)
         rig.player.asks = True
@@ -166,7 +171,9 @@ async def wording(rig: Rig, words: str) -> bool:
     """Until what a take-over waits for is this; "" = for nothing more."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
-            said = [problem for problem in rig.collector.parts.problems if problem.startswith("took over")]
+            said = [
+                problem for problem in problems(rig.collector.components) if problem.startswith("took over")
+            ]
             if said == [] if not words else any(problem.endswith(words) for problem in said):
                 return True
             await asyncio.sleep(0.01)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.store.errors import StoreFullError
 from support.evidence_rows import fill, kept
 from support.findings import lldp
 from support.recorder import generation, published, recording, why
@@ -38,15 +39,17 @@ async def test_the_history_reports_the_gap(tmp_path: Path) -> None:
             number = 0
             for number in range(1, 400):
                 recorder.offer(generation(number, number.to_bytes(2, "big") * 5000), why(number))
-                if not await recorder.flush():
+                if not await recorder.queue.flush():
                     break
-            assert "no room: free some on its disk" in (recorder.problem or "")
+            assert "no space is left: free space on its disk, or raise history_max_mib" in (
+                recorder.problem or ""
+            )
             last = published(recorder)[-1].generation
             assert last == number - 1  # what was recorded is read as before
             for later in range(number + 1, number + 31):
                 recorder.offer(generation(later), why(later))
             ballast.unlink()
-            assert any([await recorder.flush() for _ in range(10)])
+            assert any([await recorder.queue.flush() for _ in range(10)])
             assert recorder.problem is None
             found = published(recorder)
             assert found[-1].generation == number + 30

@@ -1,7 +1,10 @@
 """What a collector remembers: cables that are cut and mended, nodes that move, restarts, and why."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,15 +23,16 @@ from hyperscout.v1.topology_pb2_grpc import (
     TopologyServiceStub,
     add_TopologyServiceServicer_to_server,
 )
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import recorded
+from hyperscout_collector.history.store import HistoryFile, Record
 from hyperscout_runtime.task_watch import TaskWatch
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.fabric.shapes import clos2
-from hyperscout_topology.delta import delta
-from hyperscout_topology.proto import timestamp, topology_to_proto
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.proto import delta_to_proto, timestamp, topology_to_proto
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings, playing
@@ -248,7 +252,7 @@ class Leader(TopologyServiceServicer):
         whole = replace(two_leaves(), generation=10 * self.snapshots)
         cut = replace(whole, generation=whole.generation + 1, links=whole.links[self.snapshots :])
         yield pb.WatchTopologyResponse(snapshot=topology_to_proto(whole))
-        yield pb.WatchTopologyResponse(delta=delta(whole, cut))
+        yield pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut)))
         await self.asked.wait()
         self.asked.clear()
 
@@ -279,6 +283,29 @@ async def test_a_standby_records_on_when_a_call_is_cut_off_with_its_channel(tmp_
         await server.stop(None)
 
 
+async def test_a_standby_that_stops_while_it_writes_records_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    add = HistoryFile.add
+
+    def slowly(self: HistoryFile, record: Record) -> None:
+        begun.set()
+        assert go.wait(TIMEOUT_S)
+        add(self, record)
+
+    monkeypatch.setattr(HistoryFile, "add", slowly)
+    settings = collector_settings(tmp_path)
+    follower = Follower(settings, lambda: "", rng=Random(1))
+    async with recorded(settings, follower, TaskWatch()):
+        whole = topology_to_proto(replace(two_leaves(), generation=1))
+        follower.received(pb.WatchTopologyResponse(snapshot=whole))
+        await asyncio.to_thread(begun.wait, TIMEOUT_S)
+        asyncio.get_running_loop().call_later(0.1, go.set)  # after the tasks of the block are cancelled
+    with contextlib.closing(sqlite3.connect(settings.data_dir / "history.db")) as file:
+        assert file.execute("SELECT generation FROM pictures").fetchall() == [(1,)]
+
+
 async def until(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not happened():
@@ -298,7 +325,7 @@ def at(seconds: int) -> Timestamp:
         ("ListHistory", pb.ListHistoryRequest(page_token="!"), "INVALID_ARGUMENT", "page_token"),
         ("ListHistory", pb.ListHistoryRequest(since=at(9), until=at(9)), "INVALID_ARGUMENT", "until"),
         ("GetTopology", pb.GetTopologyRequest(at=at(9)), "NOT_FOUND", "1970"),
-        ("GetTopology", pb.GetTopologyRequest(at=at(1 << 33)), "INVALID_ARGUMENT", "yet to come"),
+        ("GetTopology", pb.GetTopologyRequest(at=at(1 << 33)), "INVALID_ARGUMENT", "in the future"),
     ],
 )
 async def test_bad_requests_name_the_field(
@@ -368,7 +395,7 @@ async def test_the_command_line_tells_it(
         removed = await ask("history", "--kind", "linkremoved", "--since", before, "-o", "json")
         listed = json.loads(removed.out)
         assert [x["subject"]["name"] for x in listed] == ["node-0006"]
-        assert "older ones are there" in (await ask("history", "--limit", "1")).err
+        assert "there are older events" in (await ask("history", "--limit", "1")).err
         another = await ask("history", "node-0001", "--since", before)
         assert "nothing changed about 'node-0001'" in another.err
         assert (await ask("history", "--net", "--flaps")).code == 2

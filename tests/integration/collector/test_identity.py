@@ -5,18 +5,23 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from unittest import mock
 
 import pytest
+from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build import servers
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity.callers import NODE_NAME, spread_s
+from hyperscout_collector.ingest.service import IngestSettings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import UnreachableError
 from hyperscout_runtime.errors import StartError
@@ -53,9 +58,11 @@ async def collector(
     clocks: dict[str, Any] = {}
     if now is not None:
         clocks = {"clock_ns": lambda: int(now[0] * 1e9), "timer": lambda: now[0]}
-    settings = tls_settings(folder, family, reviews, **{"heartbeat_interval_s": 0.05, **more})
-    async with Collector(settings, kube=cast(Kube, reviews), **clocks) as running:
-        yield running
+    settings = tls_settings(folder, family, reviews, **more)
+    frequent = partial(IngestSettings, heartbeat_interval_s=0.05)
+    with mock.patch.object(servers, "IngestSettings", frequent):
+        async with Collector(settings, kube=cast(Kube, reviews), **clocks) as running:
+            yield running
 
 
 # --- certificates
@@ -274,18 +281,18 @@ async def test_while_the_api_server_is_away_nobody_new_gets_in_and_agents_stay(
         now[0] += 601
         assert await agent.store(lldp(quiet, "eth0")) == []  # its token is over, and the stream goes on
         code, words = await said(running.address, tls, "n1", metadata=show(reviews.agent("n1")))
-        assert (code, "cannot ask the API server" in words) == (Code.UNAVAILABLE, True)
+        assert (code, "cannot check credentials" in words) == (Code.UNAVAILABLE, True)
         assert (await asked(running.address, tls, "status", reader))[0] == Code.UNAVAILABLE
-        assert [p for p in status_of(running).problems if "who calls" in p] != []
+        assert [p for p in status_of(running).problems if "check credentials" in p] != []
         reviews.trouble = None
         assert (await asked(running.address, tls, "status", reader))[0] == Code.OK
-        assert [p for p in status_of(running).problems if "who calls" in p] == []
+        assert [p for p in status_of(running).problems if "check credentials" in p] == []
         del reviews.users[token]
         now[0] += 31
         await agent.heartbeat()
         code, words = await agent.ended()
         assert code == Code.UNAVAILABLE
-        assert words == f"the token of node {quiet} has expired: show a fresh one"
+        assert words == f"the token of node {quiet} has expired: present a new one"
 
 
 async def test_a_certificate_that_ends_ends_the_stream(tmp_path: Path, family: Family) -> None:
@@ -313,9 +320,7 @@ class Renewed:
         self.uplink = Uplink(
             [address],
             self.store,
-            version="test",
-            probes=["lldp"],
-            instance=1,
+            Hello(version="test", probes=["lldp"], instance=1),
             rng=Random(1),
             sleep=lambda delay_s: asyncio.sleep(min(delay_s, 0.05)),
             channel=lambda target: credentials.connect(target, (*CHANNEL_OPTIONS, *OPTIONS)),
@@ -368,7 +373,7 @@ async def test_a_token_that_is_renewed_is_shown_without_a_restart(
         Renewed(running.address, family.client(token_file=file)) as agent,
     ):
         await agent.until(lambda: agent.uplink.stats.failures >= 1)
-        assert f"nothing to show to it: {file}: No such file" in caplog.text
+        assert f"its credentials are not usable: {file}: No such file" in caplog.text
         file.write_text("stale\n")
         await agent.until(lambda: "UNAUTHENTICATED" in caplog.text)
         file.write_text(reviews.agent("n1") + "\n")
@@ -415,7 +420,7 @@ async def test_the_collector_s_certificate_is_renewed_without_a_restart(
         # Half of a new pair: the old one stays.
         cert.write_bytes(strangers.server.cert.read_bytes())
         async with asyncio.timeout(TIMEOUT_S):
-            while "the certificates in use stay" not in caplog.text:
+            while "the current certificates stay in use" not in caplog.text:
                 assert (await asked(running.mtls_address, family.channel("admin/ann")))[0] == Code.OK
                 await asyncio.sleep(0.1)
         key.write_bytes(strangers.server.key.read_bytes())
@@ -459,9 +464,9 @@ async def test_a_standby_sends_callers_to_the_port_for_what_they_show(tmp_path: 
     ("more", "words"),
     [
         ({"tls_cert": "nowhere.crt"}, "nowhere.crt: No such file"),
-        ({"tls_key": "OTHER"}, "are no certificate and its key"),
-        ({"tls_client_ca": "EMPTY"}, "0 bytes are no certificate"),
-        ({"tls_client_ca": "KEY"}, "no certificates in PEM"),
+        ({"tls_key": "OTHER"}, "are not a certificate and its private key"),
+        ({"tls_client_ca": "EMPTY"}, "found 0 bytes"),
+        ({"tls_client_ca": "KEY"}, "expected certificates in PEM"),
     ],
 )
 async def test_what_cannot_be_used_is_said_at_the_start(

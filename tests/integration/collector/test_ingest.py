@@ -20,12 +20,14 @@ from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.ingest import intake
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.store.errors import StoreFullError
+from hyperscout_collector.store.writer import Writer
 from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
@@ -100,13 +102,15 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
     store = Store(tmp_path / "evidence.db")
     state = EvidenceState()
     found = Rig(store, state, Streams(settings.pop("limit", 100)))
+    writer = Writer()
     committer = Committer(
         state,
         store,
+        writer,
         on_commit=lambda changes: None,
         clock_ns=lambda: found.now_ns,
         max_waiting_bytes=settings.pop("max_waiting_bytes", 1 << 20),
-        room_timeout_s=0.05,
+        space_timeout_s=0.05,
     )
     service = DiscoveryService(
         IngestSettings("test", **settings),
@@ -122,7 +126,7 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
     add_DiscoveryServiceServicer_to_server(service, server)
     found.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    task = asyncio.create_task(committer.run())
+    task = asyncio.create_task(writer.run())
     try:
         yield found
     finally:
@@ -130,7 +134,8 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
         await server.stop(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await committer.close()
+        writer.close()
+        store.close()
 
 
 async def test_what_is_acknowledged_is_on_disk(tmp_path: Path) -> None:
@@ -251,7 +256,7 @@ async def test_whole_switches_are_reported_by_role_fabric_which_reports_nothing_
 ) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, reporter) as agent:
         (reason,) = await agent.store(finding)
-        words = "role fabric reports the probes `netq`, `nmx`, `snmp`, `ufm` alone"
+        words = "only an agent of role fabric reports the probes `netq`, `nmx`, `snmp`, `ufm`"
         assert (words if why == "wrong_probe" else f"not a finding of {reporter}") in reason
         assert r.stored() == {}
         assert r.streams.counters.refusals == {why: 1}
@@ -260,17 +265,20 @@ async def test_whole_switches_are_reported_by_role_fabric_which_reports_nothing_
 async def test_what_a_device_reports_no_agent_does(tmp_path: Path) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
         found = called(lldp("n1", "p0"), "n1", "device")
-        assert "no agent reports that" in (await agent.store(found))[0]
-        assert "no agent reports that" in (await agent.store(removed=[found.key]))[0]
+        assert "only a device in a node reports the probe `device`" in (await agent.store(found))[0]
+        assert (
+            "only a device in a node reports the probe `device`"
+            in (await agent.store(removed=[found.key]))[0]
+        )
         assert r.streams.counters.refusals == {"wrong_probe": 2}
 
 
 def test_a_text_of_another_format_is_of_another_probe() -> None:
     found = sweep("fabric/crawl", DIGEST)
     found.sweep.format = "ufm"
-    assert "of the probe of that name" in intake._whose(found)
-    assert intake._whose(called(found, "fabric/crawl", "ufm")) == ""
-    assert "role fabric" in intake._whose(called(found, "n1", "ufm"))
+    assert "belongs to the probe of that name" in intake._why_foreign(found)
+    assert intake._why_foreign(called(found, "fabric/crawl", "ufm")) == ""
+    assert "role fabric" in intake._why_foreign(called(found, "n1", "ufm"))
 
 
 async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:
@@ -286,7 +294,7 @@ async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:
         two = table("leaf-2", {"swp1": "", "swp2": ""})
         two.switch_table.ports[1].chassis_id = "02:00:00:00:00:ff"
         (reason,) = await agent.store(two)
-        assert "all its ports must have one chassis id" in reason
+        assert "expected one chassis id for all ports" in reason
         assert await agent.store(removed=[leaf.key]) == []
         assert r.state.looks(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
 
@@ -423,17 +431,17 @@ async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("first", "word"),
     [
-        ({"batch": FindingBatch(sequence=1)}, "batch instead of Hello"),
-        ({"heartbeat": {}}, "heartbeat instead of Hello"),
-        ({}, "nothing instead of Hello"),
+        ({"batch": FindingBatch(sequence=1)}, "expected Hello, received batch"),
+        ({"heartbeat": {}}, "expected Hello, received heartbeat"),
+        ({}, "expected Hello, received nothing"),
         ({"hello": Hello(node="")}, "node"),
         ({"hello": Hello(node="n" * 300)}, "node"),
-        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is the name of no agent"),
-        ({"hello": Hello(node="switch/")}, "'switch/' is the name of no agent"),
-        ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is the name of no agent"),
-        ({"hello": Hello(node="fabric/")}, "'fabric/' is the name of no agent"),
-        ({"hello": Hello(node="fabric/a/b")}, "'fabric/a/b' is the name of no agent"),
-        ({"hello": Hello(node="switch/fabric/a")}, "'switch/fabric/a' is the name of no agent"),
+        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is not the name of an agent"),
+        ({"hello": Hello(node="switch/")}, "'switch/' is not the name of an agent"),
+        ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is not the name of an agent"),
+        ({"hello": Hello(node="fabric/")}, "'fabric/' is not the name of an agent"),
+        ({"hello": Hello(node="fabric/a/b")}, "'fabric/a/b' is not the name of an agent"),
+        ({"hello": Hello(node="switch/fabric/a")}, "'switch/fabric/a' is not the name of an agent"),
         ({"hello": Hello(node="n1", probes=["p"] * 100)}, "probes"),
     ],
 )
@@ -459,7 +467,8 @@ async def test_an_agent_without_a_heartbeat_is_disconnected(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("sequences", "word"), [([2], "batch 2 came, 1 was next"), ([1, 1], "2 was next"), ([1, 3], "batch 3")]
+    ("sequences", "word"),
+    [([2], "received batch 2, expected batch 1"), ([1, 1], "expected batch 2"), ([1, 3], "batch 3")],
 )
 async def test_batches_are_counted(tmp_path: Path, sequences: list[int], word: str) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
@@ -487,7 +496,7 @@ async def test_a_newer_stream_takes_the_place_of_the_older(tmp_path: Path, befor
         async with AgentStream(r.address, "n1", instance=after) as new:
             code, details = await old.ended()
             assert code == grpc.StatusCode.ABORTED
-            assert "took its place" in details
+            assert "replaced it" in details
             assert await new.store(lldp("n1", "eth0")) == []
             assert r.comings == ["+n1", "-n1", "+n1"]
             assert len(r.streams) == 1

@@ -17,7 +17,7 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_agent.findings.probe import Probe
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_formats.facts.facts import PortCounters
 from hyperscout_formats.facts.wire import counters_to_proto
@@ -28,7 +28,7 @@ from support.findings import S, adapter, failed, lldp, stamp
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
 
-QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "quiet_s": 0.05, "debounce_s": 0.01}
+QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "quiet_s": 0.05}
 
 
 class World:
@@ -51,7 +51,7 @@ class World:
 
     @property
     def topology(self) -> Topology:
-        return self.collector.parts.watchers.current.topology
+        return self.collector.components.publishing.watchers.current.topology
 
     @property
     def erroring(self) -> list[Anomaly]:
@@ -68,7 +68,7 @@ class World:
 
     @property
     def inferences(self) -> int:
-        return self.collector.parts.pipeline.inferences
+        return self.collector.components.inference.pipeline.inferences
 
     async def until(self, what: str, wanted: Any) -> None:
         give_up_s = time.monotonic() + WAIT_S
@@ -255,12 +255,12 @@ class Holder:
             for bulk in observation.bulks:
                 await self.stream.bulk(bulk.sha256, bulk.compressed)
             now_ns = self.world.clock_ns()
-            for subject, sight in observation.sights.items():
+            for subject, sample in observation.samples.items():
                 key = FindingKey(node=self.stream.node, probe=probe.name, subject=subject)
                 finding = Finding(
-                    key=key, outcome=sight.outcome, reason=sight.reason, observed_at=stamp(now_ns)
+                    key=key, outcome=sample.outcome, reason=sample.reason, observed_at=stamp(now_ns)
                 )
-                finding.sweep.CopyFrom(sight.payload)  # type: ignore[arg-type]
+                finding.sweep.CopyFrom(sample.payload)  # type: ignore[arg-type]
                 refused += await self.stream.store(finding, sent_ns=now_ns)
         return refused
 
@@ -321,7 +321,7 @@ async def test_a_real_fabric_s_counters(tmp_path: Path, ibsim: Ibsim) -> None:
             # Without the lease nothing is taken, and what fails does not move the lease.
             now_ns = world.clock_ns()
             await stream.store(failed("node-0001", "ibqueryerrors", f"{DEVICE}/1", now_ns), sent_ns=now_ns)
-            (held,) = world.collector.parts.sweeps.leases()
+            (held,) = world.collector.components.ingest.sweeps.leases()
             assert (held.lease_id, held.partial_reason) == (lease.lease_id, "")
             holder.errors.take_lease(SweepLease(lease_id="of-another", device=DEVICE, port=1))
             holder.errors.revoke(lease.lease_id)
@@ -332,4 +332,4 @@ async def test_a_real_fabric_s_counters(tmp_path: Path, ibsim: Ibsim) -> None:
 async def test_without_a_subnet_manager_it_says_so(ibsim: Ibsim) -> None:
     probe = IbqueryerrorsProbe(command=[str(tool("ibsim-run")), str(tool("ibqueryerrors"))])
     probe.take_lease(SweepLease(lease_id="L1", device=DEVICE, port=1))
-    assert "no subnet manager" in (await probe.observe()).sights[f"{DEVICE}/1"].reason
+    assert "no subnet manager" in (await probe.observe()).samples[f"{DEVICE}/1"].reason

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hyperscout_agent.main import Agent
 from hyperscout_agent.settings.settings import load_settings as agent_settings
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_sim.fabric.shapes import clos2
@@ -30,7 +30,7 @@ WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
 
 @asynccontextmanager
 async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
     flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
     async with Collector(load_settings(flags={**flags, **quick, **more})) as collector:
         yield collector
@@ -82,7 +82,9 @@ def said(topology: Topology, kind: str, status: str = "True") -> list[str]:
 
 def failures(collector: Collector) -> dict[str, str]:
     return {
-        row.key.probe: row.reason for row in collector.parts.state.rows_of("fabric/mgr") if row.rank == FAILED
+        row.key.probe: row.reason
+        for row in collector.components.evidence.state.rows_of("fabric/mgr")
+        if row.rank == FAILED
     }
 
 
@@ -110,7 +112,7 @@ async def test_a_ufms_fabric_its_cut_cable_and_its_silence(
             async with asyncio.timeout(TIMEOUT_S):
                 while not failures(collector):
                     await asyncio.sleep(0.01)
-            assert "does not take the user name and password" in failures(collector)["ufm"]
+            assert "rejected the user name and password" in failures(collector)["ufm"]
             assert tiers(collector.watchers.current.topology) == WHOLE
             pages = agent.metrics.text()
     shown = caplog.text.encode() + pages

@@ -14,9 +14,10 @@ import grpc.aio
 import pytest
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.measuring import measuring as shell
 from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.app.status.status import problems
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
@@ -62,12 +63,12 @@ async def test_a_cluster_that_nothing_else_tells_of_is_learned(tmp_path: Path) -
         assert (found.state, found.agents) == ("learning", 0)
         assert "fewer than two agents" in found.reason
         async with measuring_agents(collector.address, NODES, rtt_us) as agents:
-            tables = collector.parts.view.tables
+            tables = collector.components.evidence.view.tables
             await until(lambda: len(tables.last) == 66)
             found = await service.GetMeasuring(pb.GetMeasuringRequest())
             assert (found.agents, found.pairs, found.disagreeing, found.failed) == (12, 66, 0, 0)
             assert (found.probes, found.reason) == (132 + 2 * found.in_flight, "")
-            assert collector.parts.problems == []
+            assert problems(collector.components) == []
             tasks = [task for agent in agents.values() for task in agent.tasks]
             assert len({task.key for task in tasks}) == len(tasks) / 2
             assert {len(task.key) for task in tasks} == {32}
@@ -83,7 +84,7 @@ async def test_an_opaque_cluster_gets_its_tree_at_leisure(tmp_path: Path) -> Non
         Collector(settings(tmp_path)) as collector,
         measuring_agents(collector.address, NODES, rtt_us),
     ):
-        watchers = collector.parts.watchers
+        watchers = collector.components.publishing.watchers
 
         def leaves() -> list[list[str]]:
             return sorted(list(h.nodes) for h in watchers.current.topology.hypernodes if h.tier == 1)
@@ -92,7 +93,10 @@ async def test_an_opaque_cluster_gets_its_tree_at_leisure(tmp_path: Path) -> Non
         sources = {h.source for h in watchers.current.topology.hypernodes}
         assert sources == {"latency"}
         # Some hundreds of batches, and at most an inference a second.
-        assert collector.parts.pipeline.inferences < collector.parts.streams.counters.batches / 4
+        assert (
+            collector.components.inference.pipeline.inferences
+            < collector.components.ingest.streams.counters.batches / 4
+        )
 
 
 async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
@@ -102,15 +106,15 @@ async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
         asking(collector) as service,
         measuring_agents(collector.address, NODES, rtt_us),
     ):
-        pipeline, tables = collector.parts.pipeline, collector.parts.view.tables
+        pipeline, tables = collector.components.inference.pipeline, collector.components.evidence.view.tables
         await until(lambda: len(tables.last) > 1)
-        assert not collector.parts.measuring.measured_enough
+        assert not collector.components.inference.measuring.has_measured_enough()
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=True))
-        assert not collector.parts.measuring.measured_enough
+        assert not collector.components.inference.measuring.has_measured_enough()
         before = pipeline.inferences
-        pipeline.look_again()
+        pipeline.infer_again()
         await until(lambda: pipeline.inferences > before)
-        assert collector.parts.watchers.current.topology.hypernodes == ()
+        assert collector.components.publishing.watchers.current.topology.hypernodes == ()
 
 
 async def test_a_pause_reaches_every_agent(tmp_path: Path) -> None:
@@ -122,10 +126,10 @@ async def test_a_pause_reaches_every_agent(tmp_path: Path) -> None:
         await until(lambda: any(agent.tasks for agent in agents.values()))
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=True, reason="row 7"))
         await until(lambda: all(agent.stopped for agent in agents.values()))
-        assert {why for agent in agents.values() for why in agent.stopped} == {"by anyone: row 7"}
+        assert {why for agent in agents.values() for why in agent.stopped} == {"by anonymous: row 7"}
         told = sum(len(agent.tasks) for agent in agents.values())
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
-        assert (found.state, found.reason, found.in_flight) == ("paused", "by anyone: row 7", 0)
+        assert (found.state, found.reason, found.in_flight) == ("paused", "by anonymous: row 7", 0)
         assert found.since.ToNanoseconds() > 0
         for _ in range(10):
             shell_tick(collector)
@@ -136,7 +140,7 @@ async def test_a_pause_reaches_every_agent(tmp_path: Path) -> None:
 
 
 def shell_tick(collector: Collector) -> None:
-    collector.parts.measuring._handle(shell.Tick())
+    collector.components.inference.measuring._handle(shell.Tick())
 
 
 async def test_off_is_off(tmp_path: Path) -> None:
@@ -145,7 +149,7 @@ async def test_off_is_off(tmp_path: Path) -> None:
         asking(collector) as service,
         measuring_agents(collector.address, NODES[:3], rtt_us) as agents,
     ):
-        await until(lambda: collector.parts.state.node_count == 3)
+        await until(lambda: collector.components.evidence.state.node_count == 3)
         shell_tick(collector)
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
         assert (found.state, found.reason) == ("off", "the setting `measure` is off")
@@ -162,7 +166,7 @@ async def test_only_who_runs_the_probe_takes_part(tmp_path: Path) -> None:
         measuring_agents(collector.address, NODES[:2], rtt_us) as agents,
         measuring_agents(collector.address, NODES[2:4], rtt_us, probes=("lldp",)) as others,
     ):
-        await until(lambda: len(collector.parts.view.tables.last) == 1)
+        await until(lambda: len(collector.components.evidence.view.tables.last) == 1)
         assert all(agent.tasks == [] for agent in others.values())
         assert {task.peer for task in agents["n00"].tasks} == {"n01"}
 
@@ -184,7 +188,7 @@ async def test_a_measurement_counts_only_from_the_node_itself(tmp_path: Path) ->
             latency("a", made_up, now_ns), latency("b", from_c, now_ns), latency("c", from_c, now_ns)
         )
         assert refusals == ["not a finding of c"] * 2
-        view = collector.parts.view
+        view = collector.components.evidence.view
         assert set(view.measured()) == {"c"}
         assert len(view.tables.read(view.measured())) == 0
 
@@ -199,7 +203,7 @@ async def test_what_is_told_again_is_not_read_again(tmp_path: Path) -> None:
         facts = []
         for udp_port in (1, 2):
             await a.store(latency("a", replace(port, udp_port=udp_port), time.time_ns()))
-            (row,) = collector.parts.state.rows_of("a")
+            (row,) = collector.components.evidence.state.rows_of("a")
             facts.append(row.fact)
         first, second = facts
         assert (first.udp_port, second.udp_port) == (1, 2)
@@ -212,16 +216,18 @@ async def test_an_agent_that_restarted_is_asked_when_it_answers_again(tmp_path: 
         port = LatencyPort("ib0", ("10.0.0.1",), 4711)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
             await a.store(latency("a", port, time.time_ns()), full=True)
-            await until(lambda: collector.parts.measuring.report().agents == 1)
-        await until(lambda: collector.parts.measuring.report().agents == 0)
+            await until(lambda: collector.components.inference.measuring.report().agents == 1)
+        await until(lambda: collector.components.inference.measuring.report().agents == 0)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
-            await until(lambda: collector.parts.measuring.report().agents == 1)  # a stream that broke
-        await until(lambda: collector.parts.measuring.report().agents == 0)
+            await until(
+                lambda: collector.components.inference.measuring.report().agents == 1
+            )  # a stream that broke
+        await until(lambda: collector.components.inference.measuring.report().agents == 0)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=2) as a:
             await a.heartbeat()
-            assert collector.parts.measuring.report().agents == 0
+            assert collector.components.inference.measuring.report().agents == 0
             await a.store(latency("a", port, time.time_ns()))
-            await until(lambda: collector.parts.measuring.report().agents == 1)
+            await until(lambda: collector.components.inference.measuring.report().agents == 1)
 
 
 async def test_a_planner_that_fails_is_shown_and_ends_nothing(
@@ -231,16 +237,16 @@ async def test_a_planner_that_fails_is_shown_and_ends_nothing(
         raise ArithmeticError("no such pair")
 
     async with Collector(settings(tmp_path)) as collector:
-        tools = collector.parts.measuring._tools
-        monkeypatch.setattr(collector.parts.measuring, "_tools", replace(tools, plan=broken))
+        tools = collector.components.inference.measuring._tools
+        monkeypatch.setattr(collector.components.inference.measuring, "_tools", replace(tools, plan=broken))
         async with measuring_agents(collector.address, NODES[:3], rtt_us):
-            await until(lambda: bool(collector.parts.problems))
-            (problem,) = collector.parts.problems
-            assert "no plan can be made: ArithmeticError('no such pair')" in problem
-            assert collector.parts.measuring.report().reason == problem
+            await until(lambda: bool(problems(collector.components)))
+            (problem,) = problems(collector.components)
+            assert "planning fails: ArithmeticError('no such pair')" in problem
+            assert collector.components.inference.measuring.report().reason == problem
             assert not collector.crashed.is_set()
-            monkeypatch.setattr(collector.parts.measuring, "_tools", tools)
-            await until(lambda: collector.parts.problems == [])
+            monkeypatch.setattr(collector.components.inference.measuring, "_tools", tools)
+            await until(lambda: problems(collector.components) == [])
 
 
 async def test_tasks_end_with_the_leader(tmp_path: Path) -> None:
@@ -254,4 +260,4 @@ async def test_tasks_end_with_the_leader(tmp_path: Path) -> None:
         for agent in agents.values():
             assert await agent.stream.call.code() is grpc.StatusCode.UNAVAILABLE
         await stopping
-        assert collector.parts.measuring.report().in_flight == 0
+        assert collector.components.inference.measuring.report().in_flight == 0

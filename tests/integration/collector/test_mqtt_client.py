@@ -73,7 +73,7 @@ def saying(*pieces: bytes) -> Behaviour:
         (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "."),
         (saying(bytes.fromhex("20ffffffffffff")), "."),
         (saying(bytes.fromhex("200300ff00")), "."),  # a reason code that does not exist
-        (saying(bytes.fromhex("2003008700")), "Not authorized; look at mqtt_user"),
+        (saying(bytes.fromhex("2003008700")), "Not authorized; check mqtt_user"),
         (saying(CONNACK[:3]), "no answer in time"),
         (silence, "no answer in time"),
     ],

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.ingest.device_messages import read
 from support.lldpd import ROUTER, Daemon, Lab, lldp_lab, run
@@ -61,17 +61,17 @@ async def test_a_switch_and_a_dpu_report_by_mosquitto_pub(tmp_path: Path) -> Non
             leaf, dpu = await asyncio.to_thread(wired, lab)
             said = [report(leaf, "switch/leaf-1"), report(dpu, "node-17")]
         async with Collector(load_settings(flags=flags)) as collector:
-            counters = collector.parts.mqtt
+            mqtt = collector.components.publishing.mqtt
             async with asyncio.timeout(TIMEOUT_S):
-                while counters is None or not counters.connected:
+                while mqtt is None or not mqtt.counters.connected:
                     await asyncio.sleep(0.02)
                 for user, message in zip(("leaf-1", "bf3-17"), said, strict=True):
                     read(message.encode())
                     await asyncio.to_thread(publish, broker, user, message)
-                while not collector.parts.watchers.current.topology.links:
+                while not collector.components.publishing.watchers.current.topology.links:
                     await asyncio.sleep(0.02)
-            assert dict(counters.inbound) == {"taken": 2}
-            topology = collector.parts.watchers.current.topology
+            assert dict(mqtt.counters.inbound) == {"taken": 2}
+            topology = collector.components.publishing.watchers.current.topology
             assert [(h.tier, h.nodes) for h in topology.hypernodes] == [(1, ("node-17",))]
             (link,) = topology.links
             assert {link.a_port, link.b_port} == {"p0", "swp1"}

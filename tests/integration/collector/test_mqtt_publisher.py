@@ -22,7 +22,7 @@ from hyperscout_mqtt.topics import Broker
 from hyperscout_publish.mqtt.payloads import MOST_EVENTS
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.pki import LOOPBACK, Authority
 from support.findings import T0
@@ -406,7 +406,7 @@ async def test_two_clusters_below_one_prefix_are_told_so(tmp_path: Path) -> None
         async with rig(broker, "two") as two:
             two.offer(two_leaves())
             await until(lambda: one.runner.problems)
-            assert "another collector, two, publishes below lab too" in one.runner.problems[0]
+            assert "another collector, two, also publishes below lab" in one.runner.problems[0]
         await until(lambda: not one.runner.problems)
 
 
@@ -488,7 +488,7 @@ async def test_a_broker_that_lets_us_not_write_is_no_success(tmp_path: Path) -> 
     acl.chmod(0o600)
     async with mosquitto(tmp_path, "allow_anonymous true", f"acl_file {acl}") as broker, rig(broker) as r:
         r.offer(two_leaves())
-        await until(lambda: any("must let us write it" in x for x in r.runner.problems))
+        await until(lambda: any("must let the collector publish it" in x for x in r.runner.problems))
         assert r.runner.states[0].generation == 0
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.nccl.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from support.collector_process import collector_process, listed
 from support.collectors import collector_settings
 from support.nccl_agents import (
@@ -70,7 +71,8 @@ async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_p
         }
         assert stored["node-a", "node-b"] == found
         assert set(stored) == {("node-a", "node-b"), ("node-b", "node-a"), ("node-a", "node")}
-        collector.parts.stale_after_ns = -(1 << 62)  # whatever is repeated each minute would be stale by now
+        # All evidence that is repeated each minute would be stale by now.
+        collector.components = replace(collector.components, stale_after_ns=-(1 << 62))
         assert status_of(collector).stale_findings == 0
         # An agent that starts anew knows nothing of it; the evidence does.
         await a.stop()
@@ -83,7 +85,7 @@ async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_p
     ("trouble", "rank", "words"),
     [
         ("init:2", "0", "ncclCommInitRank: error 2 (unhandled system error)"),
-        ("init:hang", "1", "no end in 3 s"),
+        ("init:hang", "1", "the run did not end in 3 s"),
         ("init:crash", "1", "node-b: the worker ended early"),
     ],
 )
@@ -263,12 +265,14 @@ async def test_ctrl_c_ends_the_run(
 
 
 async def test_in_a_cluster_only_reserved_nodes(stubs: NcclCommands, tmp_path: Path) -> None:
-    """The cluster's word is the rule; the words for each case are tested in `tests/unit/collector`."""
+    """The cluster's word is the rule; the words for each case are tested in `tests/unit/app`."""
     async with (
         Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b"),
         service(collector.address) as stub,
     ):
-        collector.parts.nccl._why_not_free = lambda node: "at work" if node == "node-b" else None
+        collector.components.inference.nccl._why_not_free = lambda node: (
+            "at work" if node == "node-b" else None
+        )
         code, details = await refused(run(stub, "node-a", "node-b"))
         assert (code, details) == (grpc.StatusCode.FAILED_PRECONDITION, "node-b: at work")

@@ -17,7 +17,8 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.status.status import problems
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import CHANNEL_OPTIONS, collector_process
@@ -70,7 +71,7 @@ async def until(condition: Any, what: str) -> None:
 
 async def test_place_reserve_list_watch_release(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         dry = (await service.Place(request(4, dry_run=True))).placement
         assert (dry.placed, dry.tier, dry.nodes, dict(dry.domains)) == (True, 1, 4, {1: 1, 2: 1})
         assert nodes(dry) in (HOSTS[:4], HOSTS[4:])
@@ -134,7 +135,7 @@ BAD = {
     "it expires at once": (request(1, gang="g", expires_in=Duration()), "expires_in: 0 s"),
     "it expires never": (request(1, gang="g", expires_in=Duration(seconds=2**40)), "expires_in: "),
     "unknown mode": (request(1, gang="g", mode=7), "mode: 7"),
-    "an empty part": (pb.PlaceRequest(gang="g", parts=[pb.Part()]), "parts[0]: neither"),
+    "an empty part": (pb.PlaceRequest(gang="g", parts=[pb.Part()]), "parts[0]: expected workers or a group"),
     "a group of nothing": (
         pb.PlaceRequest(gang="g", parts=[pb.Part(group=pb.Group(count=1))]),
         "parts[0].group.parts: 0",
@@ -146,7 +147,7 @@ BAD = {
 
 async def test_what_cannot_be_meant_names_its_field_and_holds_nothing(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         for what, (bad, field) in BAD.items():
             code, text = await code_of(service.Place(bad))
             assert code == Code.INVALID_ARGUMENT, what
@@ -189,7 +190,7 @@ async def test_without_a_topology_nothing_is_placed(tmp_path: Path) -> None:
 
 async def test_a_reservation_ends_when_it_is_over(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         asked = request(2, gang="brief", expires_in=Duration(nanos=200_000_000))
         held = (await service.Place(asked)).placement
         lasts_ns = held.expires_at.ToNanoseconds() - held.reserved_at.ToNanoseconds()
@@ -209,24 +210,26 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
         (again,) = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (again.gang, nodes(again), again.holder) == ("kept", nodes(kept), "api")
         assert (again.cost, again.reserved_at, again.exact) == (kept.cost, kept.reserved_at, kept.exact)
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         assert free_of(placements) == ALL_FREE | {node: {} for node in nodes(kept)}
         await service.Release(pb.ReleaseRequest(gang="kept"))
         assert free_of(placements) == ALL_FREE
     async with Collector(collector_settings(tmp_path)) as collector:
-        assert list(collector.parts.placing.placements) == []
+        assert list(collector.components.publishing.placing.placements) == []
 
 
 async def test_what_a_caller_was_told_survives_kill_9(tmp_path: Path) -> None:
     data, held = tmp_path / "data", {}
-    quick = ("--first-settle-s", "0.05", "--settle-s", "0.05", "--debounce-s", "0.01")
+    quick = ("--first-settle-s", "0.05", "--settle-s", "0.05")
     async with collector_process(data, *quick) as process:
         player = Player(
             clos2(leaves=2, hosts_per_leaf=4, spines=2), [process.address], refresh_interval_s=3600
         )
         task = asyncio.create_task(player.run())
         try:
-            await Watcher(process.address).until(lambda t: len(domains(t)) == 2, "two leaves")
+            await Watcher(process.address).until(
+                lambda t: sorted(map(len, domains(t))) == [4, 4], "two leaves of four hosts"
+            )
             await asyncio.to_thread(_saved, data / "evidence.db")
             async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
                 service = PlacementServiceStub(channel)
@@ -274,7 +277,7 @@ async def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_written_is_not_reserved(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         await service.Place(request(2, gang="before"))
         free = free_of(placements)
         with sqlite3.connect(tmp_path / "data" / "placements.db") as other:
@@ -283,26 +286,26 @@ async def test_what_cannot_be_written_is_not_reserved(tmp_path: Path) -> None:
         assert (code, "not saved" in text) == (Code.UNAVAILABLE, True)
         assert free_of(placements) == free
         assert [held.gang for held in placements] == ["before"]
-        assert any("not saved" in problem for problem in collector.parts.problems)
+        assert any("not saved" in problem for problem in problems(collector.components))
         with sqlite3.connect(tmp_path / "data" / "placements.db") as other:
             other.execute("DROP TRIGGER full")
         await service.Place(request(2, gang="after"))
-        assert not any("not saved" in problem for problem in collector.parts.problems)
+        assert not any("not saved" in problem for problem in problems(collector.components))
 
 
 async def test_a_caller_that_goes_away_leaves_nothing_reserved(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placing = collector.parts.placing
+        placing = collector.components.publishing.placing
         begun = asyncio.Event()
         goes_on = asyncio.Event()
-        kept = placing.reservations.kept
+        written = placing.reservations.written
 
         async def slow() -> None:
             begun.set()
             await goes_on.wait()
-            await kept()
+            await written()
 
-        placing.reservations.kept = slow  # type: ignore[method-assign]
+        placing.reservations.written = slow  # type: ignore[method-assign]
         call = service.Place(request(2, gang="gone"))
         await begun.wait()
         assert placing.placements.get("gone") is not None
@@ -313,7 +316,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_reserved(tmp_path: Path) -
 
 async def test_repair_moves_only_what_it_must(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         held = (await service.Place(request(3, gang="train"))).placement
         (spare,) = set(HOSTS[:4] if nodes(held)[0] in HOSTS[:4] else HOSTS[4:]) - set(nodes(held))
         failed = nodes(held)[1]
@@ -335,7 +338,7 @@ async def test_repair_moves_only_what_it_must(tmp_path: Path) -> None:
 
 async def test_explained_improved_and_defragmented(tmp_path: Path) -> None:
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         await service.Place(request(3, gang="train"))
         free = free_of(placements)
         explained = await service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(4)))
@@ -353,9 +356,9 @@ async def test_explained_improved_and_defragmented(tmp_path: Path) -> None:
 async def test_gpus_of_agents_are_the_room(tmp_path: Path) -> None:
     """What `nvlink` found is asked for by its resource name; whole nodes and GPUs do not mix."""
     async with eight_hosts(tmp_path) as (collector, service):
-        placements = collector.parts.placing.placements
+        placements = collector.components.publishing.placing.placements
         for node in HOSTS[:2]:
-            placements.set_room_of(node, {"workers": 1, "nvidia.com/gpu": 8})
+            placements.set_unused_of(node, {"workers": 1, "nvidia.com/gpu": 8})
         one = (await service.Place(request(4, gang="gpus", resources={"nvidia.com/gpu": "4"}))).placement
         assert nodes(one) == [HOSTS[0], HOSTS[0], HOSTS[1], HOSTS[1]]
         whole = (await service.Place(request(6, gang="whole"))).placement

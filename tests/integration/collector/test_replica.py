@@ -24,17 +24,19 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout.v1.placement_pb2 import ListPlacementsRequest
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.app.build.shell import Collector
-from hyperscout_collector.app.publication import pipeline
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.publication import inference
 from hyperscout_collector.app.replica import process
 from hyperscout_collector.app.replica.follower import Follower, PeerError, channel
 from hyperscout_collector.app.replica.standby import DISCOVERY_SERVICE, Standby
-from hyperscout_collector.app.settings.settings import CollectorSettings, SettingsError
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.app.status.status import problems
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import NotFoundError
+from hyperscout_runtime.settings import SettingsError
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
@@ -139,7 +141,7 @@ async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
     ):
         agent = asyncio.create_task(refused(greeted(connection)))
         reader = TopologyServiceStub(connection).GetTopology(pb.GetTopologyRequest())
-        assert await refused(reader) == ("standby; nobody leads yet", "")
+        assert await refused(reader) == ("standby; there is no leader yet", "")
         assert not agent.done()
         leader = "10.0.0.8:50051"
         assert (await agent)[1] == leader
@@ -192,7 +194,7 @@ async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> Non
         follower = Follower(settings(tmp_path), lambda: collector.address, rng=Random(1))
         assert not follower.prepared()
         following = asyncio.create_task(follower.run())
-        published = collector.parts.watchers
+        published = collector.components.publishing.watchers
         await until(lambda: len(published.current.topology.hypernodes) == 3)
         await until(lambda: len(published.current.topology.links) == len(player.fabric.cables))
         for cable in player.fabric.cables[:3]:
@@ -212,7 +214,7 @@ async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "address", "words"),
     [
-        ({}, "192.0.2.1:50051", "would not be encrypted"),
+        ({}, "192.0.2.1:50051", "the connection is plaintext"),
         ({"tls_cert": "x", "tls_key": "y"}, "192.0.2.1:50051", "peer_tls_ca is not set"),
         ({"tls_cert": "x", "tls_key": "y", "peer_tls_ca": "/none"}, "192.0.2.1:50051", "/none"),
     ],
@@ -227,7 +229,7 @@ def test_a_leader_is_not_trusted_blindly(tmp_path: Path, more: Any, address: str
 
 async def published_by(tmp_path: Path, *, degraded: bool = False) -> Topology:
     async with Collector(settings(tmp_path / "first")) as first, played(first.address) as player:
-        current = first.parts.watchers
+        current = first.components.publishing.watchers
         await until(lambda: len(current.current.topology.hypernodes) == 3)
         await until(lambda: len(current.current.topology.links) == 12)
         if degraded:
@@ -244,24 +246,32 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
         Collector(settings(tmp_path / "second", **flags), previous=before) as second,
         played(second.address, hosts=4) as player,
     ):
-        parts = second.parts
+        components = second.components
+        pipeline = components.inference.pipeline
         cable = player.fabric.cables[0]
         if not held:
             # The contrast: whoever infers at once takes back what was said before.
-            await until(lambda: parts.watchers.current.topology.generation > before.generation)
+            await until(
+                lambda: components.publishing.watchers.current.topology.generation > before.generation
+            )
             return
-        await until(lambda: any(row.sha256 for row in parts.state.rows()))  # a sweep came in
-        inferences = parts.pipeline.inferences
+        await until(lambda: any(row.sha256 for row in components.evidence.state.rows()))  # a sweep came in
+        inferences = pipeline.inferences
         player.cut(cable)
-        await until(lambda: parts.pipeline.inferences > inferences)
-        assert parts.watchers.current.topology == before
-        assert any("waits for agents of 4 nodes" in problem for problem in parts.problems)
+        await until(lambda: pipeline.inferences > inferences)
+        assert components.publishing.watchers.current.topology == before
+        assert any("waits for agents of 4 nodes" in problem for problem in problems(components))
         for host in HOSTS[4:]:
             player.revive(host)
-        await until(lambda: not parts.pipeline.takeover.active)  # type: ignore[union-attr]
-        await until(lambda: parts.watchers.current.topology.generation > before.generation or player.settled)
-        assert parts.watchers.current.topology.hypernodes == before.hypernodes
-        assert not any("waits for" in problem for problem in parts.problems)
+        await until(lambda: not any("took over" in x for x in problems(components)))
+        await until(
+            lambda: (
+                components.publishing.watchers.current.topology.generation > before.generation
+                or player.settled
+            )
+        )
+        assert components.publishing.watchers.current.topology.hypernodes == before.hypernodes
+        assert not any("waits for" in problem for problem in problems(components))
 
 
 async def test_who_is_deposed_says_where_to_go(tmp_path: Path) -> None:
@@ -273,7 +283,7 @@ async def test_who_is_deposed_says_where_to_go(tmp_path: Path) -> None:
         agent = DiscoveryServiceStub(connection).StreamFindings()
         await agent.write(StreamFindingsRequest(hello=Hello(node="n1")))
         await agent.read()
-        collector.leaving = ("another replica leads now", "10.0.0.9:50051")
+        collector.leave("another replica leads now", "10.0.0.9:50051")
         ended = asyncio.gather(refused(watch.read()), refused(agent.read()))
         await collector.stop()
         assert await ended == [("another replica leads now", "10.0.0.9:50051")] * 2
@@ -321,9 +331,9 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
         go_on.wait(10)
         return infer(inputs, options, previous)
 
-    monkeypatch.setattr(pipeline, "infer", slow)
+    monkeypatch.setattr(inference, "infer", slow)
     monkeypatch.setattr(process, "connected", api.connected)
-    flags = {"leader_election": True, "lease_namespace": "ns", "lease_retry_s": 0.05, "identity": "a"}
+    flags = {"leader_election": True, "lease_namespace": "ns", "lease_duration_s": 1, "identity": "a"}
     replica = process.Replica(settings(tmp_path, **flags))
     task = asyncio.create_task(replica.run(stop))
     async with asyncio.timeout(TIMEOUT_S):
@@ -348,8 +358,6 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"lease_renew_deadline_s": 8.0}, "lease_duration_s"),
-        ({"lease_retry_s": 5.0}, "lease_retry_s"),
         ({"lease_duration_s": 1000}, "less than or equal to 120"),
         ({"advertise": "nowhere"}, "no host:port"),
     ],

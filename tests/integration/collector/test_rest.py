@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build import ports
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.serve.http import protocol as protocol_module
 from hyperscout_collector.serve.http import server as server_module
 from hyperscout_collector.serve.rest import app as app_module
@@ -18,7 +19,7 @@ from hyperscout_collector.serve.rest.static import Pages
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm import text as slurm
 from hyperscout_topology import objects
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from support.rest import Reply, ask
 from support.rest_collector import played, publish, rest_collector
 from support.topologies import two_leaves
@@ -156,8 +157,8 @@ async def test_head_is_get_without_its_body(collector: Collector) -> None:
     assert (reply.status, reply.body) == (200, b"")
     assert int(reply.headers["content-length"]) > 100
     assert (await ask(collector.rest_address, "/v1/stream", method="HEAD")).status == 200
-    assert collector.parts.rest is not None
-    assert collector.parts.rest.readers_total == 0
+    assert collector.components.callers.rest is not None
+    assert collector.components.callers.rest.readers_total == 0
 
 
 # --- what stands behind it
@@ -415,7 +416,8 @@ async def test_there_are_no_more_connections_than_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_OTHER_CONNECTIONS", 1)
-    async with rest_collector(tmp_path, two_leaves(), rest_max_streams=1) as running:
+    monkeypatch.setattr(ports, "MAX_READERS", 1)
+    async with rest_collector(tmp_path, two_leaves()) as running:
         host, _, port = running.rest_address.rpartition(":")
         held = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
         with suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -202,7 +202,7 @@ async def test_a_certificate_is_looked_at_at_each_connection(
     tmp_path: Path, family: Family, strangers: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that could be resumed would outlive the CA that let it in."""
-    monkeypatch.setattr("hyperscout_collector.identity.certificates._LOOK_S", 0.0)
+    monkeypatch.setattr("hyperscout_collector.identity.certificates._REREAD_S", 0.0)
     ca = tmp_path / "ca.pem"
     ca.write_bytes(family.ca.read_bytes())
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews, tls_client_ca=ca) as it:
@@ -256,8 +256,8 @@ async def test_a_reader_that_follows_is_looked_at_again(
     ):
         assert (await anext(events)).kind == "snapshot"
         reviews.rights.clear()
-        assert collector.parts.reviews is not None
-        collector.parts.reviews._rights._kept.clear()
+        assert collector.components.callers.reviews is not None
+        collector.components.callers.reviews._rights._kept.clear()
         await publish(collector, two_leaves())
         async with asyncio.timeout(90):
             last = await anext(events)

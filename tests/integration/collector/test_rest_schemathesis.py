@@ -64,7 +64,7 @@ async def test_nothing_is_answered_that_is_not_described(tmp_path: Path) -> None
                 process.kill()
         if process.returncode:
             pytest.fail(said.decode()[-12_000:])
-        counted = collector.parts.rest
+        counted = collector.components.callers.rest
         assert counted is not None
         by_class: dict[str, int] = {}
         for (_, _, status), count in counted.requests.items():

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.app.build.shell import Collector
-from hyperscout_collector.serve.stream import hub as hub_module
-from hyperscout_collector.serve.stream import reader as stream_module
-from hyperscout_topology.json_objects import to_json
+from hyperscout_collector.app.build import servers
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.serve.rest import stream as stream_module
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import HyperNode, Link, LinkTable, Topology
 from support.rest import Event, ask, follow
 from support.rest_collector import publish, rest_collector
@@ -21,7 +22,7 @@ TIMEOUT_S = 90.0
 
 @pytest.fixture
 async def collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
-    monkeypatch.setattr(hub_module, "_SPACING_S", 0.0)
+    monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
     async with rest_collector(tmp_path, two_leaves()) as running:
         yield running
 
@@ -99,7 +100,7 @@ async def test_deltas_lead_from_the_snapshot_to_the_topology(collector: Collecto
 async def test_what_comes_at_once_may_be_told_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "_SPACING_S", 0.0)
+    monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
     async with rest_collector(tmp_path, two_leaves()) as collector, follow(collector.rest_address) as events:
         picture = (await one(events)).json
         topology = two_leaves()
@@ -146,8 +147,8 @@ async def test_whom_nothing_leads_on_gets_a_snapshot(collector: Collector, since
 
 
 async def test_after_a_gap_there_is_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "_SPACING_S", 0.0)
-    monkeypatch.setattr(hub_module, "MAX_DELTAS", 2)
+    monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
+    monkeypatch.setattr(stream_module, "MAX_DELTAS", 2)
     async with rest_collector(tmp_path, two_leaves()) as collector:
         address, topology = collector.rest_address, two_leaves()
         async with follow(address) as events:
@@ -171,15 +172,15 @@ def large(generation: int) -> Topology:
 async def test_a_slow_reader_is_told_and_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(hub_module, "_SPACING_S", 0.0)
+    monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
     if why == "stalled":
         monkeypatch.setattr(stream_module, "_STALL_S", 0.2)
         monkeypatch.setattr(stream_module, "_LINGER_S", TIMEOUT_S)
     else:
-        monkeypatch.setattr(hub_module, "MAX_BYTES", 5_000_000)
+        monkeypatch.setattr(stream_module, "MAX_BYTES", 5_000_000)
     start = large(7) if why == "within a snapshot" else two_leaves()
     async with rest_collector(tmp_path, start) as collector:
-        counted = collector.parts.rest
+        counted = collector.components.callers.rest
         assert counted is not None
         async with follow(collector.rest_address, small=True) as slow:
             if why != "within a snapshot":
@@ -204,14 +205,15 @@ async def test_a_slow_reader_is_told_and_let_go(
                 assert (await one(quick)).json["generation"] == 20
 
 
-async def test_no_more_may_follow_than_allowed(tmp_path: Path) -> None:
-    async with rest_collector(tmp_path, two_leaves(), rest_max_streams=1) as collector:
+async def test_no_more_may_follow_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "MAX_READERS", 1)
+    async with rest_collector(tmp_path, two_leaves()) as collector:
         address = collector.rest_address
         async with follow(address) as events:
             await one(events)
             reply = await ask(address, "/v1/stream")
             assert (reply.status, reply.json["type"]) == (429, "urn:hyperscout:problem:busy")
-        counted = collector.parts.rest
+        counted = collector.components.callers.rest
         assert counted is not None
         async with asyncio.timeout(TIMEOUT_S):
             while counted.readers:
@@ -224,7 +226,7 @@ async def test_who_leaves_says_where_to_go_on(tmp_path: Path) -> None:
     async with rest_collector(tmp_path, two_leaves()) as collector:
         async with follow(collector.rest_address) as events:
             await one(events)
-            collector.leaving = ("another replica leads now", "10.0.0.9:50051")
+            collector.leave("another replica leads now", "10.0.0.9:50051")
             stopping = asyncio.create_task(collector.stop())
             (last,) = await rest_of(events)
             await stopping
@@ -234,23 +236,23 @@ async def test_who_leaves_says_where_to_go_on(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_done_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "_SPACING_S", 0.0)
-    monkeypatch.setattr(hub_module, "RESUME_S", 0.0)
+    monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
+    monkeypatch.setattr(stream_module, "RESUME_S", 0.0)
     made = []
-    encoded_delta = hub_module.encoded_delta
+    encoded_delta = stream_module.encoded_delta
 
-    def counted(old: Topology, new: Topology, epoch: str) -> bytes:
-        made.append(new.generation)
-        return encoded_delta(old, new, epoch)
+    def counted(diff: Diff, epoch: str) -> bytes:
+        made.append(diff.new.generation)
+        return encoded_delta(diff, epoch)
 
-    monkeypatch.setattr(hub_module, "encoded_delta", counted)
+    monkeypatch.setattr(stream_module, "encoded_delta", counted)
     async with rest_collector(tmp_path, two_leaves()) as collector:
         await publish(collector, changed(two_leaves(), 8))
         async with follow(collector.rest_address) as events:
             assert (await one(events)).json["generation"] == 8
             await publish(collector, changed(two_leaves(), 9))
             await one(events)
-        found = collector.parts.rest
+        found = collector.components.callers.rest
         assert found is not None
         async with asyncio.timeout(TIMEOUT_S):
             while found.readers:
@@ -265,7 +267,7 @@ async def test_nothing_is_done_for_nobody(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_silence_is_broken_for_those_who_cut_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "BEAT_S", 0.02)
+    monkeypatch.setattr(stream_module, "BEAT_S", 0.02)
     async with rest_collector(tmp_path, two_leaves()) as collector:
         host, _, port = collector.rest_address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

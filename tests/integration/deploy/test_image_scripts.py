@@ -305,5 +305,5 @@ class TestImages:
         self, checkout: Path, quiet: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert script.main([]) == 1
-        assert "nothing here builds images" in capsys.readouterr().err
+        assert "no builder of images found" in capsys.readouterr().err
         assert script.main(["--no-such"]) == 2

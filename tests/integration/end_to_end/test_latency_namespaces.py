@@ -30,7 +30,11 @@ START_S = 90.0
 INFER_S = 120.0
 # The round trips do not show the tiers for so long: the machine is too noisy to measure.
 MEASURE_S = 1200.0
-_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+_MAIN = (
+    "import sys; from hyperscout_agent.probes.latency import LatencyProbe;"
+    "LatencyProbe.__init__.__kwdefaults__['interval_s'] = 0.5;"
+    "from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+)
 _PROBES_OFF = "\n".join(
     f"{probe}: {{enabled: false}}" for probe in ("lldp", "infiniband", "ibnetdiscover", "nvlink")
 )
@@ -98,7 +102,7 @@ class Cluster:
         config.write_text(
             f"node: {host.name}\ncollectors: ['{address}']\ninsecure: true\nmetrics: {{port: 0}}\n"
             f"{_PROBES_OFF}\n"
-            f"latency: {{interfaces: {INTERFACE}, publish_interval_s: 0.5}}\n"
+            f"latency: {{interfaces: {INTERFACE}}}\n"
         )
         return config
 

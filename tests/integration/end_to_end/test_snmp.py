@@ -113,10 +113,8 @@ class World:
     def start_crawler(self, access: dict[str, Any], ranges: list[str] | None = None, **more: Any) -> None:
         snmp = {
             "access": [{"ranges": ranges or [MANAGEMENT]} | access],
-            "interval_s": 0.5,
             "max_interval_s": 1,
             "request_timeout_s": 0.5,
-            "retries": 2,
         }
         self.start("ops", NAME, f"fabric/{NAME}", {"role": "fabric", "snmp": snmp | more})
 

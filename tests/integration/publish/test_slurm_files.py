@@ -87,7 +87,7 @@ async def test_a_failing_hook_is_told_with_its_last_words_and_runs_again(tmp_pat
 async def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     child = 'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])'
     publisher = SlurmFilesPublisher(files(tmp_path), python(child), hook_timeout_s=0.3)
-    with pytest.raises(PublishError, match=r"not done within 0\.3 s"):
+    with pytest.raises(PublishError, match=r"not finished within 0\.3 s"):
         await publisher.publish(two_leaves())
 
 
@@ -129,7 +129,7 @@ async def test_an_empty_hierarchy_writes_nothing(tmp_path: Path) -> None:
     publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
     await publisher.publish(Topology(1))
     assert list(tmp_path.iterdir()) == []
-    assert publisher.notice == "no hierarchy is known: the files are left as they are"
+    assert publisher.notice == "no hierarchy is known: the files are unchanged"
     await publisher.publish(two_leaves())
     assert publisher.notice is None
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hyperscout_agent.settings.settings import load_settings as load_agent
 from hyperscout_collector.app.settings.settings import load_settings as load_collector
-from hyperscout_gates.state.plan import LABELS as PLAN_LABELS
+from hyperscout_gates.state.gang_plan import LABELS as PLAN_LABELS
 from kube.control_plane import ControlPlane, Options
 from support.chart import (
     EVERYTHING,
@@ -197,12 +197,11 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
     file.write_text(one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"])
     collector = load_collector(file)
     file.write_text(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
-    variables = {"HYPERSCOUT_AGENT_NODE": "gpu-1"}
-    agent = load_agent(file, environment=variables)
+    agent = load_agent(file, {"node": "gpu-1"})
     if PROFILES[profile].get("fabric"):
         account = one(objects, "ServiceAccount", "-fabric")["metadata"]["name"]
         file.write_text(one(objects, "ConfigMap", "-fabric")["data"]["fabric.yaml"])
-        fabric = load_agent(file, environment={})
+        fabric = load_agent(file)
         assert fabric.reporter == f"fabric/{account}"
         tokens = f"{NAMESPACE}:{account}" if profile != "fabric where nobody is asked" else ""
         assert collector.fabric_service_account == tokens
@@ -617,7 +616,7 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "collector.blueprint: give text or configMap",
     ),
     ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
-    ("nobody to ask", {"fabric": {"enabled": True}}, "it would have nobody to ask; set fabric.settings"),
+    ("no switch", {"fabric": {"enabled": True}}, "no switch or manager is configured; set fabric.settings"),
     (
         "the default account asks",
         {"fabric": {**FABRIC, "serviceAccount": {"create": False}}},
@@ -674,12 +673,15 @@ Notes = Callable[[str], str]
         ({}, "https://localhost:50080/"),
         ({}, "port-forward pod/${leader%%_*} 50080"),
         (EVERYTHING, "https://map.example/"),
-        ({"publish": {"hyperNodes": "dry-run"}}, "DRY RUN: nothing is written"),
-        ({"tls": {"mode": "insecure"}, "authenticate": "none"}, "WARNING: nobody is asked who they are"),
+        ({"publish": {"hyperNodes": "dry-run"}}, "DRY RUN: the collector writes no HyperNode"),
+        (
+            {"tls": {"mode": "insecure"}, "authenticate": "none"},
+            "WARNING: the collector does not authenticate clients",
+        ),
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
         ({"crds": {"install": False}}, "hyperscout crd columns"),
-        ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). Whom it reached, and why not:"),
-        ({"publish": {"taints": "on"}}, "An uninstall leaves taints where they are"),
+        ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). To see its results and errors:"),
+        ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
         (
             {
                 "collector": {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hyperscout_agent.main import Agent
 from hyperscout_agent.settings.settings import load_settings as load_agent
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from support.agent_stream import AgentStream
 from support.callers import TIMEOUT_S, Code, said
@@ -113,6 +113,6 @@ async def test_a_pod_that_claims_to_be_another_node(
             # The one whose name was used has noticed nothing, and what it said stands.
             assert await honest.store(lldp("gpu-2", "eth1")) == []
             assert await metric(running, "hyperscout_collector_agents") == 1
-            assert set(running.parts.state.nodes) == {"gpu-2"}
+            assert set(running.components.evidence.state.nodes) == {"gpu-2"}
     for token in tokens.values():
         assert token[-20:] not in caplog.text

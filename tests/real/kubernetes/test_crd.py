@@ -221,7 +221,7 @@ def test_columns_are_added_once_to_another_ones_definition(foreign: Cluster) -> 
     result = run(foreign.kubeconfig)
     assert result.exit_code == 0, result.output
     assert "added Nodes, Ready, Degraded, Reason" in result.stdout
-    assert "TierName left out" in result.stderr
+    assert "TierName is left out" in result.stderr
     assert "managed by Helm release volcano-system/volcano" in result.stderr
     after = spec_of(foreign)
     assert after["versions"][0]["schema"] == before["versions"][0]["schema"]
@@ -276,7 +276,7 @@ def test_without_rights_it_says_who_may(foreign: Cluster) -> None:
     foreign.service_account("nobody")
     result = run(foreign.kubeconfig_of("nobody"))
     assert result.exit_code == 1
-    assert "run it as someone who may get and patch customresourcedefinitions" in result.stderr
+    assert "use an account that may get and patch customresourcedefinitions" in result.stderr
 
 
 def test_without_a_definition_it_says_how_to_have_one(kube: Cluster) -> None:

@@ -24,8 +24,7 @@ GANGS = [f"gang{i}" for i in range(12)]
 FLAGS = (
     *("--kubernetes", "publish", "--gates", "on", "--first-settle-s", "0.5", "--settle-s", "1"),
     *("--restart-grace-s", "0", "--takeover-limit-s", "1", "--leader-election"),
-    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "2", "--lease-renew-deadline-s", "1.2"),
-    *("--lease-retry-s", "0.3"),
+    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "2"),
 )
 
 

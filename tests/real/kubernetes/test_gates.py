@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_gates.state.machine import GateSettings
+from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_kubernetes.client import Fence
 from hyperscout_kubernetes.errors import NotLeaderError
 from kube.api import MERGE

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity.reviews import GROUP, RESOURCE
 from support.agent_stream import AgentStream
@@ -101,7 +101,7 @@ async def test_other_tokens_report_nothing(kube: Cluster, tmp_path: Path, family
             Code.UNAUTHENTICATED,
         ),
         "for the audience 'other'": (kube.token(AGENT, NAMESPACE, "other", pod=pod), Code.UNAUTHENTICATED),
-        "names no node": (kube.token(AGENT, NAMESPACE, AUDIENCE), Code.PERMISSION_DENIED),
+        "is not bound to a node": (kube.token(AGENT, NAMESPACE, AUDIENCE), Code.PERMISSION_DENIED),
         "hyperscout:someone may not report": (agent_token(kube, "n1", "someone"), Code.PERMISSION_DENIED),
         "its pod or service account may be gone": (of_gone, Code.UNAUTHENTICATED),
         "does not know this token": (of_gone[:-8] + "AAAAAAAA", Code.UNAUTHENTICATED),
@@ -145,7 +145,7 @@ async def test_a_collector_without_the_rights_to_ask_says_so(
         token = kube.token("reader", NAMESPACE, AUDIENCE)
         with caplog.at_level(logging.WARNING):
             code, words = await asked(running.address, family.channel(), "status", token)
-        assert (code, "may not ask the API server" in words) == (Code.UNAVAILABLE, True)
+        assert (code, "does not permit the collector" in words) == (Code.UNAVAILABLE, True)
         assert "system:auth-delegator" in caplog.text
         assert token not in caplog.text
         assert [p for p in status_of(running).problems if "system:auth-delegator" in p] != []

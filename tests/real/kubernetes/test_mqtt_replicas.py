@@ -22,7 +22,7 @@ from support.real import require_real
 require_real("mosquitto")
 
 TIMEOUT_S = 90.0
-SHORT = ("--lease-duration-s", "3", "--lease-renew-deadline-s", "2", "--lease-retry-s", "0.5")
+SHORT = ("--lease-duration-s", "3")
 QUICK = ("--first-settle-s", "0.2", "--settle-s", "0.2", "--hold-down-s", "0.2", "--quiet-s", "0.2")
 RULES = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}

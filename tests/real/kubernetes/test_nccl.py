@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from hyperscout_agent.probes.nccl import NcclCommands
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.fabric.cluster import RESERVED_LABEL
 from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
@@ -44,7 +44,7 @@ async def collector(kube: Cluster, folder: Path) -> AsyncIterator[Collector]:
 
 async def until_free(running: Collector, *nodes: str) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not all(running.parts.nccl.free(node) for node in nodes):
+        while not all(running.components.inference.nccl.free(node) for node in nodes):
             await asyncio.sleep(0.02)
 
 
@@ -58,7 +58,7 @@ async def test_only_on_nodes_that_nobody_else_wants(
         service(running.address) as stub,
     ):
         async with asyncio.timeout(WAIT_S):
-            while not running.parts.pipeline.inferences:
+            while not running.components.inference.pipeline.inferences:
                 await asyncio.sleep(0.02)
         code, details = await refused(run(stub, "node-a", "node-b"))
         assert code is grpc.StatusCode.FAILED_PRECONDITION

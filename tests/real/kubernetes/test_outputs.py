@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes
-from hyperscout_publish.hypernodes.kubernetes_events import Events
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.taint_policy import TaintSettings
@@ -140,7 +140,7 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
                 client, nodes, mode, settings, print, events=events, clock_ns=lambda: now[0]
             )
 
-        events = Events(client, clock_ns=lambda: now[0], of=("v1", "Node"))
+        events = EventRecorder(client, clock_ns=lambda: now[0])
         posting = asyncio.create_task(events.run())
         taints = publisher("on")
         await taints.publish(two_leaves())
@@ -291,7 +291,7 @@ async def test_a_kueue_topology(kube: Cluster) -> None:
         # Kueue holds its objects by a finalizer for a moment.
         held = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
         kube.api.ask("PATCH", path, held, content="application/merge-patch+json")
-        with pytest.raises(PublishError, match="looked at anew"):
+        with pytest.raises(PublishError, match="the publisher retries"):
             await kueue.publish(pods(1, 1))
         with pytest.raises(PublishError, match="being deleted"):
             await kueue.publish(pods(1, 1))

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hyperscout_gates.control.pods import PATH as ALL_PODS
-from hyperscout_gates.state.plan import SELECTOR
+from hyperscout_gates.state.gang_plan import SELECTOR
 from hyperscout_gates.workloads.workloads import READ
 from hyperscout_kubernetes.client import APPLY, MERGE, STRATEGIC, Kube, connect
 from hyperscout_kubernetes.errors import ForbiddenError, GoneError, NotFoundError
-from hyperscout_publish.hypernodes.kubernetes_events import COLLECTION as EVENTS
 from kube.api import ApiError
 from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
 from support.kube_objects import hypernode_object, pod
@@ -28,6 +27,7 @@ HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 NODES = "/api/v1/nodes"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
 PLANS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -30,7 +30,7 @@ HOSTS = [f"node-000{i}" for i in range(1, 9)]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-collector"
 # A lease that a test waits for: longer than a busy machine delays its renewal.
 SHORT_S = 8
-SHORT = ("--lease-duration-s", str(SHORT_S), "--lease-renew-deadline-s", "6", "--lease-retry-s", "0.5")
+SHORT = ("--lease-duration-s", str(SHORT_S))
 # A lease that no test waits for: it outlasts TIMEOUT_S.
 LONG = ("--lease-duration-s", "120")
 QUICK = ("--first-settle-s", "0.5", "--settle-s", "0.5", "--hold-down-s", "0.5", "--quiet-s", "0.5")

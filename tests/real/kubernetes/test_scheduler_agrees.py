@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hyperscout_gates.workloads.eligible import may_run
-from hyperscout_gates.workloads.node_resources import Room, kept_pod
+from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.quantity import needs
 from kube.api import MERGE, all_at_once
@@ -182,7 +182,7 @@ def test_as_many_pods_fit_as_the_scheduler_binds(own_kube: Callable[..., Cluster
     """One node for each shape of pod, one pod more than fit there."""
     kube = _cluster(own_kube)
     kube.nodes(list(SHAPES))
-    room = Room()
+    room = FreeResources()
     for name in SHAPES:
         body = {"status": {"allocatable": {"pods": "9", "cpu": "63500m"}}}
         kube.api.ask("PATCH", f"{_NODES}/{name}/status", body, content=MERGE)

@@ -112,6 +112,9 @@ class Machine:
         )
 
 
+DAEMONS = {"etcd", "kube-apiserver", "kubelet", "containerd"}
+
+
 class Watched:
     """A lab in a folder, and whether anything of it is left."""
 
@@ -132,6 +135,16 @@ class Watched:
         for pid in self.processes:
             with contextlib.suppress(OSError):
                 self._held += [os.open(path, os.O_RDONLY) for path in Path(f"/proc/{pid}/ns").glob("*")]
+
+    def daemons(self) -> dict[str, set[int]]:
+        """The processes of the programs that run as long as the lab does. Others come and go."""
+        found: dict[str, set[int]] = {}
+        for pid in in_cgroup(str(self._cgroups[0])):
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if name in DAEMONS:
+                    found.setdefault(name, set()).add(pid)
+        return found
 
     def lives(self) -> bool:
         return any(began(pid) for pid in self.processes)
@@ -214,8 +227,10 @@ def test_a_lab_that_is_ended_by_another_process(tmp_path: Path) -> None:
             assert up.returncode == 0, up.stderr
             assert "node1\tnode\t10.77.0.11\tReady" in up.stdout
             watched.look()
+            daemons = watched.daemons()
+            assert daemons.keys() == DAEMONS
             assert lab("up", "--nodes", "1").returncode == 0
-            assert all(began(pid) for pid in watched.processes)  # what is up is left alone
+            assert watched.daemons() == daemons  # a second `up` restarts nothing
         finally:
             down = lab("down")
         assert down.returncode == 0, down.stderr

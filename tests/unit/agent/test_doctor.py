@@ -20,9 +20,9 @@ from hyperscout_agent.doctor.facts import (
     TokenSeen,
     WithoutData,
 )
-from hyperscout_agent.findings.page import MAX_LISTED, findings_page
 from hyperscout_agent.findings.scheduler import ProbeStats
 from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.pages.findings import MAX_LISTED, findings_page
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
 from hyperscout_agent.runtime.ports import PortState
 from hyperscout_agent.settings.settings import load_settings
@@ -32,7 +32,7 @@ NOW_S = 1_790_000_000.0
 UP = PortState("eth0", "02:00:00:00:00:01", True, 100_000, 1)
 DOWN = PortState("eth1", "02:00:00:00:00:02", False, 0, 1)
 WELL = AgentSeen("127.0.0.1:50053", reporter="n1", connected=True)
-GONE = AgentSeen("127.0.0.1:50053", "nobody listens (Connection refused)")
+GONE = AgentSeen("127.0.0.1:50053", "no program listens (Connection refused)")
 GREETED = CollectorSeen("c:50051", "greeted", version="0.1.0", clock_offset_s=0.01)
 TOOLS = {name: Program(name, f"/usr/sbin/{name}", "44.0") for name in ("ibnetdiscover", "ibqueryerrors")}
 
@@ -65,7 +65,7 @@ def verdicts(
     token: TokenSeen | None = None,
     **settings: Any,
 ) -> dict[str, Check]:
-    found = load_settings(None, {"node": "n1", **settings}, {})
+    found = load_settings(None, {"node": "n1", **settings})
     return {check.name: check for check in node_checks(found, seen, agent, collectors, token, NOW_S)}
 
 
@@ -86,7 +86,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
         pytest.param(
             host(ports=(DOWN,)), WELL, {}, "devices", "failed", "no port has a link", id="no carrier"
         ),
-        pytest.param(host(ports=()), WELL, {}, "devices", "failed", "shows no physical port", id="no port"),
+        pytest.param(host(ports=()), WELL, {}, "devices", "failed", "no visible physical port", id="no port"),
         pytest.param(host(ports=(), gpus=8), WELL, {}, "devices", "ok", "GPUs: 8", id="GPUs alone"),
         pytest.param(
             host(ports=(DOWN, UP)), WELL, {}, "devices", "ok", "carrier: eth0 of 2", id="one with carrier"
@@ -108,7 +108,15 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             "of 2 down",
             id="one of two down",
         ),
-        pytest.param(host(infiniband=(ib("ACTIVE"),)), WELL, {}, "umad", "warning", "is here", id="no umad"),
+        pytest.param(
+            host(infiniband=(ib("ACTIVE"),)),
+            WELL,
+            {},
+            "umad",
+            "warning",
+            "has no /dev/infiniband",
+            id="no umad",
+        ),
         pytest.param(
             host(user=1000, infiniband=(ib("ACTIVE"),), umad=(Device("/dev/infiniband/umad0", False),)),
             WELL,
@@ -124,7 +132,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             {},
             "umad",
             "ok",
-            "1 may be opened",
+            "can be opened: 1",
             id="umad is open",
         ),
         pytest.param(
@@ -133,7 +141,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             {"ibnetdiscover": {"enabled": False}},
             "umad",
             "skipped",
-            "another node sweeps",
+            "does not sweep",
             id="sweeps are off",
         ),
         pytest.param(
@@ -142,7 +150,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             {},
             "ibnetdiscover",
             "warning",
-            "another one",
+            "another node",
             id="no tool",
         ),
         pytest.param(
@@ -161,7 +169,13 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             host(raw_socket=False, user=1000), DEAF, {}, "lldp source", "failed", "user 1000", id="a user"
         ),
         pytest.param(
-            host(raw_socket=False, user=1000), HEARS, {}, "lldp source", "ok", "hears", id="a pod that hears"
+            host(raw_socket=False, user=1000),
+            HEARS,
+            {},
+            "lldp source",
+            "ok",
+            "receives",
+            id="a pod that hears",
         ),
         pytest.param(
             host(raw_socket=False, lldpd=True), WELL, {}, "lldp source", "ok", "lldpd", id="lldpd is here"
@@ -176,7 +190,13 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             id="lldpd does not let us",
         ),
         pytest.param(
-            host(), WELL, {"lldp": {"source": "lldpctl"}}, "lldp source", "failed", "not there", id="no lldpd"
+            host(),
+            WELL,
+            {"lldp": {"source": "lldpctl"}},
+            "lldp source",
+            "failed",
+            "does not exist",
+            id="no lldpd",
         ),
         pytest.param(
             host(), WELL, {"lldp": {"enabled": False}}, "lldp source", "skipped", "off", id="lldp is off"
@@ -212,7 +232,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
         ),
         pytest.param(host(free_bytes=0), WELL, {}, "disk", "failed", "full", id="full"),
         pytest.param(
-            host(free_bytes=None, user=1000), WELL, {}, "disk", "warning", "is not there", id="no folder"
+            host(free_bytes=None, user=1000), WELL, {}, "disk", "warning", "does not exist", id="no folder"
         ),
     ],
 )
@@ -228,14 +248,14 @@ def test_host(
 @pytest.mark.parametrize(
     ("agent", "verdict", "words"),
     [
-        (GONE, "failed", "nobody listens"),
+        (GONE, "failed", "no program listens"),
         (AgentSeen("a", reporter="n2", connected=True), "failed", "reports as n2, these settings say n1"),
-        (AgentSeen("a", reporter="n1"), "failed", "no collector listens"),
+        (AgentSeen("a", reporter="n1"), "failed", "no stream to a collector"),
         (WELL, "ok", "n1"),
     ],
 )
 def test_the_agent(agent: AgentSeen, verdict: str, words: str) -> None:
-    found = agent_runs(agent, load_settings(None, {"node": "n1"}, {}))
+    found = agent_runs(agent, load_settings(None, {"node": "n1"}))
     assert (found.verdict, words in found.why) == (verdict, True), found
 
 
@@ -261,7 +281,7 @@ def test_a_probe_that_heard_nothing_on_a_port_that_is_up_names_the_firmware() ->
         (probe(ProbeSeen(True, data=1, nothing=1), ("eth1", "nothing", NO_CARRIER)), "ok", "cable"),
         (probe(ProbeSeen(True, failed=1), ("eth0", "failed", NOTHING_YET)), "warning", "in a minute"),
         (
-            probe(ProbeSeen(True, failed=1), ("eth0", "failed", "the LLDP listener is not there")),
+            probe(ProbeSeen(True, failed=1), ("eth0", "failed", "the LLDP listener is not connected")),
             "failed",
             "",
         ),
@@ -287,8 +307,8 @@ def test_reasons_are_told_once_and_failures_first() -> None:
         (CollectorSeen("c:1", "settings", "never in the clear"), "failed", "in the clear", "settings"),
         (CollectorSeen("c:1", "name", "not known"), "failed", "name is not found", "DNS"),
         (CollectorSeen("c:1", "connect", "Connection refused"), "failed", "refused", "firewall"),
-        (CollectorSeen("c:1", "tls", "its certificate is not believed"), "failed", "believed", "tls_ca"),
-        (CollectorSeen("c:1", "standby", "nobody leads yet"), "failed", "stands by", "Lease"),
+        (CollectorSeen("c:1", "tls", "its certificate is not trusted"), "failed", "trusted", "tls_ca"),
+        (CollectorSeen("c:1", "standby", "there is no leader yet"), "failed", "is a standby", "Lease"),
         (CollectorSeen("c:1", "identity", "no", "UNAUTHENTICATED"), "failed", "Hello: no", "token_file"),
         (CollectorSeen("c:1", "identity", "no", "PERMISSION_DENIED"), "failed", "no", "node and role"),
         (CollectorSeen("c:1", "identity", "no", "UNAVAILABLE"), "failed", "no", "tls_ca"),
@@ -347,9 +367,9 @@ def test_a_certificate_that_ends_soon_is_told() -> None:
     [
         (TokenSeen("/t", "No such file or directory"), "failed", "/t: No such file"),
         (TokenSeen("/t", expires_s=NOW_S - 1), "failed", "expired at 2026-09-21T14:13:19Z"),
-        (TokenSeen("/t", expires_s=NOW_S + 1), "ok", "holds until"),
+        (TokenSeen("/t", expires_s=NOW_S + 1), "ok", "is valid until"),
         (TokenSeen("/t", expires_s=1e300), "ok", "1e+300"),
-        (TokenSeen("/t"), "ok", "does not say"),
+        (TokenSeen("/t"), "ok", "no expiry time"),
     ],
 )
 def test_the_token(token: TokenSeen, verdict: str, words: str) -> None:

@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
+from hyperscout_agent.settings.settings import AgentSettings, load_settings
+from hyperscout_runtime.settings import SettingsError
 
 OPEN = {"ranges": ["10.20.0.0/16"], "community_file": "/etc/hyperscout/community"}
 USER = {"ranges": ["10.20.0.0/16"], "user": "hyperscout"}
 
 
 def load(snmp: dict[str, Any], **more: object) -> AgentSettings:
-    return load_settings(None, {"role": "fabric", "node": "switches", "snmp": snmp, **more}, {})
+    return load_settings(None, {"role": "fabric", "node": "switches", "snmp": snmp, **more})
 
 
 def test_an_address_range_and_a_community_are_enough() -> None:
@@ -43,21 +44,20 @@ def test_in_flags_and_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("snmp", "why"),
     [
-        ({}, "role: fabric has nothing to do"),
+        ({}, "role: fabric has no probe"),
         ({"access": [{**OPEN, "ranges": []}]}, "snmp.access.0.ranges"),
         ({"access": [{**OPEN, "ranges": ["10.20.0.1/16"]}]}, "has host bits set"),
-        ({"access": [{**OPEN, "ranges": ["0.0.0.0/0"]}]}, "is every address there is"),
-        ({"access": [{**OPEN, "ranges": ["::/0"]}]}, "is every address there is"),
-        ({"access": [{"ranges": ["10.20.0.0/16"]}]}, "give either community_file"),
-        ({"access": [{**OPEN, **USER}]}, "give either community_file"),
-        ({"access": [USER]}, "nothing goes in the clear"),
-        ({"access": [{**USER, "auth_password_file": "/a"}]}, "nothing goes in the clear"),
-        ({"access": [{**OPEN, "priv_password_file": "/p"}]}, "give user too"),
+        ({"access": [{**OPEN, "ranges": ["0.0.0.0/0"]}]}, "contains every address"),
+        ({"access": [{**OPEN, "ranges": ["::/0"]}]}, "contains every address"),
+        ({"access": [{"ranges": ["10.20.0.0/16"]}]}, "expected either community_file"),
+        ({"access": [{**OPEN, **USER}]}, "expected either community_file"),
+        ({"access": [USER]}, "messages must be encrypted"),
+        ({"access": [{**USER, "auth_password_file": "/a"}]}, "messages must be encrypted"),
+        ({"access": [{**OPEN, "priv_password_file": "/p"}]}, "need user"),
         ({"access": [{**USER, "auth": "MD5"}]}, "snmp.access.0.auth"),
         ({"access": [{**USER, "priv": "DES"}]}, "snmp.access.0.priv"),
         ({"access": ["no json"]}, "expected JSON"),
-        ({"access": [OPEN], "seeds": "leaf-01"}, "names are not looked up"),
-        ({"access": [OPEN], "max_interval_s": 10}, "max_interval_s is less than interval_s"),
+        ({"access": [OPEN], "seeds": "leaf-01"}, "names are not resolved"),
     ],
 )
 def test_what_is_refused(snmp: dict[str, Any], why: str) -> None:
@@ -75,21 +75,24 @@ def test_a_secret_in_the_settings_is_refused_and_not_repeated() -> None:
 
 @pytest.mark.parametrize("role", ["node", "switch"])
 def test_credentials_are_in_one_place(role: str) -> None:
-    with pytest.raises(SettingsError, match="snmp: runs with role fabric alone"):
-        load_settings(None, {"role": role, "snmp": {"access": [OPEN]}}, {})
+    with pytest.raises(SettingsError, match="snmp: needs role: fabric"):
+        load_settings(None, {"role": role, "snmp": {"access": [OPEN]}})
 
 
-@pytest.mark.parametrize("group", ["lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"])
+@pytest.mark.parametrize(
+    "group", ["lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl"]
+)
 def test_nothing_of_this_machine_is_looked_at(group: str) -> None:
     setting = {
         "lldp": {"interval_s": 5},
-        "infiniband": {"interval_s": 5},
+        "infiniband": {"root": "/x"},
         "ibnetdiscover": {"timeout_s": 5},
-        "nvlink": {"interval_s": 5},
+        "ibqueryerrors": {"timeout_s": 5},
+        "nvlink": {"library": "/x"},
         "latency": {"port": 5},
         "nccl": {"enabled": True},
     }[group]
-    with pytest.raises(SettingsError, match=f"{group}: is of no use with role fabric"):
+    with pytest.raises(SettingsError, match=f"{group}: has no effect with role fabric"):
         load({"access": [OPEN]}, **{group: setting})
 
 

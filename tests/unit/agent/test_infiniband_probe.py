@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import InfinibandPort, Outcome
-from hyperscout_agent.probes.infiniband import InfinibandProbe
+from hyperscout_agent.probes.infiniband import InfinibandProbe, read_ports
 
 
 def adapter(root: Path, device: str = "mlx5_0", port: int = 1, **files: str) -> None:
@@ -30,23 +30,23 @@ async def test_ports_and_their_changes(tmp_path: Path) -> None:
     adapter(tmp_path, "mlx5_1")
     probe = InfinibandProbe(root=tmp_path)
     look = await probe.observe()
-    assert sorted(look.sights) == ["mlx5_0/1", "mlx5_1/1"]
+    assert sorted(look.samples) == ["mlx5_0/1", "mlx5_1/1"]
     assert look.complete
-    payload = look.sights["mlx5_0/1"].payload
+    payload = look.samples["mlx5_0/1"].payload
     assert isinstance(payload, InfinibandPort)
     assert (payload.state, payload.rate_gbps, payload.lid, payload.sm_lid) == ("ACTIVE", 400.0, 31, 1)
     assert await probe.observe() is look, "at rest nothing is read anew"
     adapter(tmp_path, state="1: DOWN", phys_state="2: Polling")
-    changed = (await probe.observe()).sights["mlx5_0/1"].payload
+    changed = (await probe.observe()).samples["mlx5_0/1"].payload
     assert isinstance(changed, InfinibandPort)
     assert (changed.state, changed.physical_state) == ("DOWN", "Polling")
     shutil.rmtree(tmp_path / "mlx5_1")
-    assert sorted((await probe.observe()).sights) == ["mlx5_0/1"]
+    assert sorted((await probe.observe()).samples) == ["mlx5_0/1"]
 
 
 async def test_a_host_without_adapters(tmp_path: Path) -> None:
     look = await InfinibandProbe(root=tmp_path / "nowhere").observe()
-    assert (dict(look.sights), look.complete) == ({}, True)
+    assert (dict(look.samples), look.complete) == ({}, True)
 
 
 async def test_a_sick_port_is_failed_and_takes_nothing_away(
@@ -55,20 +55,16 @@ async def test_a_sick_port_is_failed_and_takes_nothing_away(
     adapter(tmp_path)
     adapter(tmp_path, "mlx5_1", state="\x00garbage")
     look = await InfinibandProbe(root=tmp_path).observe()
-    assert look.sights["mlx5_0/1"].outcome == Outcome.OUTCOME_DATA
-    assert look.sights["mlx5_1/1"].outcome == Outcome.OUTCOME_FAILED
-    assert "mlx5_1" in look.sights["mlx5_1/1"].reason
+    assert look.samples["mlx5_0/1"].outcome == Outcome.OUTCOME_DATA
+    assert look.samples["mlx5_1/1"].outcome == Outcome.OUTCOME_FAILED
+    assert "mlx5_1" in look.samples["mlx5_1/1"].reason
     assert not look.complete
     assert "mlx5_1" in caplog.text
 
 
-async def test_one_port_for_whoever_is_about_to_use_it(tmp_path: Path) -> None:
+async def test_the_ports_for_a_sweep(tmp_path: Path) -> None:
     adapter(tmp_path)
-    probe = InfinibandProbe(root=tmp_path)
-    port = await probe.port_of("mlx5_0", 1)
-    assert port is not None
-    assert port.state == "ACTIVE"
-    assert await probe.port_of("mlx5_0", 2) is None
+    assert [(x.device, x.port, x.state) for x in await read_ports(tmp_path)] == [("mlx5_0", 1, "ACTIVE")]
 
 
 async def test_counters_once_a_minute_and_when_something_changed(tmp_path: Path) -> None:
@@ -76,7 +72,7 @@ async def test_counters_once_a_minute_and_when_something_changed(tmp_path: Path)
     probe = InfinibandProbe(root=tmp_path, clock=lambda: now_s[0])
 
     async def told() -> int:
-        payload = (await probe.observe()).sights["mlx5_0/1"].payload
+        payload = (await probe.observe()).samples["mlx5_0/1"].payload
         assert isinstance(payload, InfinibandPort)
         return payload.counters.rx_errors
 
@@ -107,4 +103,4 @@ async def test_an_adapter_that_goes_takes_its_counters_along(tmp_path: Path) -> 
     await probe.observe()
     shutil.rmtree(tmp_path / "mlx5_1")
     look = await probe.observe()
-    assert (sorted(look.sights), look.complete) == (["mlx5_0/1"], True)
+    assert (sorted(look.samples), look.complete) == (["mlx5_0/1"], True)

@@ -44,6 +44,9 @@ def message(address: str, *, index: int = 2, flags: int = 0x80, local: str = "",
         pytest.param(message("fd00::1", flags=0x88), [], id="a duplicate"),
         pytest.param(message("fd00::1", flags=0xA0), [], id="deprecated"),
         pytest.param(message("fd00::1", flags=0x01), [], id="temporary"),
+        pytest.param(
+            message("10.0.0.1") + message("10.0.0.9", flags=0x81), [(2, "10.0.0.1")], id="secondary"
+        ),
         pytest.param(message("10.0.0.1", kind=21), [], id="deleted"),
         pytest.param(message("10.0.0.1")[:30], [], id="cut short"),
         pytest.param(

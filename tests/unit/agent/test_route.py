@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hyperscout_agent.runtime.backoff import Backoff
 from hyperscout_agent.uplink.route import Route
+from hyperscout_runtime.backoff import Backoff
 
 
 class UpperEnd(Random):
@@ -14,7 +14,7 @@ class UpperEnd(Random):
 
 
 def route(*targets: str) -> Route:
-    return Route(targets, Backoff(UpperEnd(), base_s=0.5, cap_s=60.0), UpperEnd())
+    return Route(targets, Backoff(0.5, 60.0, UpperEnd(), jitter=1.0), UpperEnd())
 
 
 # What the present target answers (None: it is away; a text: a standby with that hint), then the next target

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
+from hyperscout_agent.settings.settings import AgentSettings, load_settings
+from hyperscout_runtime.settings import SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,9 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
         pytest.param("nod: a", "nod: no such setting", id="unknown key"),
         pytest.param("lldp: {intervall_s: 5}", "lldp.intervall_s: no such setting", id="unknown nested key"),
         pytest.param("lldp: {interval_s: soon}", "lldp.interval_s: ", id="not a number"),
-        pytest.param("infiniband: {interval_s: 0}", "infiniband.interval_s: ", id="out of range"),
+        pytest.param("ibnetdiscover: {timeout_s: 0}", "ibnetdiscover.timeout_s: ", id="out of range"),
         pytest.param("lldp: {source: cdp}", "lldp.source: ", id="not one of the choices"),
-        pytest.param("lldp: {ports: '('}", "lldp.ports: no regular expression", id="not a pattern"),
+        pytest.param("lldp: {ports: '('}", "lldp.ports: expected a regular expression", id="not a pattern"),
         pytest.param("lldp: 5", "lldp: ", id="not a group"),
         pytest.param("collectors: []", "collectors: ", id="no collector"),
         pytest.param("collectors: ['collector:50051']", "insecure: true", id="plaintext to elsewhere"),
@@ -71,10 +72,10 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
         pytest.param("role: switch\nlldp: {enabled: false}", "lldp.enabled: ", id="switch without LLDP"),
         pytest.param("role: switch\nlldp: {source: listener}", "lldp.source: ", id="switch that listens"),
         pytest.param("role: switch\nlldp: {lldpctl_command: x}", "lldpcli_command too", id="no lldpcli"),
-        pytest.param("role: switch\nlatency: {port: 5}", "latency: is of no use", id="switch that pings"),
-        pytest.param("role: switch\nnccl: {enabled: true}", "nccl: is of no use", id="switch with GPUs"),
+        pytest.param("role: switch\nlatency: {port: 5}", "latency: has no effect", id="switch that pings"),
+        pytest.param("role: switch\nnccl: {enabled: true}", "nccl: has no effect", id="switch with GPUs"),
         pytest.param("role: switch\ntls_ca: ca\ntoken_file: t", "token_file: ", id="switch with a token"),
-        pytest.param("- a\n- b", "expected `key: value`", id="a list"),
+        pytest.param("- a\n- b", "expected `name: value`", id="a list"),
         pytest.param("a: [", "not YAML", id="not YAML"),
         pytest.param("a: !!python/object/apply:os.getcwd []", "not YAML", id="code"),
         pytest.param("x" * 1_100_000, "larger than", id="too large"),
@@ -88,7 +89,7 @@ def test_bad_files(tmp_path: Path, text: str, complaint: str) -> None:
 def test_every_complaint_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as error:
         load_settings(written(tmp_path, "nod: a\nlldp: {sources: x}"))
-    assert {line.split(":")[0] for line in str(error.value).splitlines()} == {"nod", "lldp.sources"}
+    assert {line.split(": ")[1] for line in str(error.value).splitlines()} == {"nod", "lldp.sources"}
 
 
 def test_an_empty_file_and_a_missing_one(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class World:
             return
         try:
             if crawl.identified(address, box.chassis if box.tells else "", box.sysname):
-                crawl.answered(address, self.table(box, address), told=box.tells)
+                crawl.answered(address, self.table(box, address), announced=box.tells)
         except CloneError as error:
             crawl.failed(address, str(error))
 
@@ -221,7 +221,7 @@ def test_a_cloned_chassis_id_is_told_with_both() -> None:
     assert crawl.tables()["same"].ports[0].system_name == "leaf-01"
     (subject, reason), *others = crawl.failures().items()
     assert subject == "10.0.0.2"
-    assert "announces chassis id same, which leaf-01 at 10.0.0.1 has already" in reason
+    assert "announces chassis id same, which leaf-01 at 10.0.0.1 announces too" in reason
     assert not others
 
 

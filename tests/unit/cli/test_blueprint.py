@@ -1,6 +1,7 @@
 """Blueprints and snapshots on the command line: `diff --blueprint`, `infer --blueprint`, `snapshot`."""
 
 import json
+import zlib
 from pathlib import Path
 from random import Random
 
@@ -11,7 +12,7 @@ from hyperscout_sim.fabric.faults import plant
 from hyperscout_sim.fabric.planted import Fault
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_texts
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from support.blueprint_files import DIFFERS, HOLDS, LINES, plan
 from support.command_line import CommandLine
 from support.topologies import two_leaves
@@ -45,7 +46,7 @@ def test_what_is_accepted_is_the_blueprint_from_then_on(
     ran = run("diff", "--blueprint", link, "--accept", "--topology", saved)
     assert (ran.code, ran.out.splitlines()) == (0, LINES)
     assert ran.err.splitlines() == [
-        "warning: pattern 'hosts' holds no more: its cables are lines now",
+        "warning: pattern 'hosts' no longer applies: its cables are lines now",
         f"{link}: 0 patterns kept, 5 cables written as lines",
     ]
     assert link.is_symlink()
@@ -90,7 +91,7 @@ def test_nothing_is_accepted_where_nothing_is_wired(run: CommandLine, tmp_path: 
     (tmp_path / "empty.json").write_text('{"hypernodes": []}')
     ran = run("diff", "--blueprint", path, "--accept", "--topology", tmp_path / "empty.json")
     assert (ran.code, path.read_text()) == (1, HOLDS)
-    assert "there is no cable to accept" in ran.err
+    assert "the topology has no cable" in ran.err
 
 
 def test_infer_names_what_differs(run: CommandLine, tmp_path: Path) -> None:
@@ -139,8 +140,10 @@ def test_a_collector_goes_on_from_a_snapshot(run: CommandLine, tmp_path: Path, s
     assert (ran.code, ran.out) == (0, "")
     store = SqliteStore(data / "evidence.db")
     try:
-        topology, problem = read_saved(store.load().topology_json)
+        topology, problem = read_saved(store.load().topology)
         assert (to_json(topology) if topology else None, problem) == (to_json(two_leaves()), None)
+        json_of_0_1 = zlib.compress(json.dumps(to_json(two_leaves())).encode(), 1)
+        assert read_saved(json_of_0_1)[1] is None
         ran = run("snapshot", "load", saved, "--data-dir", data)
         assert (ran.code, "another collector is using it" in ran.err) == (1, True)
     finally:

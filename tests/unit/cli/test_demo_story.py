@@ -85,7 +85,7 @@ async def test_the_story_sees_each_fault_come_and_go() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "expected"),
     [
-        ({"deaf": True}, "HyperNodes as the 16 nodes are cabled; what is there is\nNAME"),
+        ({"deaf": True}, "HyperNodes as the 16 nodes are cabled; the table is\nNAME"),
         ({"clumsy": True}, "a HyperNode Degraded, since cable"),
         ({"heal": False}, "a HyperNode well again, since cable"),
     ],

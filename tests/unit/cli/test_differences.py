@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hyperscout_cli.show.differences import differences
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import LinkTable, Topology
 from support.command_line import CommandLine
 from support.topologies import leaves, pods, two_leaves
@@ -106,7 +106,7 @@ ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
             hypernode_yaml("r1", 1, member("a"), member("b"), member("c"))
             + hypernode_yaml("r2", 1, member("d"), member("e"), member("z"))
             + ROOT,
-            ["written, but in no fabric: z", "in the fabric, but not written: f"],
+            ["in the file, but in no fabric: z", "in the fabric, but not in the file: f"],
             id="unknown and forgotten nodes",
         ),
         pytest.param(
@@ -157,7 +157,7 @@ ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
             [
                 "r1 -> top -> r1 is a cycle: the scheduler stops all topology jobs",
                 "r1 (tier 1) is not above top (tier 2)",
-                "r2 names r9, which is not there",
+                "r2 has the child r9, which does not exist",
             ],
             id="a cycle and an absent child",
         ),
@@ -179,7 +179,7 @@ ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
             + hypernode_yaml("r2", 1, *map(member, "def"), member("x", "HyperNode", PATTERN))
             + ROOT,
             [
-                "r1 selects nodes by label rack=one: not compared, a file knows no labels",
+                "r1 selects nodes by label rack=one: not compared, since labels are unknown",
                 "r2: a HyperNode member without exactMatch is ignored by the scheduler",
             ],
             id="what a file cannot tell",
@@ -196,12 +196,12 @@ def test_handwritten(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no HyperNode in it"),
-        ("kind: Pod\n", "no HyperNode in it"),
+        ("", "no HyperNode found"),
+        ("kind: Pod\n", "no HyperNode found"),
         ("a: [1\nb: 2", "mine.yaml:2: not YAML"),
         ("\0", "not YAML"),
-        ("kind: HyperNode\n", "document 1: metadata.name is missing"),
-        ("kind: HyperNode\nmetadata: {name: a}\nspec: {tier: x}\n", "'a': spec.tier is missing"),
+        ("kind: HyperNode\n", "document 1: metadata.name: expected a string"),
+        ("kind: HyperNode\nmetadata: {name: a}\nspec: {tier: x}\n", "'a': spec.tier: expected an integer"),
         (hypernode_yaml("r1", 1, member("(", how=PATTERN)), "bad pattern"),
     ],
 )

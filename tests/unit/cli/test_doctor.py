@@ -36,15 +36,21 @@ def test_a_well_node_has_nothing_wrong() -> None:
 @pytest.mark.parametrize(
     ("found", "check", "verdict", "words"),
     [
-        pytest.param(judged(agents=()), "agent", "warning", "others see its cables", id="no agent, cables"),
         pytest.param(
-            judged(node="gpu-9", topology=LONELY, agents=()), "agent", "failed", "never heard", id="expected"
+            judged(agents=()), "agent", "warning", "known from other sources", id="no agent, cables"
+        ),
+        pytest.param(
+            judged(node="gpu-9", topology=LONELY, agents=()),
+            "agent",
+            "failed",
+            "no source has reported",
+            id="expected",
         ),
         pytest.param(
             judged(node="gpu-9", agents=(agent("gpu-9.dc1.example"),)),
             "agent",
             "failed",
-            "called gpu-9.dc1.example",
+            "similar names of agents: gpu-9.dc1.example",
             id="a name with a domain",
         ),
         pytest.param(judged(node="zz", agents=()), "agent", "failed", "not expected", id="unknown"),
@@ -63,7 +69,7 @@ def test_a_well_node_has_nothing_wrong() -> None:
             judged(agents=(agent(clock_offset_s=900.0),)), "clock", "failed", "900.0 s ahead", id="far"
         ),
         pytest.param(judged(agents=(agent(version="0"),)), "version", "warning", "agent 0", id="version"),
-        pytest.param(judged(), "findings", "failed", "reported nothing", id="no findings"),
+        pytest.param(judged(), "findings", "failed", "reported no finding", id="no findings"),
         pytest.param(
             judged(stored("lldp", "eth0")), "silent probes", "skipped", "infiniband, nvlink", id="silent"
         ),

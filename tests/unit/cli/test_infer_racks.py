@@ -9,7 +9,7 @@ import pytest
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_texts
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from support.command_line import CommandLine
 from support.rack_inputs import inferred_racks
 from support.real import ROOT
@@ -39,7 +39,7 @@ def test_the_example_of_the_architecture_page(run: CommandLine, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        (ROW.racks[0].trays[:2], ["are nvlink neighbours", "reach each other by NVLink"]),
+        (ROW.racks[0].trays[:2], ["are nvlink neighbours", "NVLink connects its hosts"]),
         (ROW.racks[3].trays[8:10], ["are leaf neighbours"]),
     ],
     ids=["one domain", "two cliques"],
@@ -52,4 +52,4 @@ def test_explain_says_where_nvlink_leads(
     ran = run("explain", *nodes, "--topology", saved)
     assert ran.code == 0, ran.err
     assert all(text in ran.out for text in says)
-    assert ("by NVLink" in ran.out) == ("reach each other by NVLink" in says)
+    assert ("NVLink connects" in ran.out) == ("NVLink connects its hosts" in says)

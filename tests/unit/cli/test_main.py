@@ -1,10 +1,11 @@
 """The command as a whole: help of everything, exit codes, completion, what is imported when."""
 
 import re
+import sys
 
 import click
 import pytest
-from hyperscout_cli.main import COMMANDS, cli, program_name
+from hyperscout_cli.main import COMMANDS, cli, missing_package, program_name
 from support.command_line import CommandLine
 
 
@@ -25,7 +26,8 @@ def test_every_command_has_help_with_examples(run: CommandLine, name: str) -> No
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.name == name
-    assert all(p.help for p in command.params if isinstance(p, click.Option) and p.name != "output")
+    shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    assert all(p.help for p in shown if p.name != "output")
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,24 @@ def test_version(run: CommandLine) -> None:
     assert ran.code == 0
     assert re.match(r"hyperscout \d+\.\d+", ran.out)
     assert '"grpcio"' in run("version", "-o", "json").out
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"), [("place", "cli"), ("doctor", "agent"), ("collector", "collector")]
+)
+def test_a_missing_package_is_one_line_that_names_the_extra(command: str, extra: str) -> None:
+    error = missing_package(command, ModuleNotFoundError("No module named 'absent'", name="absent"))
+    assert str(error) == f"{command!r} needs the Python package 'absent': install hyperscout[{extra}]"
+    bug = ModuleNotFoundError("No module named 'hyperscout_x'", name="hyperscout_x")
+    assert missing_package(command, bug) is bug
+
+
+def test_a_package_that_is_missing_while_a_command_runs(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    ran = run("version", "-o", "yaml")
+    assert (ran.code, ran.err) == (
+        1,
+        "error: 'version' needs the Python package 'yaml': install hyperscout[cli]\n",
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_cli.place.placement_text import Names, placement_text
-from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -121,7 +121,7 @@ def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
         "Left free:    7 in tier 3 (core), 6 in tier 2, 5 in tier 1 (leaf), 4 in its nodes\n",
         "Degraded:     1 link\n",
         "All-reduce:   1 MiB in 2.5 us (ring), 1.25 s (tree), as measured\n",
-        "Proof:        not proven: nothing is below tier 3, 2/4 domains, 8 nodes\n",
+        "Proof:        not proven: the lower bound is tier 3, 2/4 domains, 8 nodes\n",
         "Relaxed:      no spread\n",
     ):
         assert line in text
@@ -288,7 +288,7 @@ def test_nodes_outside_the_topology_are_said_and_not_used(files: Files) -> None:
     ran = files.place(leaves(("a", "b")), "--workers", 1, capacity={"z": 5, "b": 1})
     assert ran.code == 0
     assert "b" in ran.out
-    assert "free.json: 'z' is in no HyperNode, and is not used" in ran.err
+    assert "free.json: 'z' is in no HyperNode and is not used" in ran.err
 
 
 def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
@@ -304,7 +304,7 @@ def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
 def test_gpus_that_nobody_saw_are_said_to_be_assumed(files: Files) -> None:
     ran = files.place(leaves(("a", "b")), "--workers", 2, "--gpus-per-worker", 8)
     assert ran.code == 0
-    assert "warning: the topology does not say how many GPUs its nodes have: one worker on each" in ran.err
+    assert "warning: the topology has no numbers of GPUs: one worker on each node" in ran.err
     assert files.place(leaves(("a", "b")), "--workers", 3, "--gpus-per-worker", 8).code == 3
 
 
@@ -323,7 +323,7 @@ def test_a_resource_that_no_file_tells_of_is_said(files: Files, resource: str) -
     ran = files.place(leaves(("a", "b")), request=request)
     assert ran.code == 3
     warning, *_ = ran.err.splitlines()
-    assert warning == f"warning: how much {resource!r} nodes have is not known: give --capacity"
+    assert warning == f"warning: the amount of {resource!r} on nodes is unknown: give --capacity"
 
 
 def stdin_is(path: Path) -> bytes:
@@ -384,10 +384,10 @@ def test_what_is_wrong_with_a_field_is_said_of_its_flag(files: Files) -> None:
     topology = leaves(("a", "b"), ("c", "d"))
     flags = ("--workers", 4, "--group-size", 2, "--group-tier")
     assert files.place(topology, *flags, "rack").err.startswith(
-        "error: --group-tier of --group-size 2: no tier 'rack': there are 1 (leaf), 2 (core)"
+        "error: --group-tier of --group-size 2: no tier 'rack': the tiers are 1 (leaf), 2 (core)"
     )
     assert files.place(topology, "--workers", 4, "--avoid", "nobody").err.startswith(
-        "error: --avoid: 'nobody': neither a node nor a HyperNode"
+        "error: --avoid: 'nobody': expected the name of a node or HyperNode"
     )
 
 
@@ -425,7 +425,7 @@ def _more(*more: HyperNode) -> Topology:
         (_changed(1, name="l1"), "l1"),
         (_changed(1, nodes=("c", "d", "b")), "HyperNode l2: node b is in l1 too"),
         (_changed(0, children=("core",)), "HyperNode l1"),
-        (_changed(2, children=("l1", "l2", "l3")), "HyperNode core: its child l3 is not there"),
+        (_changed(2, children=("l1", "l2", "l3")), "HyperNode core: its child l3 does not exist"),
         (_changed(2, children=("l1", "core")), "HyperNode core"),
         (_changed(2, children=("l1", "l1", "l2")), "l1"),
         (_changed(2, tier=3), "HyperNode core: tier 3"),
@@ -473,17 +473,17 @@ def test_a_topology_of_nothing_has_no_place(files: Files) -> None:
 @pytest.mark.parametrize(
     ("capacity", "words"),
     [
-        (b"", "empty: expected what is free"),
+        (b"", "empty: expected free capacity"),
         (b"{\n'a': 1}", ":2: not JSON"),
-        (b"\xff", "not JSON: no UTF-8 at byte 0"),
+        (b"\xff", "not JSON: not UTF-8 at byte 0"),
         (b"[" * 100_000, "recursion"),
         (b'{"a": ' + b"9" * 5000 + b"}", "4300 digits"),
-        (b'{"a": 1, "a": 2}', "'a' is there twice"),
-        (b'{"a": {"cpu": 1, "cpu": 1}}', "'cpu' is there twice"),
+        (b'{"a": 1, "a": 2}', "'a': duplicate key"),
+        (b'{"a": {"cpu": 1, "cpu": 1}}', "'cpu': duplicate key"),
         ([1], 'expected {"node": free workers}, found a list'),
         ({"a": -1}, "'a': -1: expected 0 to 1000000 workers"),
         ({"a": 1_000_001}, "'a': 1000001: expected 0 to 1000000"),
-        ({"a": 10**100}, "'a': a number of many digits"),
+        ({"a": 10**100}, "'a': a number with too many digits"),
         ({"a": 1.5}, "'a': expected free workers (a whole number) or quantities by resource, found 1.5"),
         ({"a": True}, "'a': expected free workers"),
         ({"a": None}, "'a': expected free workers"),
@@ -497,7 +497,7 @@ def test_a_topology_of_nothing_has_no_place(files: Files) -> None:
         ({"a": {"cpu": 10**30}}, "'a': cpu: "),
         (b'{"a": {"cpu": 1e999}}', "'a': cpu: 'inf'"),
         (b'{"a": {"cpu": NaN}}', "'a': cpu: 'nan'"),
-        ({"a": {"cpu": 4}}, "says of no node how much 'workers' is free"),
+        ({"a": {"cpu": 4}}, "no node has the resource 'workers'"),
         ({"a\x1b[2J": "x"}, "a\\x1b[2J"),
     ],
 )
@@ -522,7 +522,7 @@ GROUP_OF_NONE = {
     ("request_", "words"),
     [
         (b"", "empty: expected a request"),
-        (b"\xff", "no UTF-8"),
+        (b"\xff", "not UTF-8"),
         (b"[" * 100_000, "recursion"),
         ([1], "not a request"),
         ([], "parts: 0: expected 1 to 64"),
@@ -530,14 +530,14 @@ GROUP_OF_NONE = {
         ({}, "parts"),
         ({"part": []}, 'no field named "part"'),
         ({"parts": 3}, "parts"),
-        ({"parts": [{}]}, "parts[0]: neither workers nor a group"),
+        ({"parts": [{}]}, "parts[0]: expected workers or a group"),
         ({"parts": [{"workers": {"count": 0}}]}, "parts[0].workers.count: 0: expected 1"),
         ({"parts": [{"workers": {"count": -1}}]}, "count field: Value out of range: -1"),
         ({"parts": [{"workers": {"count": 2_000_000}}]}, "parts[0].workers.count: 2000000"),
         ({"parts": [{"workers": {"count": 1}}] * 65}, "parts: at most 64"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "x"}}}]}, "resources['cpu']"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "0"}}}]}, "resources"),
-        ({"parts": [{"workers": {"count": 1, "resources": {"cpu": 8}}}]}, "quantities are texts"),
+        ({"parts": [{"workers": {"count": 1, "resources": {"cpu": 8}}}]}, "quantities are strings"),
         ({"parts": [{"workers": {"count": 1}}], "mode": "hard"}, "Invalid enum value hard"),
         ({"parts": [{"workers": {"count": 1}}], "mode": 7}, "mode: 7: expected hard or soft"),
         ({"parts": [{"workers": {"count": 1}}], "highestTierAllowed": "x"}, "highest_tier_allowed: no tier"),

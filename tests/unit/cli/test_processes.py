@@ -83,6 +83,18 @@ def test_agent_settings_are_nested(run: CommandLine, ran: dict[str, Any], tmp_pa
     assert settings.ibnetdiscover.command == ("sudo", "ibnetdiscover")
 
 
+def test_flags_of_retired_settings_are_accepted(
+    run: CommandLine, ran: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run("agent", "--snmp-retries", "5").code == 5
+    assert run("collector", "--debounce-s", "1").code == 5
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "flag snmp.retries has no effect",
+        "flag debounce_s has no effect",
+    ]
+    assert "--debounce-s" not in run("collector", "--help").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -5,8 +5,8 @@ import re
 
 import click
 import pytest
+from hyperscout_cli.shared.command import _repeat
 from hyperscout_cli.shared.output import COLOR, Terminal, colours
-from hyperscout_cli.shared.several import _repeat
 from hyperscout_cli.shared.tables import Row, Table, age, lines
 from hyperscout_topology.columns import width
 

@@ -30,16 +30,16 @@ def test_how_long_ago_or_when(text: str, ago_s: float) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "how long ago"),
-        ("2", "how long ago"),
-        ("yesterday", "how long ago"),
-        ("2h ago", "how long ago"),
-        ("-2h", "how long ago"),
-        ("٢h", "how long ago"),
+        ("", "expected an age"),
+        ("2", "expected an age"),
+        ("yesterday", "expected an age"),
+        ("2h ago", "expected an age"),
+        ("-2h", "expected an age"),
+        ("٢h", "expected an age"),
         ("2026-01-01T00:00:00", "time zone"),
         ("9999w", "before 1970"),
         ("1969-01-01T00:00:00Z", "before 1970"),
-        ("2026-13-01T00:00:00Z", "how long ago"),
+        ("2026-13-01T00:00:00Z", "expected an age"),
     ],
 )
 def test_what_is_no_time_says_what_is_one(text: str, words: str) -> None:

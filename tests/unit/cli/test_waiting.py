@@ -1,9 +1,9 @@
-"""What `status --wait` and `--for` wait for: a table of wishes, and the loop with a clock of its own."""
+"""What `status --wait` and `--for` wait for: a table of states, and the loop with a clock of its own."""
 
 import click
 import grpc
 import pytest
-from hyperscout_cli.remote.waiting import Progress, _wish, wait, wishes
+from hyperscout_cli.remote.waiting import Progress, _wanted_state, wait, wanted_states
 from hyperscout_cli.shared.errors import CliError
 from support.topologies import two_leaves
 
@@ -43,16 +43,16 @@ CONTEXT = click.Context(click.Command("status"))
 def test_a_wish(text: str, missing: list[str] | None) -> None:
     if missing is None:
         with pytest.raises(click.BadParameter):
-            wishes(CONTEXT, PARAMETER, [text])
+            wanted_states(CONTEXT, PARAMETER, [text])
         return
-    (wish,) = wishes(CONTEXT, PARAMETER, [text])
-    found = wish.lacking(two_leaves(), ["something", "else"])
+    (state,) = wanted_states(CONTEXT, PARAMETER, [text])
+    found = state.lacking(two_leaves(), ["something", "else"])
     assert len(found) == len(missing)
     assert all(line.startswith(part) for line, part in zip(found, missing, strict=True))
 
 
 def test_many_names_are_not_all_told() -> None:
-    (line,) = _wish("node/x[01-30]").lacking(two_leaves(), [])
+    (line,) = _wanted_state("node/x[01-30]").lacking(two_leaves(), [])
     assert line == "no evidence of x[01-10] and 20 more"
 
 

@@ -29,6 +29,6 @@ def test_a_page_says_what_help_says() -> None:
     page = pages()["hyperscout-status.1"]
     assert ".TP\n\\fB\\-o\\fR, \\fB\\-\\-output\\fR [table|json|yaml]\n" in page
     assert ".B HYPERSCOUT_COLLECTOR\nIn place of \\-\\-collector.\n" in page
-    assert "3 it did not come to be in time.\n" in page
+    assert "3 the time limit passed.\n" in page
     assert "hyperscout\\-doctor(1)" in page
     assert "\\fB\\-h\\fR, \\fB\\-\\-help\\fR" in page

@@ -16,12 +16,15 @@ from hyperscout_collector.evidence.committer import Committer, FullState, Overlo
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
-from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.store.errors import StoreFullError
+from hyperscout_collector.store.writer import Writer
 from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_from_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric.nvlink import hgx_host
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
+from support.waiting import until
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
 
@@ -81,22 +84,25 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
     state.load(loaded.rows, loaded.agents)
     clock_ns = [T0]
     found = Rig(store, state, None, clock_ns)  # type: ignore[arg-type]
+    writer = Writer()
     found.committer = Committer(
         state,
         store,
+        writer,
         on_commit=found.changes.extend,
         clock_ns=lambda: clock_ns[0],
         **options,  # type: ignore[arg-type]
     )
-    task = asyncio.create_task(found.committer.run())
+    task = asyncio.create_task(writer.run())
     try:
         yield found
     finally:
         store.go.set()
-        await found.committer.drain()
+        await writer.flush()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await found.committer.close()
+        writer.close()
+        store.close()
 
 
 async def test_duplicates_and_late_ones_change_nothing(tmp_path: Path) -> None:
@@ -376,19 +382,22 @@ async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path)
         r.store.full = True
         with pytest.raises(StoreFullError):
             await r.send([lldp("n1", "eth0", T0 + S, neighbour="leaf-9"), lldp("n1", "eth1")])
-        assert (r.committer.problem, r.subjects()) == ("no room", ["eth0"])
+        assert (r.committer.queue.problem, r.subjects()) == (
+            "evidence is not written, and nothing is acknowledged: no room",
+            ["eth0"],
+        )
         (row,) = r.state.rows()
         assert row.observed_ns == T0
         r.store.full = False
         await r.send([lldp("n1", "eth1")])
-        assert (r.committer.problem, r.subjects()) == (None, ["eth0", "eth1"])
+        assert (r.committer.queue.problem, r.subjects()) == (None, ["eth0", "eth1"])
 
 
 async def test_more_than_may_wait_is_turned_away(tmp_path: Path) -> None:
-    async with rig(tmp_path, max_waiting_bytes=100, room_timeout_s=0.01) as r:
+    async with rig(tmp_path, max_waiting_bytes=100, space_timeout_s=0.01) as r:
         r.store.go.clear()
         first = await r.submit([lldp("n1", "eth0")], cost_bytes=80)
-        with pytest.raises(OverloadedError, match="come back later"):
+        with pytest.raises(OverloadedError, match="send it again later"):
             await r.submit([lldp("n1", "eth1")], cost_bytes=80)
         r.store.go.set()
         await first
@@ -402,7 +411,7 @@ async def test_what_gathers_while_the_disk_is_busy_goes_in_one_transaction(tmp_p
     async with rig(tmp_path) as r:
         r.store.go.clear()
         pending = [await r.submit([lldp("n1", "eth0")])]
-        await asyncio.sleep(0)
+        await until(lambda: not r.committer.queue._waiting)
         pending += [await r.submit([lldp("n1", f"eth{i}", T0 + i)]) for i in range(1, 50)]
         calls: list[Changes] = []
         apply = r.store.apply

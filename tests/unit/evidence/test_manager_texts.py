@@ -10,10 +10,10 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.stale import stale_nodes
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
 from hyperscout_collector.evidence.store import Changes
-from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.managers import nmx, ufm
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen

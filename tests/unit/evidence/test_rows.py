@@ -99,7 +99,7 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
         (Finding(key=lldp("n1", "eth0").key, observed_at=stamp(T0)), "outcome"),
         (Finding(key=lldp("n1", "eth0").key, outcome=Outcome.OUTCOME_DATA), "observed_at"),
         (failed("n1", "lldp", "eth0", reason="x" * 2000), "reason"),
-        (sweep("n1", b"short"), "SHA-256"),
+        (sweep("n1", b"short"), "sha256"),
     ],
 )
 def test_what_no_agent_sends_is_refused_with_the_reason(finding: Finding, word: str) -> None:

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.evidence import view
+from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.stale import stale_nodes, stale_switches
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
-from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes, stale_switches
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_formats.text.errors import FormatError
@@ -172,7 +172,7 @@ def test_a_text_is_read_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = hashlib.sha256(WHOLE_TEXT).digest()
     guids = rig.texts.port_guids(digest, "x")
     assert {a.port_guid for a in FABRIC.adapters} <= guids
-    with pytest.raises(FormatError, match="not in the store"):
+    with pytest.raises(FormatError, match="does not contain its text"):
         rig.texts.get(b"?" * 32, "x")
 
 
@@ -336,7 +336,7 @@ def test_a_table_without_ports_is_its_subjects(rig: Rig) -> None:
 def test_what_a_manager_shows_and_what_was_swept_are_two_witnesses(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "_READERS", {**view._READERS, "ufm": parse})
+    monkeypatch.setattr(sweep_texts, "_READERS", {**sweep_texts._READERS, "ufm": parse})
     rig.sweep("n1", WHOLE_TEXT)
     for i, reporter in enumerate(("fabric/a", "fabric/b")):
         text = WHOLE_TEXT + b"\n" * (i + 1)
@@ -349,7 +349,7 @@ def test_what_a_manager_shows_and_what_was_swept_are_two_witnesses(
 
 
 def test_a_text_of_a_format_that_nobody_reads() -> None:
-    with pytest.raises(FormatError, match="a text of the format 'x', which nobody here reads"):
+    with pytest.raises(FormatError, match="unknown format 'x'; expected ibnetdiscover"):
         SweepTexts(cast(SqliteStore, None)).read(b"", b"", "somebody", "x")
 
 

@@ -21,10 +21,10 @@ PROBLEMS = [
     (
         "a port that there is not",
         swapped(b"[3]\t", b"[41]\t", 2),
-        [(11, "other end cannot have"), (21, "the device cannot have")],
+        [(11, "not valid for the other end"), (21, "not valid for the device")],
         [0, 4],
     ),
-    ("port 0", swapped(b'[3]\t"', b'[0]\t"'), [(21, "the device cannot have")], [4]),
+    ("port 0", swapped(b'[3]\t"', b'[0]\t"'), [(21, "not valid for the device")], [4]),
     (
         "a header that is garbled",
         swapped(b'Switch\t40 "S-0000000000200000', b'Swich\t40 "S-0000000000200000'),
@@ -66,20 +66,20 @@ PROBLEMS = [
     (
         "a peer of another kind",
         swapped(b'"H-0000000000100010"[1]', b'"S-0000000000100010"[1]'),
-        [(20, "another kind")],
+        [(20, "kind of the other end")],
         [3],
     ),
     ("a second cable", swapped(b'[3]\t"', b'[2]\t"'), [(21, "second cable")], [4]),
     (
         "a second block that differs",
         TEXT + b'\ncaguid=0x100000\nCa\t2 "H-0000000000100000"\t\t# "x"\n',
-        [(39, "not as the first")],
+        [(39, "contradicts the first")],
         [],
     ),
     (
         "a second block that repeats",
         TEXT + b'\ncaguid=0x100000\nCa\t1 "H-0000000000100000"\t\t# "x"\n',
-        [(39, "kept once")],
+        [(39, "used once")],
         [],
     ),
     ("a last line that is cut in the peer", TEXT[:-70], [(36, "cut short")], [7]),

@@ -35,7 +35,7 @@ def test_read(data: bytes, rows: list[LatencyRow]) -> None:
     [
         (b"a,b", "expected `node_a,node_b,rtt_us[,samples]`"),
         (b"a,b,3,4,5", "expected `node_a,node_b,rtt_us[,samples]`"),
-        (b"a,a,3", "'a' with itself is no pair"),
+        (b"a,a,3", "'a' is paired with itself"),
         (b",b,3", "expected the name of a node"),
         (b"a b,c,3", "expected the name of a node"),
         (b"a\0,c,3", "expected the name of a node"),
@@ -58,7 +58,7 @@ def test_a_bad_row_is_passed_over(line: bytes, reason: str) -> None:
 
 
 def test_what_is_no_table() -> None:
-    with pytest.raises(FormatError, match=r"t.csv:1: no line of a latency table: expected `node_a"):
+    with pytest.raises(FormatError, match=r"t.csv:1: no valid line of a latency table: expected `node_a"):
         parse(b"Switch 36 S-1\nnothing\n", "t.csv")
 
 

@@ -54,7 +54,7 @@ def test_no_ports() -> None:
 
 
 def test_another_document() -> None:
-    with pytest.raises(FormatError, match='no "lldp" in it'):
+    with pytest.raises(FormatError, match='no "lldp" key'):
         parse(b'{"local-chassis": []}')
 
 

@@ -159,7 +159,7 @@ def test_a_value(chassis: dict[str, Any], port: dict[str, Any], field: str, valu
         ({"chassis": [{"id": [{"type": "local", "value": ""}]}]}, "without a chassis id"),
         ({"chassis": [{"id": [{"value": "x"}]}]}, "without a chassis id"),
         ({"chassis": "x"}, "without a chassis id"),
-        ({"chassis": [{"id": [{"type": "mac", "value": "02:00"}]}]}, "no MAC address"),
+        ({"chassis": [{"id": [{"type": "mac", "value": "02:00"}]}]}, "not a valid MAC address"),
         ({"port": [{"id": [{"type": "local", "value": "9"}], "ttl": "soon"}]}, "TTL"),
         ({"port": [{"id": [{"type": "local", "value": "9"}], "ttl": "65536"}]}, "TTL"),
         ({"port": [{"id": [{"type": "local", "value": "9"}], "ttl": "9" * 5000}]}, "TTL"),

@@ -115,13 +115,13 @@ def test_ranks(config: object, ranks: int) -> None:
         (row(out="x"), "neither"),
         ({"size": 8, "out_of_place": None, "in_place": None}, "neither"),
         (row(out={"cpu_time": 1.0, "alg_bw": 1.0, "bus_bw": 1.0}), "CPU"),
-        (row(out=body(time_us="nan")), "time is no number"),
+        (row(out=body(time_us="nan")), "time is not a number"),
         (row(out=body(time_us=0.0)), "time is out of range"),
         (row(out=body(time_us=-1)), "time is out of range"),
         (row(out=body(time_us=10**400)), "time is out of range"),
         (row(out=body(bus=float("nan"))), "bus_bw is out of range"),
         (row(out=body(alg=float("inf"))), "alg_bw is out of range"),
-        (row(out=body(wrong="many")), "nwrong is no number"),
+        (row(out=body(wrong="many")), "nwrong is not a number"),
     ],
 )
 def test_a_result_that_tells_nothing_is_passed_over(bad: object, words: str) -> None:
@@ -137,13 +137,13 @@ def test_data_that_came_out_wrong_is_no_result(bad: object) -> None:
     told, problems = parse(document(bad, row(16)))
     assert told.wrong == (8,)
     assert [x.size_bytes for x in told.results] == [16]
-    assert "3 elements came out wrong" in str(problems[0])
+    assert "3 elements are wrong" in str(problems[0])
 
 
 def test_a_size_that_comes_twice_counts_once_and_sizes_are_in_order() -> None:
     told, problems = parse(document(row(64), row(8, out=body(1.0)), row(8, out=body(2.0))))
     assert [(x.size_bytes, x.time_us) for x in told.results] == [(8, 1.0), (64, 10.0)]
-    assert "came before" in str(problems[0])
+    assert "precedes it" in str(problems[0])
 
 
 def test_results_are_bounded() -> None:

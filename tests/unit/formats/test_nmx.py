@@ -51,7 +51,7 @@ def test_a_saved_answer_alone() -> None:
             NODE | {"Name": "x", "DomainUUID": "00000000-0000-0000-0000-000000000000"},
             "without a name or a domain",
         ),
-        (NODE | {"Name": "x", "GpuIDList": [str(n) for n in range(129)]}, "129 GPUs; 128 are kept"),
+        (NODE | {"Name": "x", "GpuIDList": [str(n) for n in range(129)]}, "129 GPUs; only 128 are kept"),
     ],
 )
 def test_what_is_passed_over_is_named(more: Any, problem: str) -> None:

@@ -29,7 +29,7 @@ def test_a_map(data: bytes, hosts: dict[int, str]) -> None:
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        (b"1 other", "again, to 'other' after 'first'"),
+        (b"1 other", "listed twice, for 'first' and 'other'"),
         (b"H-xyz host", "expected `<guid> <host>`"),
         (b"2", "expected"),
         (b"0 host", "expected"),
@@ -49,7 +49,7 @@ def test_a_line_of_a_map_that_is_passed_over(line: bytes, part: str) -> None:
 
 
 def test_a_map_that_is_none() -> None:
-    with pytest.raises(FormatError, match="map:2: no line of a node map"):
+    with pytest.raises(FormatError, match="map:2: no valid line of a node map"):
         node_map.parse(b"\nwhat is\nthis\n", "map")
 
 
@@ -93,5 +93,5 @@ def test_a_list_with_a_line_that_is_no_name(line: bytes) -> None:
 def test_a_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_list, "MAX_NAMES", 4)
     assert len(node_list.parse(b"a[1-3]\nb\na1\n")) == 4
-    with pytest.raises(FormatError, match="nodes:2: a node list has at most 4 names"):
+    with pytest.raises(FormatError, match="nodes:2: more than 4 names"):
         node_list.parse(b"a[1-3]\nb[1-2]\n", "nodes")

@@ -163,10 +163,10 @@ def test_what_is_printed_of_made_up_gpus_reads_back() -> None:
 
 
 PROBLEMS = {
-    "lost": (gpu(uuid="[GPU is lost]"), "0000:1b:00.0: no UUID but '[GPU is lost]'"),
+    "lost": (gpu(uuid="[GPU is lost]"), "0000:1b:00.0: expected a UUID, found '[GPU is lost]'"),
     "no address": (gpu(bus_id="N/A"), "GPU 2: no PCI address"),
-    "twice": (gpu(bus_id="00000000:43:00.0"), "GPU 2 at 0000:43:00.0: the same address as a GPU before"),
-    "unknown state": (gpu(fabric("Dreaming")), "0000:1b:00.0: a fabric in state 'dreaming'"),
+    "twice": (gpu(bus_id="00000000:43:00.0"), "GPU 2 at 0000:43:00.0: another GPU has the same PCI address"),
+    "unknown state": (gpu(fabric("Dreaming")), "0000:1b:00.0: unknown fabric state 'dreaming'"),
     "no clique": (
         gpu(fabric("Completed", "Success", "N/A", CLUSTER)),
         "0000:1b:00.0: a cluster UUID without a clique",
@@ -205,7 +205,10 @@ BAD = {
         "it begins with 'Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.",
     ),
     "plain -q": (b"\n==============NVSMI LOG==============\n", "'==============NVSMI LOG=============="),
-    "another document": (b"<html></html>", "<html> is its root; expected the output of `nvidia-smi -q -x`"),
+    "another document": (
+        b"<html></html>",
+        "the root element is <html>; expected the output of `nvidia-smi -q -x`",
+    ),
     "cut off": (log(gpu())[:-30], "not XML"),
     "an entity": (log(declared=' [<!ENTITY a "aaaa">]'), "declares an entity 'a'"),
     "an outside entity": (log(declared=' [<!ENTITY a SYSTEM "file:///etc/passwd">]'), "declares an entity"),

@@ -143,17 +143,17 @@ def test_other_lines_after_bytes_are_no_part_of_them() -> None:
     rows, problems = parse(DOTTED + b" = Hex-STRING: 6C 65\nwhatever\n" + NEXT)
     assert ([row.value for row in rows], [str(p) for p in problems]) == (
         [b"le", 1],
-        ["snmpwalk:2: no row: 'whatever'"],
+        ["snmpwalk:2: not a row: 'whatever'"],
     )
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (DOTTED + b" = INTEGER: many", "no number: 'many'"),
-        (DOTTED + b" = Counter64: 99999999999999999999", "no number: '99999999999999999999'"),
-        (DOTTED + b" = IpAddress: 10.0.0.256", "no IPv4 address: '10.0.0.256'"),
-        (DOTTED + b" = Hex-STRING: 6C 6", "no hexadecimal string: '6C 6'"),
+        (DOTTED + b" = INTEGER: many", "not a number: 'many'"),
+        (DOTTED + b" = Counter64: 99999999999999999999", "not a number: '99999999999999999999'"),
+        (DOTTED + b" = IpAddress: 10.0.0.256", "not an IPv4 address: '10.0.0.256'"),
+        (DOTTED + b" = Hex-STRING: 6C 6", "not a hexadecimal string: '6C 6'"),
         (b".1.3.4294967296 = INTEGER: 1", "an OID with a part over 4294967295"),
         (b".1.3" + b".1" * 127 + b" = INTEGER: 1", "an OID of more than 128 parts"),
         (b".1.3.1" + b"0" * 5000 + b" = INTEGER: 1", "an OID of more than 128 parts"),
@@ -198,11 +198,11 @@ def test_a_recording(line: bytes, kind: str, value: object) -> None:
         (b"1.3.6|5|", []),
         (b"1.3.6|129|", []),
         (b"", []),
-        (b"1.3.6|2:numeric|initial=1", ["a variable of the type '2:numeric'"]),
-        (b"1.3.6|2|x", ["no number: 'x'"]),
-        (b"1.3.6|6|a.b", ["no OID: 'a.b'"]),
-        (b"1.3.6|6|", ["no OID: ''"]),
-        (b"nonsense", ["not OID|TYPE|VALUE"]),
+        (b"1.3.6|2:numeric|initial=1", ["a variable of the unknown type '2:numeric'"]),
+        (b"1.3.6|2|x", ["not a number: 'x'"]),
+        (b"1.3.6|6|a.b", ["not an OID: 'a.b'"]),
+        (b"1.3.6|6|", ["not an OID: ''"]),
+        (b"nonsense", ["expected OID|TYPE|VALUE"]),
     ],
 )
 def test_rows_of_a_recording_that_are_passed_over(line: bytes, problems: list[str]) -> None:
@@ -213,13 +213,16 @@ def test_rows_of_a_recording_that_are_passed_over(line: bytes, problems: list[st
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "no row in it; expected the output of `snmpwalk -On`, or a .snmprec recording"),
-        (b"\n\n", "no row in it"),
-        (b"{}", "it begins '{}'"),
-        (b"\x1b[31m\xff\0", "it begins ' [31m\\ufffd '"),
-        (b"SNMPv2-MIB::sysName.0 = STRING: leaf\n", "names instead of numbers: walk with `snmpwalk -On`"),
-        (b"Timeout: No Response from 10.0.0.1\n", "it begins 'Timeout: No Response from 10.0.0.1'"),
-        (DOTTED + b" = No Such Object available on this agent at this OID\n", "no row in it"),
+        (b"", "no row; expected the output of `snmpwalk -On`, or a .snmprec recording"),
+        (b"\n\n", "no row; expected"),
+        (b"{}", "it begins with '{}'"),
+        (b"\x1b[31m\xff\0", "it begins with ' [31m\\ufffd '"),
+        (
+            b"SNMPv2-MIB::sysName.0 = STRING: leaf\n",
+            "names instead of numeric OIDs: walk with `snmpwalk -On`",
+        ),
+        (b"Timeout: No Response from 10.0.0.1\n", "it begins with 'Timeout: No Response from 10.0.0.1'"),
+        (DOTTED + b" = No Such Object available on this agent at this OID\n", "no row; expected"),
     ],
 )
 def test_what_is_no_walk(data: bytes, says: str) -> None:

@@ -210,33 +210,33 @@ def test_port_ids(subtype: int | str, value: bytes | str | int, word: str, text:
     assert (neighbour.port_id_subtype, neighbour.port_id, the_port(table).doubt) == (word, text, "")
 
 
-ODD = "hears a neighbour whose chassis id"
+ODD = "has a neighbour with a chassis id that"
 
 
 @pytest.mark.parametrize(
     ("change", "chassis", "doubt"),
     [
-        ({f"{REMOTE}.4.0.7.1": None}, ("mac", MAC), f"{ODD} is of no known kind"),
-        ({f"{REMOTE}.4.0.7.1": 9}, ("mac", MAC), f"{ODD} is of no known kind"),
+        ({f"{REMOTE}.4.0.7.1": None}, ("mac", MAC), f"{ODD} has an unknown subtype"),
+        ({f"{REMOTE}.4.0.7.1": 9}, ("mac", MAC), f"{ODD} has an unknown subtype"),
         (
             {f"{REMOTE}.4.0.7.1": None, f"{REMOTE}.5.0.7.1": b"Eth6/3"},
             ("local", "Eth6/3"),
-            f"{ODD} is of no known kind",
+            f"{ODD} has an unknown subtype",
         ),
         (
             {f"{REMOTE}.5.0.7.1": "vmnic2"},
             ("mac", "vmnic2"),
-            f"{ODD} is announced as a MAC address and is none",
+            f"{ODD} is announced as a MAC address but is not one",
         ),
         (
             {f"{REMOTE}.5.0.7.1": None},
             ("", "spine-01@10.0.0.9"),
-            "hears a neighbour without a chassis id, known by its management address",
+            "has a neighbour without a chassis id, identified by its management address",
         ),
         (
             {f"{REMOTE}.5.0.7.1": b"", f"{REMOTE}.9.0.7.1": b"<private>"},
             ("", "10.0.0.9"),
-            "hears a neighbour without a chassis id, known by its management address",
+            "has a neighbour without a chassis id, identified by its management address",
         ),
         (
             {
@@ -245,12 +245,12 @@ ODD = "hears a neighbour whose chassis id"
                 f"{ADDRESS}.0.7.1.1.4.10.0.0.9": None,
             },
             ("", ""),
-            "hears a neighbour without a chassis id",
+            "has a neighbour without a chassis id",
         ),
         (
             {f"{REMOTE}.5.0.7.1": bytes(6)},
             ("", "spine-01@10.0.0.9"),
-            "hears a neighbour without a chassis id, known by its management address",
+            "has a neighbour without a chassis id, identified by its management address",
         ),
     ],
 )
@@ -283,7 +283,29 @@ def test_a_neighbour_without_a_port_id(nothing: bytes | None) -> None:
     table = seen({f"{REMOTE}.7.0.7.1": nothing})
     neighbour = the_neighbour(table)
     assert (neighbour.port_id_subtype, neighbour.port_id) == ("ifname", "unknown at swp7")
-    assert the_port(table).doubt == "hears a neighbour without a port id"
+    assert the_port(table).doubt == "has a neighbour without a port id"
+
+
+SECOND = {oid.replace(".0.7.1", ".0.7.2"): value for oid, value in ALL.items() if oid.startswith(REMOTE)}
+
+
+def test_rows_that_come_or_go_during_a_walk_are_left_out() -> None:
+    second = SECOND | {f"{REMOTE}.5.0.7.2": bytes.fromhex("020000000099")}
+    columns = sorted(int(oid.removeprefix(f"{REMOTE}.").split(".")[0]) for oid in second)
+    chassis, port = columns.index(5), columns.index(7)
+
+    def of(wanted: list[int]) -> list[str]:
+        rows = {
+            oid: x for oid, x in second.items() if int(oid.removeprefix(f"{REMOTE}.").split(".")[0]) in wanted
+        }
+        table = seen(rows)
+        assert any("during the walk" in x for x in table.problems) == (len(the_port(table).neighbours) == 1)
+        return [x.port_id for x in the_port(table).neighbours]
+
+    assert len(of(columns)) == 2
+    for first in range(1, len(columns)):
+        assert len(of(columns[:first])) == (2 if first > port else 1), columns[:first]
+        assert len(of(columns[first:])) == (2 if first <= chassis else 1), columns[first:]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +374,7 @@ def test_management_addresses(indexes: list[str], addresses: tuple[str, ...]) ->
 
 
 PORT_7 = without(f"{LOCAL}.7", f"{IF}.2.", f"{IFX}.1.")
-TAKEN = "is taken for interface xe-0/0/7, which has its number"
+TAKEN = "is assumed to be interface xe-0/0/7, which has the same number"
 
 
 @pytest.mark.parametrize(
@@ -365,7 +387,7 @@ TAKEN = "is taken for interface xe-0/0/7, which has its number"
         (
             {f"{LOCAL}.7.1.4.7": b"to x", f"{IFX}.18.107": b"to x", f"{IFX}.1.107": b"xe"},
             "xe",
-            "tells no port id of its own",
+            "reports no port id of its own",
         ),
         (
             {
@@ -381,7 +403,7 @@ TAKEN = "is taken for interface xe-0/0/7, which has its number"
         ({f"{LOCAL}.7.1.3.7": b"107", f"{IFX}.1.107": b"xe", f"{IFX}.1.7": b"no"}, "xe", ""),  # by ifIndex
         ({f"{LOCAL}.7.1.3.7": b"7", f"{IFX}.1.7": b"xe-0/0/7"}, "xe-0/0/7", TAKEN),
         ({f"{LOCAL}.7.1.3.7": b"a", f"{IFX}.1.7": b"xe-0/0/7"}, "xe-0/0/7", TAKEN),
-        ({f"{LOCAL}.7.1.3.7": b"a", f"{IFX}.1.9": b"b"}, "a", "is not found among the interfaces"),
+        ({f"{LOCAL}.7.1.3.7": b"a", f"{IFX}.1.9": b"b"}, "a", "matches no interface"),
         ({f"{LOCAL}.7.1.3.7": b"a"}, "a", ""),  # there are none: said once, of the switch
     ],
 )
@@ -394,10 +416,10 @@ def test_which_interface_a_port_is(change: Variables, found: str, doubt: str) ->
 @pytest.mark.parametrize(
     ("change", "speed_mbps", "doubt"),
     [
-        ({}, 100_000, "is one of 2 interfaces that are called swp7"),  # the one that is up
-        ({f"{IF}.8.5": 1}, 40_000, "is one of 2 interfaces that are called swp7"),
+        ({}, 100_000, "is one of 2 interfaces with the name swp7"),  # the one that is up
+        ({f"{IF}.8.5": 1}, 40_000, "is one of 2 interfaces with the name swp7"),
         ({f"{IFX}.1.7": b"swp7", f"{IFX}.15.7": 25_000}, 25_000, ""),  # the one with its number
-        ({f"{IFX}.1.7": b"SWP 7"}, 100_000, "is one of 2 interfaces that are called swp7"),
+        ({f"{IFX}.1.7": b"SWP 7"}, 100_000, "is one of 2 interfaces with the name swp7"),
     ],
 )
 def test_two_interfaces_of_one_name(change: Variables, speed_mbps: int, doubt: str) -> None:
@@ -409,8 +431,8 @@ def test_two_interfaces_of_one_name(change: Variables, speed_mbps: int, doubt: s
 @pytest.mark.parametrize(
     ("change", "port_id", "doubt"),
     [
-        ({}, "xe-0/0/7", f"tells no port id of its own; {TAKEN}"),
-        ({f"{IFX}.1.7": None}, "port 7", "tells no port id of its own; is not found among the interfaces"),
+        ({}, "xe-0/0/7", f"reports no port id of its own; {TAKEN}"),
+        ({f"{IFX}.1.7": None}, "port 7", "reports no port id of its own; matches no interface"),
     ],
 )
 def test_a_port_that_is_in_the_table_of_neighbours_alone(change: Variables, port_id: str, doubt: str) -> None:
@@ -484,7 +506,7 @@ def test_speeds(change: Variables, mbps: int) -> None:
 def test_whether_a_port_is_up(status: int | str | None, up: bool) -> None:
     port = the_port(seen({f"{IF}.8.107": status}))
     assert port.carrier is up
-    assert port.doubt == ("" if up else "is down, and its neighbour not forgotten yet")
+    assert port.doubt == ("" if up else "is down, but its neighbour has not expired yet")
 
 
 def test_counters_are_bounded() -> None:
@@ -531,7 +553,7 @@ def test_addresses_of_the_switch() -> None:
         (without(LOCAL + ".7", REMOTE), "no LLDP-MIB (1.0.8802.1.1.2)"),
         (without(IF, IFX), "no IF-MIB"),
         ({f"{REMOTE}.5.7.1": b"x", f"{REMOTE}.5.0.7.1.1": b"x"}, "2 rows of lldpRemTable have no index"),
-        ({f"{LOCAL}.1.0": 9}, "its chassis id is of no known kind: 02:00:00:00:00:01"),
+        ({f"{LOCAL}.1.0": 9}, "its chassis id has an unknown subtype: 02:00:00:00:00:01"),
     ],
 )
 def test_what_is_odd_about_the_whole(change: Variables, says: str) -> None:
@@ -575,19 +597,19 @@ class TestSeveralNeighbours:
     def test_of_two_kinds(self) -> None:
         port = self.heard(("1.7.1", 6, b"vmnic2", 5, b"1", b""), ("2.7.2", 7, b"vmnic2", 5, b"1", b""))
         assert [(n.chassis_id_subtype, n.chassis_id) for n in port.neighbours] == [("local", "vmnic2")]
-        assert port.doubt == "hears one neighbour with 2 kinds of id"
+        assert port.doubt == "has a neighbour that is listed with 2 kinds of id"
 
     def test_doubts_are_told_once(self) -> None:
         port = self.heard(*((f"0.7.{n}", 9, b"n%d" % n, 5, b"", b"") for n in range(5)))
         assert len(port.neighbours) == 5
-        assert port.doubt == f"{ODD} is of no known kind; hears a neighbour without a port id"
+        assert port.doubt == f"{ODD} has an unknown subtype; has a neighbour without a port id"
 
     def test_a_storm(self) -> None:
         storm = [(f"0.7.{n}", 7, b"%05d" % n, 5, b"1", b"") for n in range(10_000)]
         assert len(self.heard(*storm).neighbours) == 10_000
         port = self.heard(*storm, neighbours_per_port=64)
         assert [n.chassis_id for n in port.neighbours] == [f"{n:05d}" for n in range(64)]
-        assert port.doubt == "hears 10000 neighbours, of whom 64 are kept"
+        assert port.doubt == "has 10000 neighbours, of which 64 are kept"
 
 
 def test_a_storm_on_all_ports_is_bounded() -> None:
@@ -600,7 +622,7 @@ def test_a_storm_on_all_ports_is_bounded() -> None:
     assert len(table.ports) == MAX_PORTS
     assert sum(len(port.neighbours) for port in table.ports) == MAX_NEIGHBOURS
     assert len(table.problems) == MAX_PROBLEMS
-    assert f"{MAX_PORTS + 10} ports: {MAX_PORTS} of them are kept, those first that hear" in table.problems
+    assert f"{MAX_PORTS + 10} ports: only {MAX_PORTS} are kept, ports with neighbours first" in table.problems
 
 
 def test_of_too_many_ports_those_are_kept_that_hear() -> None:

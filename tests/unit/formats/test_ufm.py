@@ -100,13 +100,13 @@ def test_cables(items: list[Mapping[str, Any]], expected: object) -> None:
 @pytest.mark.parametrize(
     ("items", "problem"),
     [
-        ([PORT, HOST, PORT], "is there twice"),
-        ([PORT, HOST | {"number": 255}], "a number that no port has"),
-        ([PORT, HOST, {"guid": ""}], "neither port nor link nor system"),
+        ([PORT, HOST, PORT], "is listed twice"),
+        ([PORT, HOST | {"number": 255}], "or a valid number"),
+        ([PORT, HOST, {"guid": ""}], "expected a port, link or system"),
         ([PORT], "which is not among the ports"),
-        ([PORT, HOST, LINK | {"destination_port": "x"}], "lacks an end"),
-        ([PORT, HOST, LINK | {"source_port": "6"}], "leads to"),
-        ([PORT, HOST, HOST | {"guid": "1", "description": "", "dname": ""}], "neither a switch's nor an"),
+        ([PORT, HOST, LINK | {"destination_port": "x"}], "without two ends"),
+        ([PORT, HOST, LINK | {"source_port": "6"}], "names the peer"),
+        ([PORT, HOST, HOST | {"guid": "1", "description": "", "dname": ""}], "belongs neither to a switch"),
     ],
 )
 def test_what_is_passed_over_is_named(items: list[Mapping[str, Any]], problem: str) -> None:

@@ -15,7 +15,8 @@ from hyperscout_gates.control.controller import Gates
 from hyperscout_gates.control.pods import PLACED
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import GANG_LABEL, GATE, SIZE_LABEL
-from hyperscout_gates.state.machine import GangMachine, GateSettings
+from hyperscout_gates.state.gang_state import GateSettings
+from hyperscout_gates.state.machine import GangMachine
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
@@ -68,13 +69,13 @@ class World:
             "on",
             settings,
             lambda text: None,
+            self.placements,
             clock_ns=self.clock_ns,
             rng=Random(1),
             timer=lambda: 0.0,  # real durations would decide how long the controller pauses
         )
         self.server.told = self.gates.pods.learn
-        self.gates.book(self.placements)
-        self.nodes.changed = self.gates.node_changed
+        self.nodes.changed.subscribe(self.gates.node_changed)
         self.placements.set_topology(replace(two_leaves(), anomalies=()))
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         room = {"allocatable": {"nvidia.com/gpu": "8", "pods": "110", "cpu": "64"}}
@@ -121,7 +122,6 @@ class World:
 async def running(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """The controller's services but the watch. None of them may end by itself."""
     monkeypatch.setattr(controller, "_TICK_S", 0.0)
-    monkeypatch.setattr(controller, "_GATHER_S", 0.0)
     services = {name: run for name, run in world.gates.services.items() if name != "pod-watch"}
     tasks = [asyncio.create_task(run(), name=name) for name, run in services.items()]
     try:

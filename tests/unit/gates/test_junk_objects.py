@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.eligible import demands_key, may_run
-from hyperscout_gates.workloads.node_resources import Room, kept_pod
+from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
 from hyperscout_gates.workloads.workloads import gang_of, owner_of, path_of, run_of, seats, slot_of
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.request import size
@@ -198,7 +198,7 @@ def test_any_pod_spec_may_run_or_not(spec: Object) -> None:
 def test_any_pod_is_kept_and_counted(found: Object, node: Any, phase: Any) -> None:
     found["spec"]["nodeName"] = node
     found["status"] = {"phase": phase}
-    one, room = kept_pod(found), Room()
+    one, room = kept_pod(found), FreeResources()
     room.pod(None, one)
     room.pod(one, None)
     assert room._nodes == {}

@@ -1,15 +1,16 @@
 """Gangs behind their gates: whole or not at all, on one plan, whatever fails and whenever it does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.machine import GateSettings
+from hyperscout_gates.state.gang_state import TRANSITIONS, GateSettings
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gates_world import SETTINGS, World, gang_of
+from support.state_machines import Row, assert_is, replayed, transitions
 
 A = "ns/Job/a"
 B = "ns/Job/b"
@@ -126,7 +127,7 @@ def test_a_gang_that_cannot_be_scheduled_at_all_is_placed_anew_elsewhere() -> No
     found.settle(until=lambda: len(nodes_of(found, A)) == 2)
     assert nodes_of(found, A) == ["n1", "n1"]
     assert found.now_s == began_s + SETTINGS.replace_after_s
-    assert "placed anew" in messages(found, "Replaces")[0]
+    assert "places the whole gang again" in messages(found, "Replaces")[0]
     assert found.plans[A].nodes == ("n1", "n1")
 
 
@@ -152,7 +153,7 @@ def test_pods_that_nobody_would_make_again_are_never_deleted() -> None:
     found.settle()
     assert found.jobs[A].made == 2
     assert len(found.pods) == 2
-    assert "nobody would make it again" in messages(found, "Stuck")[0]
+    assert "no controller recreates it" in messages(found, "Stuck")[0]
 
 
 def test_a_failed_nodes_pods_go_next_to_their_gang_together() -> None:
@@ -481,14 +482,44 @@ def test_long_troubles(seed: int) -> None:
     suffer([rng.randrange(2**20) for _ in range(rng.randrange(100, 800))], seats=bool(seed % 2))
 
 
-def suffer(numbers: Sequence[int], seats: bool) -> None:
+def more_trouble(found: World, choices: Choices) -> None:
+    """One thing happens: also a plan that is rejected, and a topology with other tiers."""
+    stores = [i for i, (_, x) in enumerate(found.to_do) if isinstance(x, e.StorePlan)]
+    if stores and choices.of(10) == 0:
+        key, _ = found.to_do.pop(stores[0])
+        found.handle(key, e.PlanNotStored("too large", rejected=True))
+    elif choices.of(40) == 0:
+        for key in list(found.machines):
+            found.handle(key, e.OwnerStale())
+    else:
+        trouble(found, choices)
+
+
+# Together they take all rows of the table.
+SEEDS = [0, 1, 2, 3, 6, 11, 19, 23, 45, 50, 56, 73, 107, 122, 227, 392, 429, 630, 637, 670, 674]
+SEEDS += [685, 734, 822, 832]
+
+
+def test_transitions() -> None:
+    observed: set[Row] = set()
+    for seed in SEEDS:
+        rng = Random(seed)
+        numbers = [rng.randrange(2**20) for _ in range(rng.randrange(100, 800))]
+        log = suffer(numbers, seats=seed % 2 == 0, one=more_trouble).log
+        observed |= transitions(log.entries())
+        if seed % 7 == 0:
+            assert replayed(log).difference is None
+    assert_is(observed, TRANSITIONS)
+
+
+def suffer(numbers: Sequence[int], seats: bool, one: Callable[[World, Choices], None] = trouble) -> World:
     found = world(2, 2, 1, 1)
     choices = Choices(numbers)
     gangs = [gang_of("a", 3, seats=seats), gang_of("b", 2)]
     for gang in gangs:
         found.submit(gang)
     while choices:
-        trouble(found, choices)
+        one(found, choices)
     for node in list(found.down):
         found.set_down(node, False)
     found.sick.clear()
@@ -502,3 +533,4 @@ def suffer(numbers: Sequence[int], seats: bool) -> None:
         found.finish(gang.key)
     found.settle()
     assert (found.machines, found.held, found.plans) == ({}, {}, {})
+    return found

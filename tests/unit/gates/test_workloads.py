@@ -406,7 +406,7 @@ def test_wishes_of_pods_stand_behind_the_owners() -> None:
     pods[2]["metadata"]["annotations"]["hyperscout.io/mode"] = "other"
     assert the_gang(pods, job("train", 4, mode="soft")).request.mode == "soft"
     with pytest.raises(
-        GangError, match=r"hyperscout.io/mode: 'hard': but pod ml/train-2-x2y says 'other': write the"
+        GangError, match=r"hyperscout.io/mode: 'hard': but pod ml/train-2-x2y has 'other': write the"
     ):
         gang_of(pods, job("train", 4), ThreeTiers())
 

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from hyperscout_gates.control.controller import Entry
+from hyperscout_gates.control.controller import GangRecord
 from hyperscout_gates.control.pods import keep
 from hyperscout_gates.control.writer import Writer
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.machine import GangMachine, GateSettings
-from hyperscout_gates.state.plan import Plan, name_of, to_object
+from hyperscout_gates.state.gang_plan import Plan, name_of, to_object
+from hyperscout_gates.state.gang_state import GateSettings
+from hyperscout_gates.state.machine import GangMachine
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import KubeError, NotLeaderError, RejectedError, UnreachableError
 from hyperscout_placer.cluster.answer import Cost, Placement
@@ -44,7 +45,7 @@ class Desk:
         self.writer = Writer(
             kube, "own", lambda _, event: self.answers.append(event), self.learned.append, lambda: 0.0
         )
-        self.entry = Entry(GangMachine("ns/Job/a", "u", GateSettings()))
+        self.entry = GangRecord(GangMachine("ns/Job/a", "u", GateSettings()))
 
     async def write(self, *asked: e.Instruction) -> list[e.Event]:
         """What came of it."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.following import MOST_WAITING, Following, advanced
+from hyperscout_collector.history.following import MOST_WAITING, Following
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_topology.delta import delta
-from hyperscout_topology.proto import topology_to_proto
+from hyperscout_collector.store.writer import Writer
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.proto import apply, delta_to_proto, topology_to_proto
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -30,7 +31,7 @@ WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
 def test_steps_lead_to_the_same_picture(many: Sequence[Topology]) -> None:
     now = many[0]
     for old, new in pairwise(many):
-        now = advanced(now, delta(old, new))
+        now = apply(now, [delta_to_proto(Diff(old, new))])
         assert same(now) == same(new)
 
 
@@ -48,14 +49,15 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
         slept.append(delay_s)
 
     def step(old: Topology, new: Topology) -> pb.WatchTopologyResponse:
-        return pb.WatchTopologyResponse(delta=delta(old, new))
+        return pb.WatchTopologyResponse(delta=delta_to_proto(Diff(old, new)))
 
     whole = two_leaves()
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     other = Topology(9, whole.hypernodes, whole.switches, whole.adapters, whole.links[2:])
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    writer = Writer()
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why, sleep=sleep)
-    tasks = [asyncio.create_task(recorder.run()), asyncio.create_task(following.run())]
+    tasks = [asyncio.create_task(writer.run()), asyncio.create_task(following.run())]
 
     async def published(generation: int) -> list[pb.HistoryEvent]:
         def found() -> list[pb.HistoryEvent]:
@@ -82,6 +84,7 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    writer.close()
     recorder.close()
 
 
@@ -91,7 +94,8 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
 
     whole = two_leaves()
     newest = replace(whole, generation=4000, links=whole.links[1:])
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    writer = Writer()
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
     for i in range(3 * MOST_WAITING):
@@ -99,9 +103,10 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
         assert len(following._events) <= MOST_WAITING
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
     await following.finish()
-    assert await recorder.flush()
+    assert await recorder.queue.flush()
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [4000]
+    writer.close()
     recorder.close()
 
 
@@ -112,16 +117,18 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     whole = two_leaves()
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     newest = Topology(12, whole.hypernodes, whole.switches, whole.adapters, whole.links)
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    writer = Writer()
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    following.hear(pb.WatchTopologyResponse(delta=delta(whole, cut)))
+    following.hear(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
-    writing = asyncio.create_task(recorder.run())
+    writing = asyncio.create_task(writer.run())
     await following.finish()
     await until(lambda: recorder.size.generations)
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [12]
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
+    writer.close()
     recorder.close()

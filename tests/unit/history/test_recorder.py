@@ -1,26 +1,21 @@
 """The history is written beside everything else: what it cannot write it says, and goes on."""
 
 import asyncio
+import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
-from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.history import recorder as recorder_module
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.reading import HistoryError
-from hyperscout_collector.history.store import HistoryStore
+from hyperscout_collector.history.store import HistoryFile, Record
 from support.recorder import S, generation, published, recording, why
 from support.topologies import SINCE_NS
 from support.waiting import until
 
 
-async def test_before_the_file_is_open_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "_OPENING_S", 0.0)
+async def test_a_read_opens_the_file(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
-        with pytest.raises(HistoryError, match="not open yet"):
-            recorder.events(pb.ListHistoryRequest())
-        assert await recorder.flush()
         assert published(recorder) == []
         assert recorder.problem is None
 
@@ -29,7 +24,7 @@ async def test_generations_that_do_not_fit_in_line_become_one(tmp_path: Path) ->
     async with recording(tmp_path) as recorder:
         for number in range(1, 21):
             recorder.offer(generation(number), why(number))
-        assert await recorder.flush()
+        assert await recorder.queue.flush()
         found = published(recorder)
         assert [x.generation for x in found] == [*range(1, 16), 20]
         assert "4 generations before it could not be recorded" in found[-1].message
@@ -40,13 +35,13 @@ async def test_generations_that_do_not_fit_in_line_become_one(tmp_path: Path) ->
 async def test_what_is_known_already_is_not_recorded_at_a_start(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
         recorder.offer(generation(1), why(1))
-        await recorder.flush()
+        await recorder.queue.flush()
     async with recording(tmp_path) as recorder:
         recorder.resume(generation(1), Cause("restart"))
-        await recorder.flush()
+        await recorder.queue.flush()
         assert [x.generation for x in published(recorder)] == [1]
         recorder.resume(generation(3), Cause("takeover"))
-        await recorder.flush()
+        await recorder.queue.flush()
         assert [(x.generation, x.cause.kind) for x in published(recorder)] == [
             (1, "findings"),
             (3, "takeover"),
@@ -57,12 +52,12 @@ async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Pat
     async with recording(tmp_path) as recorder:
         for number in range(1, 50):
             recorder.offer(generation(number, bytes(4000)), why(number))
-            await recorder.flush()
-        recorder._let_go()
+            await recorder.queue.flush()
+        recorder.close()
         path = tmp_path / "history.db"
         path.write_bytes(b"what is this" * 1000)
         recorder.offer(generation(50), why(50))
-        assert await recorder.flush()
+        assert await recorder.queue.flush()
         assert [x.generation for x in published(recorder)] == [50]
         assert "moved to history.db.damaged-" in (recorder.problem or "")
 
@@ -71,13 +66,13 @@ async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path
     (tmp_path / "data").write_text("in the way")
     async with recording(tmp_path / "data") as recorder:
         recorder.offer(generation(1), why(1))
-        assert not await recorder.flush()
+        assert not await recorder.queue.flush()
         assert "the history is not written" in (recorder.problem or "")
-        with pytest.raises(HistoryError, match="not written"):
+        with pytest.raises(HistoryError, match="the history cannot be read: "):
             recorder.topology_at(SINCE_NS)
         assert recorder.size.write_failures_total == 1
         (tmp_path / "data").unlink()
-        assert await recorder.flush()
+        assert await recorder.queue.flush()
         assert recorder.problem is None
         assert [x.generation for x in published(recorder)] == [1]
 
@@ -86,16 +81,16 @@ async def test_writing_waits_for_nobody_and_nobody_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go = threading.Event(), threading.Event()
-    record = HistoryStore.record
+    add = HistoryFile.add
 
-    def slowly(self: HistoryStore, *arguments: object) -> None:
+    def slowly(self: HistoryFile, record: Record) -> None:
         begun.set()
         assert go.wait(10)
-        record(self, *arguments)  # type: ignore[arg-type]
+        add(self, record)
 
-    monkeypatch.setattr(recorder_module.HistoryStore, "record", slowly)
+    monkeypatch.setattr(HistoryFile, "add", slowly)
     async with recording(tmp_path) as recorder:
-        task = asyncio.create_task(recorder.run())
+        task = asyncio.create_task(recorder.queue.run())
         recorder.offer(generation(1), why(1))
         assert await asyncio.to_thread(begun.wait, 10)
         for number in range(2, 100):
@@ -105,3 +100,29 @@ async def test_writing_waits_for_nobody_and_nobody_for_it(
         await until(lambda: [x.generation for x in published(recorder)[-1:]] == [99])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_generation_whose_write_is_cancelled_is_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go = threading.Event(), threading.Event()
+    add = HistoryFile.add
+
+    def slowly(file: HistoryFile, record: Record) -> None:
+        began.set()
+        assert go.wait(10)
+        add(file, record)
+
+    async with recording(tmp_path) as recorder:
+        monkeypatch.setattr(HistoryFile, "add", slowly)
+        recorder.offer(generation(1), why(1))
+        writing = asyncio.create_task(recorder.queue.flush())
+        await until(began.is_set)
+        writing.cancel()
+        flushing = asyncio.create_task(recorder.queue.flush())
+        asyncio.get_running_loop().call_later(0.2, go.set)
+        await asyncio.gather(writing, return_exceptions=True)
+        assert await flushing
+        with sqlite3.connect(tmp_path / "history.db") as db:
+            assert db.execute("SELECT generation FROM pictures").fetchall() == [(1,)]
+        db.close()

@@ -91,7 +91,7 @@ async def test_a_token_that_lasts_for_years_is_looked_at_as_often(world: World) 
     assert caller.until_s == NOW_S + 3600 + spread_s("n1")
     world.now_s = caller.until_s
     del world.server.users[token]
-    with pytest.raises(AskLaterError, match="show a fresh one"):
+    with pytest.raises(AskLaterError, match="present a new one"):
         await world.access.still_reports(caller)
 
 
@@ -119,7 +119,7 @@ async def test_an_agent_whose_time_is_over_connects_again(world: World) -> None:
     world.now_s = caller.until_s
     assert world.access.over(caller)
     del world.server.users[AGENT_TOKEN]
-    with pytest.raises(AskLaterError, match="token of node n1 has expired: show a fresh") as end:
+    with pytest.raises(AskLaterError, match="token of node n1 has expired: present a new") as end:
         await world.access.still_reports(caller)
     assert end.value.code == grpc.StatusCode.UNAVAILABLE, "it comes back soon"
 
@@ -143,7 +143,7 @@ async def test_an_api_server_that_is_away_silences_no_agent(world: World) -> Non
     world.server.trouble = None
     del world.server.users[AGENT_TOKEN]
     world.now_s = caller.until_s
-    with pytest.raises(AskLaterError, match="show a fresh"):
+    with pytest.raises(AskLaterError, match="present a new"):
         await world.access.still_reports(caller)
 
 
@@ -157,9 +157,9 @@ async def test_a_token_that_now_says_another_node_is_another_caller(world: World
 async def test_where_nobody_asks_anyone_may() -> None:
     access = Access()
     caller = await access.reporter(Context())
-    assert caller.kind == "anyone"
+    assert caller.kind == "anonymous"
     assert not access.over(caller)
-    assert (await access.admit(shown_by(), "update")).kind == "anyone"
+    assert (await access.admit(shown_by(), "update")).kind == "anonymous"
 
 
 async def test_an_unreadable_certificate_is_nobody_s() -> None:
@@ -190,7 +190,7 @@ async def test_a_reader_is_looked_at_again_while_it_follows(world: World) -> Non
         await world.access.still_admitted(caller, "get")
     world.server.users.clear()
     world.now_s += 60
-    with pytest.raises(AskLaterError, match="expired: show a fresh"):
+    with pytest.raises(AskLaterError, match="expired: present a new"):
         await world.access.still_admitted(caller, "get")
 
 

@@ -79,7 +79,7 @@ async def test_kept_and_asked_are_bounded() -> None:
     ask.go.clear()
     tasks = [asyncio.create_task(answers.get(key, ask)) for key in (b"a", b"b", b"c")]
     await asyncio.sleep(0)
-    with pytest.raises(BusyError, match="3 callers"):
+    with pytest.raises(BusyError, match="3 credential checks"):
         await answers.get(b"d", ask)
     await answers.close()
     assert all(

@@ -139,9 +139,9 @@ async def test_rights_of_one_token_or_verb_are_not_those_of_another(rig: Rig) ->
 @pytest.mark.parametrize(
     ("trouble", "said", "logged"),
     [
-        (UnreachableError("POST: refused"), "does not answer", "POST: refused"),
-        (ForbiddenError("POST: forbidden"), "may not ask the API server", "system:auth-delegator"),
-        (TimeoutError(), "did not say within", "TimeoutError"),
+        (UnreachableError("POST: refused"), "request to the API server failed", "POST: refused"),
+        (ForbiddenError("POST: forbidden"), "does not permit the collector", "system:auth-delegator"),
+        (TimeoutError(), "no response of the API server within", "TimeoutError"),
     ],
 )
 async def test_while_the_server_is_away_nobody_is_let_in_and_nothing_is_kept(
@@ -164,7 +164,7 @@ async def test_while_the_server_is_away_nobody_is_let_in_and_nothing_is_kept(
 async def test_a_server_that_hangs_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hyperscout_collector.identity.reviews._TIMEOUT_S", 0.01)
     rig.server.hangs = True
-    with pytest.raises(AskLaterError, match="did not say"):
+    with pytest.raises(AskLaterError, match="no response of the API server"):
         await rig.reviews.user(GOOD)
 
 

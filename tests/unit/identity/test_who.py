@@ -167,10 +167,10 @@ def test_an_agent_is_the_node_of_its_token() -> None:
         ),
         (User("system:serviceaccount:other:agent", extra={NODE_NAME: ["n1"]}), AGENTS, "other:agent may not"),
         (User(AGENT + "x", extra={NODE_NAME: ["n1"]}), AGENTS, "agentx may not report"),
-        (User(AGENT, extra={NODE_NAME: ["n1"]}), "", "nobody by token"),
-        (User("system:serviceaccount:", extra={NODE_NAME: ["n1"]}), "", "nobody by token"),
-        (User(AGENT), AGENTS, "names no node"),
-        (User(AGENT, extra={NODE_NAME: []}), AGENTS, "names no node"),
+        (User(AGENT, extra={NODE_NAME: ["n1"]}), "", "no service account may"),
+        (User("system:serviceaccount:", extra={NODE_NAME: ["n1"]}), "", "no service account may"),
+        (User(AGENT), AGENTS, "is not bound to a node"),
+        (User(AGENT, extra={NODE_NAME: []}), AGENTS, "is not bound to a node"),
     ],
 )
 def test_nobody_else_is_an_agent(user: User, agents: str, words: str) -> None:
@@ -204,7 +204,7 @@ def test_without_the_setting_no_token_makes_one() -> None:
 
 def test_an_agent_reports_for_its_own_node() -> None:
     reports_for(Caller("node", "n1"), "n1")
-    reports_for(Caller("anyone"), "n1")
+    reports_for(Caller("anonymous"), "n1")
     for other in ("n2", "N1", "n1 ", ""):
         with pytest.raises(NotAllowedError, match=rf"node 'n1', and Hello names node '{other}'"):
             reports_for(Caller("node", "n1"), other)
@@ -227,7 +227,7 @@ def test_an_agent_reports_for_its_own_node() -> None:
 def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, name: str, words: str) -> None:
     reports_for(Caller("switch", "leaf-1"), "switch/leaf-1")
     reports_for(Caller("fabric", "crawl"), "fabric/crawl")
-    reports_for(Caller("anyone"), "switch/leaf-1")
+    reports_for(Caller("anonymous"), "switch/leaf-1")
     with pytest.raises(AnotherNameError, match=words) as error:
         reports_for(caller, name)
     assert error.value.refusal == "another_name"
@@ -248,6 +248,7 @@ def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, n
         ("/hyperscout.v1.TopologyService/GetStatus", "get"),
         ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "get"),
         ("/hyperscout.v1.TopologyService/Approve", "update"),
+        ("/hyperscout.v1.TopologyService/GetEventLog", "update"),
         ("/hyperscout.v1.TopologyService/Whatever", "update"),
         ("/hyperscout.v1.PlacementService/Place", "update"),
         ("/hyperscout.v1.PlacementService/Repair", "update"),
@@ -313,7 +314,7 @@ def test_any_token_gives_claims_or_none(token: str) -> None:
     [
         (Claims(("hyperscout",), 90.0), "expired 10 s ago"),
         (Claims(("api",), 200.0), "for the audience 'api', not 'hyperscout'"),
-        (Claims((), None), "for the audience 'nobody'"),
+        (Claims((), None), "for the audience 'none'"),
         (Claims(("hyperscout",), 200.0), "does not know this token"),
         (Claims(), "does not know this token"),
     ],

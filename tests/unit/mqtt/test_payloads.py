@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-from hyperscout_collector.ingest.devices import Bucket
 from hyperscout_publish.mqtt.payloads import EVENTS_A_MESSAGE, Backlog, states_of
 from hyperscout_topology.events import Event
 from hypothesis import given
@@ -36,7 +34,7 @@ def test_a_message_is_of_one_generation_and_not_too_long() -> None:
     told = []
     while (found := line.next()) is not None:
         told.append((found[0]["generation"], found[1], found[0]["lost"]))
-        line.told(*found)
+        line.sent(*found)
     assert told == [(7, EVENTS_A_MESSAGE, 0), (7, 1, 0), (8, 1, 0)]
 
 
@@ -51,7 +49,7 @@ def test_every_change_is_told_once_or_counted_as_lost_once(steps: list[int | str
             line.add(generation, T0, [event(come + i) for i in range(step)])
             come += step
         elif on_its_way is not None and step == "tell":
-            line.told(*on_its_way)
+            line.sent(*on_its_way)
             told += on_its_way[1]
             lost += on_its_way[0]["lost"]
         on_its_way = line.next()
@@ -59,7 +57,7 @@ def test_every_change_is_told_once_or_counted_as_lost_once(steps: list[int | str
     while (found := line.next()) is not None:
         told += found[1]
         lost += found[0]["lost"]
-        line.told(*found)
+        line.sent(*found)
     assert told + lost + line.lost == come
     assert lost + line.lost <= line.lost_total <= come
 
@@ -70,21 +68,8 @@ def test_a_change_that_was_told_while_it_was_pushed_out_is_not_lost() -> None:
     found = line.next()
     assert found is not None
     line.add(2, T0, [event(3), event(4), event(5)])
-    line.told(*found)
+    line.sent(*found)
     assert (line.lost, len(line)) == (0, 3)
     second = line.next()
     assert second is not None
     assert (second[0]["generation"], second[0]["lost"]) == (2, 0)
-
-
-@pytest.mark.parametrize(
-    ("times_s", "taken"),
-    [
-        ([0, 0, 0, 0], [True, True, True, False]),
-        ([0, 0, 0, 0.4, 0.5, 0.6], [True, True, True, False, True, False]),
-        ([0, 0, 0, 100, 100, 100, 100], [True, True, True, True, True, True, False]),
-    ],
-)
-def test_tokens_come_back(times_s: list[float], taken: list[bool]) -> None:
-    bucket = Bucket(2.0, 3.0)
-    assert [bucket.take(1, at_s) for at_s in times_s] == taken

@@ -1,4 +1,4 @@
-"""The committed schemas are those of the code, describe every field, and know what the contract knows."""
+"""The schemas of MQTT messages describe every field, and have the fields and limits of the code."""
 
 import json
 from collections.abc import Iterator
@@ -6,23 +6,24 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout.v1.finding_pb2 import DESCRIPTOR as FINDING_FILE
-from hyperscout_collector.ingest import mqtt_schemas as schemas
-from hyperscout_collector.ingest.findings_schema import FINDINGS
-from hyperscout_collector.ingest.schema_check import KEYWORDS
+from hyperscout_collector.evidence.rows import MAX_NAME_CHARS, MAX_REASON_CHARS
+from hyperscout_collector.ingest.device_messages import MAX_FINDINGS, MAX_ITEMS, MAX_RATE_GBPS, MAX_TEXT_CHARS
+from hyperscout_mqtt.envelope import SCHEMA_VERSION
 from hyperscout_topology.events import KINDS
+from hyperscout_topology.topology import ANOMALY_KINDS
 from support.mqtt_world import SCHEMAS
 
-
-def test_the_committed_files_are_not_stale() -> None:
-    committed = {path.name: path.read_text() for path in SCHEMAS.iterdir()}
-    assert committed == schemas.files(), "run `make mqtt-schemas`"
+ALL = {path.name.partition(".")[0]: json.loads(path.read_text()) for path in SCHEMAS.iterdir()}
+FINDINGS = ALL["findings"]
 
 
-@pytest.mark.parametrize("name", sorted(schemas.ALL))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_they_are_schemas_and_say_what_each_field_is(name: str) -> None:
-    schema = schemas.ALL[name]
+    schema = ALL[name]
     jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == f"urn:hyperscout:mqtt:v{SCHEMA_VERSION}:{name}"
     undescribed = [path for path, part in fields(schema, "") if not said(part)]
     assert undescribed == []
 
@@ -44,21 +45,6 @@ def fields(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from fields(part, f"{path}/{word}")
 
 
-def keywords(schema: Any) -> Iterator[str]:
-    for word, part in schema.items():
-        yield word
-        inner = part.values() if word in ("properties", "$defs") else [part] if isinstance(part, dict) else ()
-        for one in inner:
-            yield from keywords(one)
-        if word == "allOf":
-            for one in part:
-                yield from keywords(one)
-
-
-def test_what_findings_are_checked_by_is_known_to_the_checker() -> None:
-    assert set(keywords(FINDINGS)) <= KEYWORDS
-
-
 MESSAGES = ("LldpPort", "LldpNeighbour", "SwitchPort", "InfinibandPort", "PortCounters")
 
 
@@ -68,11 +54,27 @@ def test_a_field_of_the_contract_is_a_field_of_the_schema(message: str) -> None:
     assert FINDINGS["$defs"][message]["properties"].keys() == contract
 
 
-def test_events_are_those_of_the_history() -> None:
-    kinds = schemas.EVENTS["properties"]["events"]["items"]["properties"]["kind"]["enum"]
-    assert set(kinds) == set(KINDS) - {"GenerationPublished"}
+def test_a_batch_has_the_contract_s_fields() -> None:
+    contract = {field.json_name for field in FindingBatch.DESCRIPTOR.fields} - {"sequence"}
+    assert FINDINGS["properties"].keys() == contract
+    texts = {"sweep", "gpu", "latency", "nccl", "switchTable"}  # not of devices
+    finding = {field.json_name for field in FINDING_FILE.message_types_by_name["Finding"].fields} - texts
+    assert FINDINGS["$defs"]["Finding"]["properties"].keys() == finding
 
 
-def test_every_file_names_itself() -> None:
-    names = {json.loads(text)["$id"] for text in schemas.files().values()}
-    assert names == {f"urn:hyperscout:mqtt:v1:{name}" for name in schemas.ALL}
+def test_the_limits_are_those_of_the_code() -> None:
+    lists, texts, rates = set(), set(), set()
+    for path, part in fields(FINDINGS, ""):
+        lists.add((path.count(".") > 1 or "$defs" in path, part.get("maxItems")))
+        texts.add(part.get("maxLength"))
+        rates.add(part.get("maximum") if part.get("type") == "number" else None)
+    assert lists - {(False, None), (True, None)} == {(False, MAX_FINDINGS), (True, MAX_ITEMS)}
+    assert texts == {None, MAX_TEXT_CHARS, MAX_REASON_CHARS, MAX_NAME_CHARS}
+    assert rates == {None, MAX_RATE_GBPS}
+
+
+def test_kinds_are_those_of_the_code() -> None:
+    kinds = ALL["events"]["properties"]["events"]["items"]["properties"]["kind"]["enum"]
+    assert kinds == [kind for kind in KINDS if kind != "GenerationPublished"]
+    anomaly = ALL["hypernode"]["properties"]["anomalies"]["items"]["properties"]["kind"]["enum"]
+    assert anomaly == list(ANOMALY_KINDS)

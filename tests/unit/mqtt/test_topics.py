@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.app.settings.settings import SettingsError, load_settings
+from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_mqtt.topics import Broker, Topics, broker_of, checked_prefix, device_of
+from hyperscout_runtime.settings import SettingsError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_devices(text: str, expected: tuple[str, str]) -> None:
     ],
 )
 def test_what_is_no_device(text: str) -> None:
-    with pytest.raises(ValueError, match=r"TOPIC|neither"):
+    with pytest.raises(ValueError, match="expected"):
         device_of(text)
 
 
@@ -123,21 +124,21 @@ def test_settings_that_go_together(flags: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"mqtt_user": "u"}, "mqtt_user: of no use without mqtt_broker"),
-        ({"mqtt_devices": ("a=n",)}, "mqtt_devices: of no use without mqtt_broker"),
-        ({"mqtt_broker": "broker"}, "is no mqtt://host"),
+        ({"mqtt_user": "u"}, "mqtt_user: set mqtt_broker too"),
+        ({"mqtt_devices": ("a=n",)}, "mqtt_devices: set mqtt_broker too"),
+        ({"mqtt_broker": "broker"}, "expected mqtt://host"),
         (MQTTS | {"mqtt_tls_cert": "c"}, "give both or neither"),
         (MQTTS | {"mqtt_password_file": "p"}, "set mqtt_user"),
-        ({"mqtt_broker": "mqtt://127.0.0.1", "mqtt_tls_ca": "ca"}, "certificates need mqtts://"),
+        ({"mqtt_broker": "mqtt://127.0.0.1", "mqtt_tls_ca": "ca"}, "expected mqtts:// in mqtt_broker"),
         (
             {"mqtt_broker": "mqtt://broker", "mqtt_user": "u", "mqtt_password_file": "p"},
-            "a password is never sent in the clear",
+            "a password needs an encrypted connection",
         ),
-        ({"mqtt_broker": "mqtt://broker", "mqtt_devices": ("a=n",)}, "could be anyone's"),
-        (MQTTS | {"mqtt_devices": ("a=n", "a=m")}, "a is there twice"),
-        (MQTTS | {"mqtt_devices": ("a=n", "b=n")}, "two topics are of n"),
-        (MQTTS | {"mqtt_devices": ("a",)}, "is no TOPIC="),
-        (MQTTS | {"mqtt_topic_prefix": "a/#"}, "a topic to write to has none"),
+        ({"mqtt_broker": "mqtt://broker", "mqtt_devices": ("a=n",)}, "findings need an encrypted connection"),
+        (MQTTS | {"mqtt_devices": ("a=n", "a=m")}, "the topic a is listed twice"),
+        (MQTTS | {"mqtt_devices": ("a=n", "b=n")}, "n has two topics"),
+        (MQTTS | {"mqtt_devices": ("a",)}, "expected TOPIC="),
+        (MQTTS | {"mqtt_topic_prefix": "a/#"}, "not allowed in a topic"),
         (MQTTS | {"mqtt_qos": 3}, "mqtt_qos"),
         (MQTTS | {"mqtt_findings_per_s": 0}, "mqtt_findings_per_s"),
     ],

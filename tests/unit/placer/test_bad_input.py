@@ -81,10 +81,14 @@ for _ in range(20):
         ),
         pytest.param(
             Request(Group(1, (Workers(1, ()),))),
-            "parts[0].resources: a worker that needs nothing",
+            "parts[0].resources: expected at least one resource",
             id="nothing",
         ),
-        pytest.param(Request(Group(1, (Workers(1, (("cpu", 0),)),))), "needs nothing", id="nothing of it"),
+        pytest.param(
+            Request(Group(1, (Workers(1, (("cpu", 0),)),))),
+            "expected at least one resource",
+            id="nothing of it",
+        ),
         pytest.param(
             Request(Group(1, (Workers(1, (("cpu", -1), ("workers", 1))),))), "resources['cpu']: -1", id="owed"
         ),
@@ -121,13 +125,13 @@ def with_more(*more: HyperNode) -> Topology:
     ("topology", "words"),
     [
         pytest.param(changed(leaf_b={"nodes": ("a1", "b1")}), "a1 is in leaf-a too", id="a node in two"),
-        pytest.param(changed(leaf_b={"nodes": ("b1", "b1")}), "leaf-b: a node is named twice", id="twice"),
+        pytest.param(changed(leaf_b={"nodes": ("b1", "b1")}), "leaf-b: a node is listed twice", id="twice"),
         pytest.param(
             changed(pod_2={"children": ("leaf-b", "leaf-c")}), "leaf-b: two parents", id="two parents"
         ),
         pytest.param(changed(pod_2={"children": ("pod-1",)}), "its child pod-1 has tier 2", id="a cycle"),
         pytest.param(changed(pod_2={"children": ("pod-2",)}), "its child pod-2 has tier 2", id="of itself"),
-        pytest.param(changed(pod_2={"children": ("leaf-x",)}), "child leaf-x is not there", id="no child"),
+        pytest.param(changed(pod_2={"children": ("leaf-x",)}), "child leaf-x does not exist", id="no child"),
         pytest.param(changed(leaf_c={"parent": "pod-1"}), "leaf-c: parent pod-1", id="says another parent"),
         pytest.param(changed(pod_1={"children": ("leaf-a",)}), "leaf-b: no parent", id="an orphan"),
         pytest.param(changed(pod_1={"nodes": ("a1", "a2")}), "pod-1: node b1", id="fewer nodes than below"),
@@ -136,9 +140,7 @@ def with_more(*more: HyperNode) -> Topology:
         pytest.param(changed(pod_2={"tier": 4}), "pod-2: tier 4, but its child", id="a gap"),
         pytest.param(changed(pod_2={"tier": 2**40}), "pod-2: tier 1099511627776", id="far above"),
         pytest.param(changed(pod_2={"children": ()}), "pod-2: tier 2 with 0 children", id="no children"),
-        pytest.param(
-            with_more(CASE.topology.hypernodes[0]), "there are two of that name", id="two of a name"
-        ),
+        pytest.param(with_more(CASE.topology.hypernodes[0]), "the name is used twice", id="two of a name"),
         pytest.param(with_more(hypernode("z", ("z1",))), "z: no parent", id="of another depth"),
     ],
 )

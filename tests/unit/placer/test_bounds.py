@@ -137,9 +137,7 @@ def test_what_is_preferred_and_only_looked_for_is_not_said_to_be_impossible() ->
     gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), spread=Spread(1, 0, required=False))
     answer = place(capacity, Request(gang))
     assert isinstance(answer, Placement)
-    assert answer.relaxed == (
-        "the preferred spread was looked for up to the limit, and not found, at this tier",
-    )
+    assert answer.relaxed == ("the preferred spread was not found within the search limit at this tier",)
 
 
 def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +167,7 @@ def test_all_that_a_refusal_tries_has_one_limit(monkeypatch: pytest.MonkeyPatch)
     gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), tier=1)
     answer = place(capacity, Request(gang))
     assert isinstance(answer, Refusal)
-    assert "allowed at tier 2 (pod) it would fit" in answer.reason
+    assert "the gang fits if tier 2 (pod) is allowed" in answer.reason
     assert len(made) == 1
 
 

@@ -188,7 +188,7 @@ def test_workers_that_go_along_count() -> None:
     capacity = with_gangs(gangs)
     found = defragment(capacity, one(3, 1), gangs, {}, most_moves=1)
     assert isinstance(found, Refusal)
-    assert found.reason.endswith("; 2 workers would have to move, 1 may")
+    assert found.reason.endswith("; 2 workers would have to move; the limit is 1")
     assert isinstance(defragment(capacity, one(3, 1), gangs, {}, most_moves=2), Plan)
 
 
@@ -206,8 +206,8 @@ REFUSALS = {
         [running(x, f"{x}0", movable=False) for x in "abcd"],
         64,
         (
-            "there is no place even if all gangs that can be moved were gone; closest is leaf-a, where 3 of "
-            "4 workers fit now and 3 could; a runs there and may not be moved"
+            "there is no place even without the movable gangs; closest is leaf-a, where 3 of "
+            "4 workers fit now and 3 could; a runs there and cannot be moved"
         ),
         True,
     ),
@@ -216,7 +216,7 @@ REFUSALS = {
         64,
         (
             "no plan was found; closest is leaf-a, where 1 of 4 workers fit now and 4 could; a would have to "
-            "make room in leaf-a and has no other place in a tier as low as its own"
+            "leave leaf-a but has no other place in an equally low tier"
         ),
         False,
     ),
@@ -225,7 +225,7 @@ REFUSALS = {
         1,
         (
             "no plan was found; closest is leaf-a, where 2 of 4 workers fit now and 4 could; in leaf-a 2 "
-            "workers would have to move, 1 may"
+            "workers would have to move; the limit is 1"
         ),
         False,
     ),

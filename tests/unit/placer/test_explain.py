@@ -60,7 +60,7 @@ def test_the_first_part_of_the_cost_that_differs_is_why() -> None:
 def test_names_decide_between_equals() -> None:
     assert told(of_leaves((1, 1), (1, 1)), gang(Workers(2))) == [
         ("l1", ""),
-        ("l2", "just as good, but later in the order of names"),
+        ("l2", "equal, but later in the order of names"),
     ]
 
 
@@ -90,7 +90,7 @@ BEST = Cost(3, (2, 3), 4, 0, (5, 4, 1, 0))
             replace(BEST, fragmentation=(5, 4, 1, 1)),
             "leaves room for 1 more worker on its nodes instead of none",
         ),
-        (BEST, "just as good, but later in the order of names"),
+        (BEST, "equal, but later in the order of names"),
     ],
 )
 def test_why(cost: Cost, why: str) -> None:
@@ -132,7 +132,7 @@ def test_at_most_so_many_and_the_best_of_them() -> None:
     capacity = of_leaves(*((1,) * n for n in (9, 8, 7, 6, 5, 4, 3, 3)))
     assert told(capacity, gang(Workers(3)), limit=3) == [
         ("l7", ""),
-        ("l8", "just as good, but later in the order of names"),
+        ("l8", "equal, but later in the order of names"),
         ("l6", "leaves room for 1 more worker in it instead of none"),
     ]
     assert told(capacity, gang(Workers(3)), limit=1) == [("l7", "")]
@@ -197,7 +197,7 @@ def test_domains_where_all_seems_to_fit() -> None:
 def test_what_is_preferred_counts_before_costs() -> None:
     capacity = of_leaves((1, 1, 1, 1), (4,))
     request = gang(Workers(3), spread=Spread(1, 0, required=False))
-    assert told(capacity, request) == [("l1", ""), ("l2", "only without what is preferred")]
+    assert told(capacity, request) == [("l1", ""), ("l2", "only without the preferred spread")]
     capacity = of_leaves((3,), (4,))
     answer = place(capacity, request)
     assert isinstance(answer, Placement)
@@ -274,4 +274,4 @@ def test_random_explanations_agree_with_place(seed: int) -> None:
     for x in held:
         assert x.tier == answer.cost.top
         assert x.cost is not None
-        assert x.cost >= answer.cost or x.why == "only without what is preferred"
+        assert x.cost >= answer.cost or x.why == "only without the preferred spread"

@@ -80,7 +80,7 @@ def test_whose_it_is(
 
 
 def test_what_degrades_here_is_what_the_condition_says() -> None:
-    assert own_links.DEGRADING == conditions.DEGRADING
+    assert {kind for kind, _, _ in conditions._DEGRADED} == own_links.DEGRADING
 
 
 def test_a_switch_that_is_missing_counts_with_the_links_that_its_siblings_have() -> None:

@@ -67,25 +67,24 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         PODS,
         gang(Workers(6), tier=1),
         """no HyperNode of tier 1 (leaf) holds the 6 workers: HyperNode pod0-l01 comes closest with room for
-        4, 2 more would have to be freed there; allowed at tier 2 (pod) it would fit, in pod0""",
+        4, 2 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0""",
     ),
     "all there is, and one more": (
         PODS,
         gang(Workers(15)),
-        """15 workers are asked for and all nodes together have room for 14 now: room for 1 more would have to
-        be freed""",
+        """15 workers are requested, but all nodes together fit 14 now: capacity for 1 more must be freed""",
     ),
     "whole groups": (
         PODS,
         gang(Group(3, (Workers(3),), tier=1), tier=2),
         """no HyperNode of tier 2 (pod) holds the 9 workers: HyperNode pod1 comes closest with room for 6, 3
-        more would have to be freed there (8 would fit one by one); allowed at tier 3 (core) it would fit,
+        more must be freed there (8 would fit one by one); the gang fits if tier 3 (core) is allowed,
         in core""",
     ),
     "whole groups, at the root": (
         PODS,
         gang(Group(4, (Workers(3),), tier=1)),
-        """the 12 workers do not fit: HyperNode core has room for 9, 3 more would have to be freed (12 would
+        """the 12 workers do not fit: HyperNode core has room for 9, 3 more must be freed (12 would
         fit one by one)""",
     ),
     "one group is too large for its tier": (
@@ -104,19 +103,19 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         PODS,
         gang(Workers(4), tier=2, spread=Spread(1, 1)),
         """no HyperNode of tier 2 (pod) holds the 4 workers: HyperNode pod0 comes closest with room for 2, 2
-        more would have to be freed there (4 would fit one by one); allowed at tier 3 (core) it would fit,
-        in core; without the spread of at most 1 to a HyperNode of tier 1 (leaf) it would fit""",
+        more must be freed there (4 would fit one by one); the gang fits if tier 3 (core) is allowed,
+        in core; the gang fits without the spread of at most 1 to a HyperNode of tier 1 (leaf)""",
     ),
     "a spread over nodes": (
         Capacity.of_workers(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4}),
         gang(Workers(6), spread=Spread(2, 0)),
-        """the 6 workers do not fit: HyperNode core has room for 4, 2 more would have to be freed (6 would fit
-        one by one); without the spread of at most 2 to a node it would fit""",
+        """the 6 workers do not fit: HyperNode core has room for 4, 2 more must be freed (6 would fit
+        one by one); the gang fits without the spread of at most 2 to a node""",
     ),
     "soft": (
         PODS,
         gang(Group(4, (Workers(3),), tier=1), mode="soft"),
-        """the 12 workers do not fit: all islands together have room for 9, 3 more would have to be freed (12
+        """the 12 workers do not fit: all islands together have room for 9, 3 more must be freed (12
         would fit one by one)""",
     ),
     "no node is large enough": (
@@ -133,7 +132,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
     "a resource that nobody has": (
         gpus(8),
         gang(of(1, role="leader", rdma=1), of(1, gpu=1)),
-        "not one worker of role leader fits on any node: none has 1 rdma free, all is taken",
+        "not one worker of role leader fits on any node: none has 1 rdma free, all are in use",
     ),
     "never at once": (
         Capacity(Forest.of(leaves(("a", "b"))), {"a": {GPU: 8}, "b": {"cpu": 4000}}),
@@ -143,42 +142,42 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
     "no place is free": (
         Capacity.of_workers(Forest.of(leaves(("a",))), {}),
         gang(Workers(1)),
-        "not one worker fits on any node: none has room for 1 worker, all is taken",
+        "not one worker fits on any node: none has room for 1 worker, all are in use",
     ),
     "a role": (
         gpus(8, 1),
         gang(of(3, role="leader", gpu=4), of(1, gpu=1)),
-        """3 workers of role leader are asked for and all nodes together have room for 2 now: room for 1 more
-        would have to be freed""",
+        """3 workers of role leader are requested, but all nodes together fit 2 now: capacity for 1 more
+        must be freed""",
     ),
     "roles that share": (
         gpus(8),
         gang(of(1, role="leader", gpu=4), of(5, gpu=1)),
-        "the 6 workers do not fit: HyperNode core has room for 5, 1 more would have to be freed",
+        "the 6 workers do not fit: HyperNode core has room for 5, 1 more must be freed",
     ),
     "roles that have room one by one": (
         gpus(4, 4),
         gang(of(2, role="leader", gpu=3), of(1, gpu=2)),
-        """no HyperNode of tier 2 (core) holds the 3 workers: for each part of them there is room in HyperNode
-        core, but not for all at once""",
+        """no HyperNode of tier 2 (core) holds the 3 workers: each part of them fits in HyperNode core, but
+        not all at once""",
     ),
     "groups that lose nothing": (
         PODS,
         gang(Group(5, (Workers(2),), tier=1), tier=2),
         """no HyperNode of tier 2 (pod) holds the 10 workers: HyperNode pod1 comes closest with room for 8, 2
-        more would have to be freed there; allowed at tier 3 (core) it would fit, in core""",
+        more must be freed there; the gang fits if tier 3 (core) is allowed, in core""",
     ),
     "avoided": (
         PODS,
         gang(Workers(4), tier=1, avoid=frozenset({"pod0-l01", "pod1", "n0003"})),
         """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod0-l00 comes closest with room for
-        1, 3 more would have to be freed there; with n0004, n0005, n0006 and 1 more not avoided it would
-        fit""", ),
+        1, 3 more must be freed there; the gang fits if these nodes are not avoided: n0004,
+        n0005, n0006 and 1 more""", ),
     "all that would do are avoided": (
         Capacity.of_workers(Forest.of(leaves(("a", "b"), ("c",))), {"a": 1, "b": 1}),
         gang(Workers(1), avoid=frozenset({"l1"})),
-        """not one worker fits on a node that may be used: a, b would have room, but 2 are to be avoided; with
-        a not avoided it would fit""",
+        """not one worker fits on a node that may be used: a, b would have room, but 2 are avoided; the
+        gang fits if these nodes are not avoided: a""",
     ),
 }  # fmt: skip
 
@@ -194,17 +193,17 @@ def test_nodes_with_a_link_down_are_told_apart_from_taken_ones() -> None:
     capacity = Capacity.of_workers(Forest.of(topology), FREE)
     assert refused(capacity, gang(Workers(4), tier=1)).reason == text(
         """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest with room for
-        3, 1 more would have to be freed there; allowed at tier 2 (pod) it would fit, in pod0; 1 node with a
-        link of its own down would have been enough (n0008)"""
+        3, 1 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0; 1 node with a
+        link of its own down would be enough (n0008)"""
     )
     both = gang(Workers(4), tier=1, avoid=frozenset({"pod0", "pod1-l00"}))
     assert refused(capacity, both).reason.endswith(
-        "; 1 node with a link of its own down would have been enough (n0012)"
+        "; 1 node with a link of its own down would be enough (n0012)"
     )
     only = Capacity.of_workers(Forest.of(topology), {"n0004": 1})
     assert refused(only, gang(Workers(1))).reason == text(
         """not one worker fits on a node that may be used: n0004 would have room, but 1 has a link of its own
-        down; 1 node with a link of its own down would have been enough (n0004)"""
+        down; 1 node with a link of its own down would be enough (n0004)"""
     )
 
 
@@ -213,13 +212,13 @@ def test_nodes_that_pods_may_not_use() -> None:
     allowed[:4] = True
     masks = {"worker": Mask("first", allowed)}
     assert refused(PODS, gang(Workers(3)), masks).reason == text(
-        """the 3 workers do not fit: HyperNode core has room for 2, 1 more would have to be freed; on nodes
-        that its pods may not use it would fit"""
+        """the 3 workers do not fit: HyperNode core has room for 2, 1 more must be freed; the gang fits on
+        nodes that its pods may not use"""
     )
     masks = {"worker": Mask("none", np.zeros(16, np.bool_))}
     assert refused(PODS, gang(Workers(3)), masks).reason == text(
         """not one worker fits on a node that may be used: n0002, n0003, n0004 and 11 more would have room,
-        but 14 may not be used by a worker; on nodes that its pods may not use it would fit"""
+        but 14 may not be used by a worker; the gang fits on nodes that its pods may not use"""
     )
 
 
@@ -228,7 +227,7 @@ def test_islands() -> None:
     islands = Forest.of(replace(two, hypernodes=tuple(replace(h, parent=None) for h in two.hypernodes[:2])))
     assert refused(Capacity.of_workers(islands), gang(Workers(3))).reason == text(
         """no HyperNode of tier 1 (leaf) holds the 3 workers: HyperNode l1 comes closest with room for 2, 1
-        more would have to be freed there; in soft mode it would fit, across islands"""
+        more must be freed there; the gang fits across islands in soft mode"""
     )
     bare = Capacity.of_workers(Forest.of(Topology(1)), {})
     assert isinstance(place(bare, gang(Workers(1))), Refusal)
@@ -258,14 +257,14 @@ def test_the_tier_at_which_it_would_fit_is_the_one_at_which_it_does(seed: int) -
     soft = place(capacity, replace(request, mode="soft"), masks)
     reason = refusal(capacity, request, masks, tops).reason  # tries nothing out
     for part, there in (
-        (", across islands", "it would fit, across"),
-        ("allowed at tier ", "it would fit, in "),
+        (" across islands", "the gang fits across"),
+        ("fits if tier ", " is allowed, in "),
     ):
         if part in reason:
             assert isinstance(soft, Placement)
             assert there in reason
-            assert (soft.tier is None) == (part == ", across islands")
-            assert soft.tier is None or f"allowed at tier {soft.tier} (" in reason
+            assert (soft.tier is None) == (part == " across islands")
+            assert soft.tier is None or f"fits if tier {soft.tier} (" in reason
 
 
 def test_where_all_seems_to_fit_one_piece_does_not() -> None:
@@ -281,9 +280,7 @@ def test_what_is_only_preferred_is_short_of_nothing() -> None:
 def test_a_search_that_ended_at_its_limit_says_so() -> None:
     found = refusal(PODS, gang(Workers(6), tier=1), {}, 1, proven=False)
     assert not found.proven
-    assert found.reason.startswith(
-        "no place was found before the search reached its limit, there may be one: no "
-    )
+    assert found.reason.startswith("no place was found within the search limit, but one may exist: no ")
 
 
 def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:

@@ -207,7 +207,7 @@ async def test_what_the_server_changes_each_time_is_not_written_for_ever() -> No
         found["spec"]["tierName"] = f"theirs-{writes}"
 
     fake.admit = admit
-    with pytest.raises(PublishError, match="is not as it was written"):
+    with pytest.raises(PublishError, match="repeated writes did not persist"):
         await made.publish(two_leaves())
 
 

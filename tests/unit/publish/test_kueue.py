@@ -123,7 +123,7 @@ async def test_one_that_is_used_stays_and_the_problem_names_the_users() -> None:
     kueue = publisher(fake)
     await kueue.publish(two_leaves())
     fake.put(f"{FLAVORS}/gpu", {"metadata": {"name": "gpu"}, "spec": {"topologyName": "wires"}})
-    with pytest.raises(PublishError, match=r"no ResourceFlavor names it \(gpu now\)"):
+    with pytest.raises(PublishError, match=r"no ResourceFlavor refers to it \(gpu now\)"):
         await kueue.publish(pods(1, 1))
     assert keys(fake) == [CORE, LEAF, HOST]
     del fake.objects[f"{FLAVORS}/gpu"]
@@ -135,7 +135,7 @@ async def test_somebody_elses_is_never_changed() -> None:
     fake = cluster()
     level = {"levels": [{"nodeLabel": "rack"}]}
     fake.put(PATH, {"metadata": {"name": "wires"}, "spec": level})
-    with pytest.raises(PublishError, match="somebody else's, with levels rack"):
+    with pytest.raises(PublishError, match="does not manage Topology wires with levels rack"):
         await publisher(fake).publish(two_leaves())
     assert keys(fake) == ["rack"]
     assert fake.writes == []
@@ -167,7 +167,7 @@ async def test_a_deletion_that_a_finalizer_delays_is_looked_at_again() -> None:
             fake.objects[PATH] = kept
 
     fake.before = before
-    with pytest.raises(PublishError, match="looked at anew"):
+    with pytest.raises(PublishError, match="the publisher retries"):
         await publisher(fake).publish(pods(1, 1))
 
 

@@ -102,6 +102,9 @@ def test_each_pair_is_an_anomaly_that_says_what_to_do() -> None:
         ("leaf-b", "mine"),
     ]
     assert [x.nodes for x in found.anomalies] == [("n1",), ("n1",), ("n3",)]
-    assert "HyperNode mine, which is not ours, holds 1 of its nodes (n1)" in found.anomalies[0].message
+    assert (
+        "HyperNode mine, which hyperscout does not manage, contains 1 of its nodes (n1)"
+        in found.anomalies[0].message
+    )
     assert "delete mine" in found.anomalies[0].message
     assert len({x.key for x in found.anomalies}) == 3

@@ -223,7 +223,7 @@ def test_a_tier_in_between_raises_those_above_first() -> None:
 def test_what_is_named_by_somebody_else_is_not_deleted() -> None:
     there = world(leaf("a", "n1")) | {"theirs": as_present(above("theirs", 2, "a"), ours=False)}
     plan = next_writes(there, {})
-    assert plan == Plan((), {"a": "it should go, but theirs still names it"})
+    assert plan == Plan((), {"a": "it is to be deleted, but is still a member of theirs"})
 
 
 @pytest.mark.parametrize(

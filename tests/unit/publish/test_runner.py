@@ -10,7 +10,7 @@ import yaml
 from hyperscout_publish.hypernodes.file import FilePublisher
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.publisher.memory import MemoryPublisher
-from hyperscout_publish.publisher.runner import PublisherRunner, retry_s
+from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
@@ -144,11 +144,6 @@ async def test_standard_output_is_one_stream_of_documents(capsys: pytest.Capture
     await publisher.publish(two_leaves())
     await publisher.publish(replace(two_leaves(), hypernodes=two_leaves().hypernodes[:1]))
     assert len(list(yaml.safe_load_all(capsys.readouterr().out))) == 4
-
-
-@pytest.mark.parametrize(("failures", "delay_s"), [(1, 1.0), (2, 2.0), (6, 32.0), (7, 60.0), (100_000, 60.0)])
-def test_any_number_of_failures_has_a_delay(failures: int, delay_s: float) -> None:
-    assert retry_s(failures) == delay_s
 
 
 async def test_who_is_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:

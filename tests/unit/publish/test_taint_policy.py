@@ -172,7 +172,7 @@ def test_the_worst_goes_first_and_the_rest_is_named() -> None:
     decision = policy.decide(bad, NODES, (), 10 * NS)
     assert (decision.taint, decision.over) == (("n09", "n03"), ("n04", "n05"))
     assert say_over(decision, 2, 20) == (
-        "at most 2 of 20 nodes may be tainted (taint_share): n04, n05 are degraded, and not tainted"
+        "at most 2 of 20 nodes may be tainted (taint_share): n04, n05 are degraded but not tainted"
     )
     assert list(lines(decision, bad)) == ["n09: taint (4 down)", "n03: taint (1 down)"]
 
@@ -193,7 +193,7 @@ def test_over_is_said_in_few_words() -> None:
     decision = policy.decide(ill(*((node, 1, 0) for node in NODES)), NODES, (), 1)
     text = say_over(decision, 1, 20)
     assert text is not None
-    assert text.endswith("n01, n02, n03, n04, n05 and 14 more are degraded, and not tainted")
+    assert text.endswith("n01, n02, n03, n04, n05 and 14 more are degraded but not tainted")
     assert say_over(policy.decide({}, NODES, (), 1), 1, 20) is None
 
 

@@ -130,7 +130,7 @@ async def test_a_cap_that_is_reached_is_a_notice_and_not_an_error() -> None:
     runner = PublisherRunner([taints], rng=Random(0))
     await taints.publish(DEGRADED)
     assert fake.writes == []
-    reached = "at most 0 of 4 nodes may be tainted (taint_share): n03 is degraded, and not tainted"
+    reached = "at most 0 of 4 nodes may be tainted (taint_share): n03 is degraded but not tainted"
     assert runner.problems == [f"publisher taints: {reached}"]
     await taints.publish(HEALTHY)
     assert runner.problems == []

@@ -73,5 +73,5 @@ def test_nvlink_that_joins_nobody_is_no_tier() -> None:
 
 @pytest.mark.parametrize("wrong", [{"units": 0}, {"racks_per_unit": 0}, {"trays": 0}])
 def test_a_size_of_none_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="expected at least 1"):
         racks(**({"units": 1, "racks_per_unit": 1} | wrong))

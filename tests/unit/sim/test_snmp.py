@@ -16,7 +16,7 @@ from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, recordings, snmpr
 FABRIC = dual_homed(2, 3, 2, peer_links=1)
 
 # What a style leaves out of it is no fault of the reader's.
-DOUBT = {"slx-os": "is one of 2 interfaces that are called "}
+DOUBT = {"slx-os": "is one of 2 interfaces with the name "}
 
 
 def tables(fabric: SimFabric, *styles: Style) -> dict[str, SwitchTable]:

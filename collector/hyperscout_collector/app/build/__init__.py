@@ -1,1 +1,1 @@
-"""Builds the collector's parts, starts them in order and stops them in reverse order."""
+"""Builds the collector's components in dependency order, starts them and stops them."""

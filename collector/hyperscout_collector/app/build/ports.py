@@ -1,32 +1,35 @@
-"""Opens a replica's ports: gRPC for tokens, gRPC for client certificates, and REST.
+"""Opens a replica's ports: gRPC for tokens, gRPC for client certificates, REST, health probes and metrics.
 
 gRPC for Python either requires a client certificate or does not request one; it cannot make one optional.
 So gRPC has two ports, and both serve the same services.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
+from hyperscout.v1 import discovery_pb2
 from hyperscout_runtime.addresses import host_port, is_loopback
 from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.health_server import Answer, ok, serving
 from starlette.types import ASGIApp
 
+from hyperscout_collector.app.build.lifecycle import Lifecycle
+from hyperscout_collector.app.metrics.page import CONTENT_TYPE
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
+from hyperscout_collector.serve.grpc.measurement_service import SERVICE as MEASUREMENT_SERVICE
+from hyperscout_collector.serve.grpc.placement_service import SERVICE as PLACEMENT_SERVICE
+from hyperscout_collector.serve.grpc.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.serve.http.hosts import Hosts
 from hyperscout_collector.serve.http.server import RestServer
+from hyperscout_collector.serve.rest.stream import MAX_READERS
+
+DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
+SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE)
 
 
-class Server(Protocol):
-    """The part of `grpc.aio.Server` that this module uses."""
-
-    def add_insecure_port(self, address: str) -> int: ...
-
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int: ...
-
-
-def add_ports(server: Server, settings: CollectorSettings) -> tuple[str, str]:
+def add_ports(server: grpc.aio.Server, settings: CollectorSettings) -> tuple[str, str]:
     """Add the two gRPC ports to a server that has not started.
 
     Returns "host:port" of the port for tokens and of the port for client certificates; "" = not configured.
@@ -44,7 +47,7 @@ def add_ports(server: Server, settings: CollectorSettings) -> tuple[str, str]:
     return _add(server, settings.listen, credentials), _add(server, settings.mtls_listen, mutual)
 
 
-def _add(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+def _add(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
     if not address:
         return ""
     try:
@@ -86,6 +89,27 @@ def rest_server(settings: CollectorSettings, app: ASGIApp) -> RestServer:
         files = ServerCertificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     asks = settings.tls_client_ca is not None and settings.authenticate == "none"
     demanded = asks and not settings.insecure and not is_loopback(host_port(settings.rest_listen)[0])
-    return RestServer(
-        settings.rest_listen, app, max_streams=settings.rest_max_streams, files=files, demanded=demanded
-    )
+    return RestServer(settings.rest_listen, app, max_streams=MAX_READERS, files=files, demanded=demanded)
+
+
+async def start_http(
+    listen: str,
+    *,
+    ready: Callable[[], Answer],
+    metrics: Callable[[], bytes],
+    lifecycle: Lifecycle,
+) -> str:
+    """Serve /healthz, /readyz and /metrics at this address until the stop. Returns host:port.
+
+    Raises StartError.
+    """
+    pages = {
+        "/healthz": ok,
+        "/readyz": ready,
+        "/metrics": lambda: Answer(metrics(), content_type=CONTENT_TYPE),
+    }
+    try:
+        port = await lifecycle.enter("health pages", serving(*host_port(listen), pages))
+    except OSError as error:
+        raise StartError(f"cannot listen on {listen}: {error.strerror}") from error
+    return f"{listen.rpartition(':')[0]}:{port}"

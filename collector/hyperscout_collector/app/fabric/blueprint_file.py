@@ -1,8 +1,8 @@
 """Reads the blueprint file again whenever an operator or a ConfigMap changes it.
 
-The collector checks the file every `LOOK_S` seconds and reads it if its stamp changed. If the file is missing
-or invalid, the last valid blueprint stays in force and `status` shows the problem. The collector also starts
-without a valid blueprint: an error in the file must not prevent discovery.
+The collector checks the file every `CHECK_S` seconds and reads it if its stamp changed. If the file is
+missing or invalid, the last valid blueprint stays in force and `status` shows the problem. The collector also
+starts without a valid blueprint: an error in the file must not prevent discovery.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from hyperscout_topology.topology import Topology
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+CHECK_S = 5.0
 
 _Stamp = tuple[int, int, int]
 
@@ -44,13 +44,13 @@ class BlueprintFile:
         self._in_thread = BoundedExecutor("blueprint")
 
     async def run(self) -> None:
-        """Check the file every `LOOK_S` seconds until cancelled."""
+        """Check the file every `CHECK_S` seconds until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            if await self._in_thread(self.look):
+            await asyncio.sleep(CHECK_S)
+            if await self._in_thread(self.read):
                 self._changed()
 
-    def look(self) -> bool:
+    def read(self) -> bool:
         """Check the file once. Returns whether another blueprint is in force now. Blocks."""
         try:
             status = self._path.stat()
@@ -69,10 +69,10 @@ class BlueprintFile:
             self._stamp = stamp
         except OSError as error:
             self._stamp = None
-            self._say(f"{self._path}: {error.strerror or error}")
+            self._failed(f"{self._path}: {error.strerror or error}")
         except FormatError as error:
             self._stamp = stamp
-            self._say(str(error))
+            self._failed(str(error))
         return False
 
     def drifted(self, topology: Topology) -> Topology:
@@ -85,13 +85,15 @@ class BlueprintFile:
             return topology
         found = compare(topology, blueprint)
         if found.unseen != self._unseen:
-            _log.info("%d of %d cables of the blueprint: nobody can see them", found.unseen, found.declared)
+            _log.info(
+                "%d of %d cables of the blueprint have no evidence source", found.unseen, found.declared
+            )
             self._unseen = found.unseen
         return with_drift(topology, found)
 
-    def _say(self, trouble: str) -> None:
-        stays = "the one before stays in force" if self._blueprint is not None else "there is none"
-        problem = f"the blueprint is not in force, {stays}: {trouble}"
+    def _failed(self, error: str) -> None:
+        stays = "the previous one stays in force" if self._blueprint is not None else "there is none"
+        problem = f"the blueprint is not in force, {stays}: {error}"
         if problem != self.problem:
             _log.error("%s", problem)
         self.problem = problem

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_publish.hypernodes.overlap import overlaps
 from hyperscout_topology.topology import Topology
@@ -37,11 +36,6 @@ class ClusterView:
                 if not h.children:
                     found |= dict.fromkeys((n for n in h.nodes if n not in self.nodes), "no such node")
         return found
-
-    def facts(
-        self, stale: Mapping[str, int], stale_switches: Mapping[str, int], *topologies: Topology | None
-    ) -> ConditionFacts:
-        return ConditionFacts(self.down(*topologies), stale, stale_switches)
 
     def marked(self, topology: Topology) -> Topology:
         """The topology with an anomaly for each overlap with other HyperNodes."""
@@ -103,10 +97,10 @@ class KubernetesCluster:
 
     def why_not_reserved(self, node: str) -> str | None:
         if not self.is_known:
-            return "the cluster's nodes are not known yet"
+            return "the nodes of the cluster are not listed yet: try again"
         found = self._nodes.get(node)
         if found is None:
-            return "no such node in the cluster (or `node_selector` leaves it out)"
+            return "the cluster has no such node, or `node_selector` excludes it"
         reserved = found["metadata"]["labels"].get(RESERVED_LABEL, "false") != "false"
         if reserved or found["spec"]["unschedulable"]:
             return None

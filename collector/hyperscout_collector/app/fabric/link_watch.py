@@ -38,8 +38,9 @@ from hyperscout_collector.decisions.fabric.link_health import (
 )
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row
 from hyperscout_collector.evidence.state import COUNTING_PROBE, KeyChange
-from hyperscout_collector.evidence.store import Store, StoreError
+from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.ingest.session import TextReader
+from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,11 @@ class LinkWatch:
     """Assesses ports by their counters. Calls `changed` when an assessment changes. Run `run` as a task."""
 
     def __init__(
-        self, settings: HealthSettings, store: Store, clock_ns: Callable[[], int], changed: Callable[[], None]
+        self,
+        settings: HealthSettings,
+        store: EvidenceStore,
+        clock_ns: Callable[[], int],
+        changed: Callable[[], None],
     ) -> None:
         self._machine = LinkHealth(settings)
         self._store = store

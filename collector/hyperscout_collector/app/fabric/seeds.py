@@ -26,7 +26,7 @@ from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # addresses of one switch
-_TELLING = LldpPort | SwitchPort | SwitchTable
+_WITH_NEIGHBOURS = LldpPort | SwitchPort | SwitchTable
 
 
 class Seeds:
@@ -38,14 +38,14 @@ class Seeds:
         self._of: dict[str, frozenset[str]] = {}  # addresses by reporter
         self._touched: set[str] = set(state.nodes)
         self._all: tuple[str, ...] = ()
-        self._told: tuple[str, ...] = ()  # addresses sent last
+        self._sent: tuple[str, ...] = ()  # addresses sent last
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The management addresses, sorted, at most `MAX_SEEDS`."""
         for reporter in self._touched:
             rows = self._state.rows_of(reporter)
-            found = frozenset(address for row in rows for address in _heard_in(row.fact))
+            found = frozenset(address for row in rows for address in _addresses_in(row.fact))
             if found:
                 self._of[reporter] = found
             else:
@@ -59,7 +59,7 @@ class Seeds:
         """A commit changed the evidence."""
         for change in changes:
             before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
-            if before != after and any(isinstance(fact, _TELLING) for fact in (*before, *after)):
+            if before != after and any(isinstance(fact, _WITH_NEIGHBOURS) for fact in (*before, *after)):
                 self._touched.add(change.key.node)
 
     def tick(self) -> None:
@@ -67,25 +67,22 @@ class Seeds:
 
         They are not sent with each commit: agents that start together would cause thousands of messages.
         """
-        if self.addresses != self._told:
-            self._told = self.addresses
+        if self.addresses != self._sent:
+            self._sent = self.addresses
             for stream in self._streams:
                 if is_fabric(stream.node):
-                    self._tell(stream)
+                    self._send(stream)
 
     def connected(self, stream: AgentStream) -> None:
         if is_fabric(stream.node):
-            self._tell(stream)
+            self._send(stream)
 
-    def disconnected(self, stream: AgentStream) -> None:
-        pass
-
-    def _tell(self, stream: AgentStream) -> None:
+    def _send(self, stream: AgentStream) -> None:
         seeds = discovery_pb2.Seeds(addresses=self.addresses)
         stream.tell(StreamFindingsResponse(seeds=seeds))
 
 
-def _heard_in(fact: Fact | None) -> Iterator[str]:
+def _addresses_in(fact: Fact | None) -> Iterator[str]:
     match fact:
         case LldpPort() | SwitchPort():
             yield from _of_switches(fact.neighbours)

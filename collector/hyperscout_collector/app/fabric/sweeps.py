@@ -15,9 +15,11 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.event_log import EventLog
 from hyperscout_topology.proto import timestamp
 
-from hyperscout_collector.decisions.fabric.leases import LeaseSettings, SweepLeases
+from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
+from hyperscout_collector.decisions.fabric.leases import SweepLeases
 from hyperscout_collector.decisions.fabric.sweep_events import (
     AgentConnected,
     AgentGone,
@@ -31,9 +33,9 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
 )
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
-from hyperscout_collector.evidence.store import StoreError
-from hyperscout_collector.evidence.view import SweepTexts
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -54,13 +56,14 @@ class Sweeps:
         state: EvidenceState,
         texts: SweepTexts,
         clock_ns: Callable[[], int],
+        log: EventLog | None = None,
     ) -> None:
         self._streams = streams
         self._state = state
         self._texts = texts
         self._clock_ns = clock_ns
         settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
-        self._machine = SweepLeases(settings, clock_ns())
+        self._machine = SweepLeases(settings, clock_ns(), log)
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()

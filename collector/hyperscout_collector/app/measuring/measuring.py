@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
-from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, StreamFindingsResponse
 from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
@@ -30,6 +29,7 @@ from hyperscout_inference.latency.known import (
 )
 from hyperscout_inference.latency.pairs import Longs, PairTable
 from hyperscout_inference.latency.tiers import tiers_of
+from hyperscout_runtime.backoff import NS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
@@ -48,7 +48,7 @@ from hyperscout_collector.decisions.measuring.pair_events import (
     Resumed,
     Tick,
 )
-from hyperscout_collector.decisions.measuring.pair_limits import NS, PairSettings
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_collector.decisions.measuring.pair_tasks import KEY_BYTES, PairTasks
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.view import InputsView
@@ -61,26 +61,9 @@ STATES = ("learning", "verifying", "paused", "off")
 _TICK_S = 0.2
 _PROBES_A_NODE = 12  # times log2(nodes): upper bound of the probes per node that a full topology takes
 _OFF = "the setting `measure` is off"
-_NOBODY = (
-    "fewer than two agents can take part: see their setting `latency`, and compute interfaces' addresses"
+_TOO_FEW_AGENTS = (
+    "fewer than two agents can measure: check their setting `latency` and the addresses of compute interfaces"
 )
-
-
-class Plan(Protocol):
-    """The signature of `hyperscout_inference.latency.planner.plan`."""
-
-    def __call__(
-        self,
-        nodes: Sequence[str],
-        pairs: PairTable,
-        domains: Sequence[Longs],
-        *,
-        wired: bool,
-        now_ns: int,
-        reverify_ns: int,
-        limit: int,
-        seed: int,
-    ) -> Sequence[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +74,14 @@ class MeasuringTools:
     timer: Callable[[], float]
     token_bytes: Callable[[int], bytes]  # cryptographically secure
     rng: Random
-    plan: Plan = planner.plan
+    plan: Callable[..., Sequence[tuple[str, str]]] = planner.plan
 
 
 class Measuring:
     """Latency measurements. Run `run` as a task.
 
     `enabled`: the setting `measure`. `topology()`: the published topology. `learned` is called whenever
-    `measured_enough` becomes true.
+    `has_measured_enough` becomes true.
     """
 
     def __init__(
@@ -122,10 +105,10 @@ class Measuring:
         self._tools = tools
         self._enabled = enabled
         self._learned = learned
-        self._was_enough = False
+        self._had_enough = False
         self._machine = PairTasks(settings, tools.clock_ns(), lambda: tools.token_bytes(KEY_BYTES))
         self._since_ns = tools.clock_ns()
-        self._was = self._word()
+        self._state_name = self._present_state()
         self._generation = 0
         self._probes_before = 0  # total number of probes when the present learning phase began
         self._trusted_ns: dict[str, int] = {}  # by node: earlier findings come from a former agent process
@@ -168,9 +151,9 @@ class Measuring:
 
     def report(self) -> GetMeasuringResponse:
         machine, table = self._machine, self._view.tables.last
-        reason = self._machine.paused or self.problem or (_NOBODY if machine.agents < 2 else "")
+        reason = self._machine.paused or self.problem or (_TOO_FEW_AGENTS if machine.agents < 2 else "")
         return GetMeasuringResponse(
-            state=self._word(),
+            state=self._present_state(),
             reason=reason if self._enabled else _OFF,
             since=timestamp(self._since_ns),
             agents=machine.agents,
@@ -183,8 +166,7 @@ class Measuring:
             in_flight=machine.in_flight,
         )
 
-    @property
-    def measured_enough(self) -> bool:
+    def has_measured_enough(self) -> bool:
         """Whether the measurements suffice to infer the hierarchy.
 
         They suffice if measuring is off, if learning has ended, or if at least two agents are connected and
@@ -199,6 +181,10 @@ class Measuring:
         spent = self._machine.rate.total - self._probes_before
         return agents > 1 and (self._machine.all_tried or spent >= full)
 
+    def why_paused(self) -> str | None:
+        """Why measuring is paused; None = it is not."""
+        return self._machine.paused if self._enabled else None
+
     def pause(self, reason: str) -> None:
         """Stop all measurements and start none. Raises NotNowError."""
         self._must_be_enabled()
@@ -208,14 +194,14 @@ class Measuring:
     def resume(self) -> None:
         """Continue measuring. Raises NotNowError."""
         self._must_be_enabled()
-        _log.info("measuring goes on")
+        _log.info("measuring is resumed")
         self._handle(Resumed())
 
     def _must_be_enabled(self) -> None:
         if not self._enabled:
             raise NotNowError(f"nothing is measured: {_OFF}")
 
-    def _word(self) -> str:
+    def _present_state(self) -> str:
         if not self._enabled:
             return "off"
         if self._machine.paused is not None:
@@ -239,9 +225,9 @@ class Measuring:
                 self._generation = generation
                 self._handle(HierarchyChanged())
             self._handle(Tick())
-            if (enough := self.measured_enough) and not self._was_enough:
+            if (enough := self.has_measured_enough()) and not self._had_enough:
                 self._learned()
-            self._was_enough = enough
+            self._had_enough = enough
             if (wanted := self._machine.wants_plan(self._now_ns())) is not None:
                 self._wanted = wanted
                 self._work.set()
@@ -264,8 +250,8 @@ class Measuring:
                 )
             except Exception as error:
                 if self.problem is None:
-                    _log.exception("no plan for measuring")
-                self.problem = f"nothing is measured, no plan can be made: {error!r}"
+                    _log.exception("planning of measurements fails")
+                self.problem = f"nothing is measured, because planning fails: {error!r}"
                 planned = Planned((), self._machine.learning)
             else:
                 self.problem = None
@@ -286,9 +272,9 @@ class Measuring:
         learned = measured_domains(tiers_of(pairs), opaque) if opaque and len(pairs) else []
         verify = self._plan(known, pairs, domains, wanted.limit, wired=True)
         learn = self._plan(opaque, pairs, learned, wanted.limit, wired=False)
-        wishes = [wish for both in zip_longest(learn, verify) for wish in both if wish is not None]
+        pairs_wanted = [pair for both in zip_longest(learn, verify) for pair in both if pair is not None]
         return Planned(
-            [(a, b) for a, b in wishes[: wanted.limit]],
+            [(a, b) for a, b in pairs_wanted[: wanted.limit]],
             any_unmeasured(pairs, learn),
             representatives(known, domains) | representatives(opaque, learned),
         )
@@ -324,8 +310,8 @@ class Measuring:
         for node, some in tasks.items():
             if (stream := self._streams.get(node)) is not None:
                 stream.tell(StreamFindingsResponse(measure_pairs=MeasurePairs(tasks=some)))
-        if (word := self._word()) != self._was:
-            self._was, self._since_ns = word, self._tools.clock_ns()
+        if (state := self._present_state()) != self._state_name:
+            self._state_name, self._since_ns = state, self._tools.clock_ns()
 
 
 def _task(x: Assign) -> PairTask:

@@ -124,7 +124,7 @@ class NcclRuns:
         _log.info("NCCL run %016x: %s", run.task_id, " and ".join(run.nodes))
         try:
             for rank, node in enumerate(run.nodes):
-                self._tell(node, measure_nccl=_task(run, rank, sizes_bytes, limit_s))
+                self._send(node, measure_nccl=_task(run, rank, sizes_bytes, limit_s))
             try:
                 async with asyncio.timeout(limit_s + _CLEAN_UP_S):
                     await self._follow(run)
@@ -137,7 +137,7 @@ class NcclRuns:
             _log.info("NCCL run %016x: done", run.task_id)
             return run.result
         finally:
-            self._say_over(run, run.failure or "the call that asked for it has ended")
+            self._send_end(run, run.failure or "the call that requested it has ended")
             del self._by_task[run.task_id]
             for node in run.nodes:
                 del self._by_node[node]
@@ -164,12 +164,9 @@ class NcclRuns:
         elif node == run.nodes[0] and len(run.nodes) > 1 and not run.id_sent:
             run.id_sent = True
             if len(message.unique_id) == UNIQUE_ID_BYTES:
-                self._tell(run.nodes[1], nccl_id=message)
+                self._send(run.nodes[1], nccl_id=message)
             else:
                 run.fail(f"{node}: an id of {len(message.unique_id)} bytes")
-
-    def connected(self, stream: AgentStream) -> None:
-        """Do nothing: a run belongs to the stream on which it started."""
 
     def disconnected(self, stream: AgentStream) -> None:
         if (run := self._by_node.get(stream.node)) is not None:
@@ -203,7 +200,7 @@ class NcclRuns:
     def _begin(self, nodes: tuple[str, ...], sizes_bytes: Sequence[int]) -> _Run:
         """Check the request and register a new run. Raises NotNowError."""
         if any(not _MIN_SIZE_BYTES <= x <= _MAX_SIZE_BYTES or x % 4 for x in sizes_bytes):
-            raise NotNowError("sizes are of 4 B to 16 GiB, and multiples of 4")
+            raise NotNowError("sizes_bytes: each must be a multiple of 4, from 4 to 17179869184 (16 GiB)")
         if why := self._why_paused():
             raise NotNowError(f"measuring is paused {why}: `hyperscout measure resume`")
         for node in nodes:
@@ -245,19 +242,19 @@ class NcclRuns:
 
     async def _end(self, run: _Run) -> None:
         """Stop the other ranks and wait until they have ended, at most `_CLEAN_UP_S`."""
-        self._say_over(run, run.failure)
+        self._send_end(run, run.failure)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLEAN_UP_S):
                 while not run.all_over:
                     await run.changed.wait()
                     run.changed.clear()
 
-    def _say_over(self, run: _Run, why: str) -> None:
+    def _send_end(self, run: _Run, why: str) -> None:
         for node in run.nodes:
             if node not in run.over:
-                self._tell(node, nccl_id=NcclId(task_id=run.task_id, failure=why))
+                self._send(node, nccl_id=NcclId(task_id=run.task_id, failure=why))
 
-    def _tell(
+    def _send(
         self, node: str, *, measure_nccl: MeasureNccl | None = None, nccl_id: NcclId | None = None
     ) -> None:
         if (stream := self._streams.get(node)) is not None:

@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
 from hyperscout_formats.text.prometheus_text import counter, gauge
 from hyperscout_formats.text.reporters import is_node, is_switch
 
 from hyperscout_collector.app.measuring.measuring import STATES as MEASURING_STATES
-from hyperscout_collector.app.status.parts import Parts
+from hyperscout_collector.app.publication.pipeline import Pipeline
+from hyperscout_collector.app.status.components import Components, Evidence, Ingest
+from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.ingest.streams import REFUSALS
 
 NS = 1_000_000_000
@@ -17,41 +20,43 @@ OTHER = "other"
 AGENTS = gauge("hyperscout_collector_agents", "Agents connected.")
 STREAMS = counter("hyperscout_collector_streams_total", "Streams that agents opened.")
 STREAMS_ENDED = counter(
-    "hyperscout_collector_streams_ended_total", "Streams that the collector ended or turned away."
+    "hyperscout_collector_streams_ended_total", "Streams that the collector ended or refused."
 )
-FINDINGS = counter("hyperscout_collector_findings_total", "Findings that came in.")
-FINDINGS_REFUSED = counter("hyperscout_collector_findings_refused_total", "Findings that were not taken.")
+FINDINGS = counter("hyperscout_collector_findings_total", "Findings received.")
+FINDINGS_REFUSED = counter("hyperscout_collector_findings_refused_total", "Findings refused.")
 REFUSED = counter(
-    "hyperscout_collector_refused_total", "Reports refused because of who sent them, by reason.", "reason"
+    "hyperscout_collector_refused_total", "Reports refused because of their sender, by reason.", "reason"
 )
-BATCHES = counter("hyperscout_collector_batches_total", "Batches of findings that came in.")
+BATCHES = counter("hyperscout_collector_batches_total", "Batches of findings received.")
 INGEST_BYTES = counter("hyperscout_collector_ingest_bytes_total", "Bytes of messages from agents.")
-BULK_TEXTS = counter("hyperscout_collector_bulk_texts_total", "Texts (sweeps) that came in whole.")
-WAITING = gauge("hyperscout_collector_waiting_bytes", "Bytes that wait to be written to disk.")
+BULK_TEXTS = counter("hyperscout_collector_bulk_texts_total", "Texts (sweeps) received completely.")
+WAITING = gauge("hyperscout_collector_waiting_bytes", "Bytes of findings that wait to be written to disk.")
 WRITE_FAILURES = counter(
-    "hyperscout_collector_write_failures_total", "Transactions that could not be written: the disk."
+    "hyperscout_collector_write_failures_total", "Transactions that failed because of the disk."
 )
-EVIDENCE = gauge("hyperscout_collector_evidence", "Findings held, by probe and outcome.", "probe", "outcome")
-NODES = gauge("hyperscout_collector_nodes", "Nodes that findings are held of.")
+EVIDENCE = gauge(
+    "hyperscout_collector_evidence", "Findings in the evidence, by probe and outcome.", "probe", "outcome"
+)
+NODES = gauge("hyperscout_collector_nodes", "Nodes with findings in the evidence.")
 STALE_NODES = gauge(
     "hyperscout_collector_stale_nodes", "Nodes whose evidence is older than its limit (stale_after_s)."
 )
-SWITCHES = gauge("hyperscout_collector_switches", "Switches whose own agents' findings are held.")
+SWITCHES = gauge(
+    "hyperscout_collector_switches", "Switches with an agent that have findings in the evidence."
+)
 STALE_SWITCHES = gauge(
-    "hyperscout_collector_stale_switches", "Switches whose own agents' evidence is older than its limit."
+    "hyperscout_collector_stale_switches",
+    "Switches with an agent whose evidence is older than its limit (stale_after_s).",
 )
-LEASES = gauge("hyperscout_collector_leases", "Sweep leases given out.")
-LEASES_PARTIAL = gauge("hyperscout_collector_leases_partial", "Those whose last sweep was partial.")
+LEASES = gauge("hyperscout_collector_leases", "Sweep leases granted.")
+LEASES_PARTIAL = gauge("hyperscout_collector_leases_partial", "Sweep leases whose last sweep was partial.")
 PORTS_ERRORING = gauge(
-    "hyperscout_collector_ports_erroring",
-    "Ports over a threshold, by what they do wrong: errors, discards, flaps.",
-    "what",
+    "hyperscout_collector_ports_erroring", "Ports over a threshold, by kind: errors, discards, flaps.", "what"
 )
-PORTS_COUNTING = gauge("hyperscout_collector_ports_counting", "Ports whose counters moved lately.")
+PORTS_COUNTING = gauge("hyperscout_collector_ports_counting", "Ports whose error counters changed recently.")
 
 INFERENCE_FAILING = gauge(
-    "hyperscout_collector_inference_failing",
-    "1 while inference fails and the last topology stays published.",
+    "hyperscout_collector_inference_failing", "1 while inference fails and the last topology stays published."
 )
 INFERENCE_FAILURES = counter(
     "hyperscout_collector_inference_failures_total", "Exceptions that ended an inference."
@@ -64,40 +69,45 @@ GENERATION = gauge("hyperscout_collector_generation", "Number of the published g
 GENERATIONS = counter("hyperscout_collector_generations_total", "Generations published since the start.")
 GENERATION_AT = gauge(
     "hyperscout_collector_generation_timestamp_seconds",
-    "When the last generation was published, in seconds since 1970; 0 = none since the start.",
+    "Time of the last published generation, in seconds since 1970; 0 = none since the start.",
 )
-HELD = gauge("hyperscout_collector_held", "1 while a generation is held back.")
+HELD = gauge("hyperscout_collector_held", "1 while a generation is held until it is approved.")
 HELD_REMOVES = gauge(
     "hyperscout_collector_held_removes", "HyperNodes and nodes that the held generation removes."
 )
 PROBLEMS = gauge(
-    "hyperscout_collector_problems", "Troubles of the collector itself, as `hyperscout status` lists them."
+    "hyperscout_collector_problems", "Problems of the collector itself, as `hyperscout status` lists them."
 )
 
 MEASURING = gauge(
-    "hyperscout_collector_measuring", "1 for how measuring between agents goes, by state.", "state"
+    "hyperscout_collector_measuring", "1 for the present state of measuring between agents, else 0.", "state"
 )
 PROBES = counter(
-    "hyperscout_collector_probes_total", "Bursts of pings that agents were told to send to a peer."
+    "hyperscout_collector_probes_total", "Bursts of pings to a peer that the collector assigned to agents."
 )
 PAIR_TASKS = gauge("hyperscout_collector_pair_tasks", "Pairs of nodes and rails that are being measured.")
-PAIR_TASKS_FAILED = counter("hyperscout_collector_pair_tasks_failed_total", "Those that came to nothing.")
+PAIR_TASKS_FAILED = counter("hyperscout_collector_pair_tasks_failed_total", "Pair tasks that failed.")
 PAIRS = gauge("hyperscout_collector_pairs", "Measured pairs of nodes and rails whose ends agree.")
 PAIRS_DISAGREEING = gauge(
-    "hyperscout_collector_pairs_disagreeing", "Those that were dropped because their ends disagree."
+    "hyperscout_collector_pairs_disagreeing", "Measured pairs that were dropped because their ends disagree."
 )
 
 
-def ingest(parts: Parts) -> Iterator[str]:
-    yield from _streams(parts)
-    yield from _evidence(parts)
-    yield from _generations(parts)
-    yield from _measuring(parts)
+def ingest(components: Components) -> Iterator[str]:
+    evidence, inference = components.evidence, components.inference
+    yield from _streams(components.ingest, evidence)
+    yield from _evidence(components.ingest, evidence, components.clock_ns() - components.stale_after_ns)
+    yield PORTS_ERRORING.by(inference.links.erroring())
+    yield PORTS_COUNTING.of(inference.links.watched)
+    yield GENERATION.of(components.publishing.watchers.current.topology.generation)
+    yield from _generations(inference.pipeline)
+    yield PROBLEMS.of(len(problems(components)))
+    yield from _measuring(inference.measuring.report())
 
 
-def _streams(parts: Parts) -> Iterator[str]:
-    counters = parts.streams.counters
-    yield AGENTS.of(len(parts.streams))
+def _streams(ingest: Ingest, evidence: Evidence) -> Iterator[str]:
+    counters = ingest.streams.counters
+    yield AGENTS.of(len(ingest.streams))
     yield STREAMS.of(counters.streams)
     yield STREAMS_ENDED.of(counters.rejected_streams)
     yield FINDINGS.of(counters.findings)
@@ -106,22 +116,20 @@ def _streams(parts: Parts) -> Iterator[str]:
     yield BATCHES.of(counters.batches)
     yield INGEST_BYTES.of(counters.bytes)
     yield BULK_TEXTS.of(counters.bulk_texts)
-    yield WAITING.of(parts.committer.waiting_bytes)
-    yield WRITE_FAILURES.of(parts.committer.failures)
+    yield WAITING.of(evidence.committer.waiting_bytes)
+    yield WRITE_FAILURES.of(evidence.committer.queue.failures)
 
 
-def _evidence(parts: Parts) -> Iterator[str]:
-    held, leases = list(parts.state.nodes), parts.sweeps.leases()
-    stale = parts.view.unseen_since(parts.clock_ns() - parts.stale_after_ns)
-    yield EVIDENCE.by(dict(sorted(bounded(dict(parts.state.outcomes())).items())))
-    yield NODES.of(sum(map(is_node, held)))
+def _evidence(ingest: Ingest, evidence: Evidence, stale_before_ns: int) -> Iterator[str]:
+    reporters, leases = list(evidence.state.nodes), ingest.sweeps.leases()
+    stale = evidence.view.unseen_since(stale_before_ns)
+    yield EVIDENCE.by(dict(sorted(bounded(dict(evidence.state.outcomes())).items())))
+    yield NODES.of(sum(map(is_node, reporters)))
     yield STALE_NODES.of(sum(map(is_node, stale)))
-    yield SWITCHES.of(sum(map(is_switch, held)))
+    yield SWITCHES.of(sum(map(is_switch, reporters)))
     yield STALE_SWITCHES.of(sum(map(is_switch, stale)))
     yield LEASES.of(len(leases))
     yield LEASES_PARTIAL.of(sum(lease.partial for lease in leases))
-    yield PORTS_ERRORING.by(parts.links.erroring())
-    yield PORTS_COUNTING.of(parts.links.watched)
 
 
 def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
@@ -136,21 +144,18 @@ def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
     return found
 
 
-def _generations(parts: Parts) -> Iterator[str]:
-    held = parts.pipeline.held
-    yield INFERENCE_FAILING.of(parts.pipeline.failure is not None)
-    yield INFERENCE_FAILURES.of(parts.pipeline.failures)
-    yield SET_ASIDE.of(len(parts.pipeline.quarantine))
-    yield GENERATION.of(parts.watchers.current.topology.generation)
-    yield GENERATIONS.of(parts.generations)
-    yield GENERATION_AT.of(parts.published_ns / NS)
+def _generations(pipeline: Pipeline) -> Iterator[str]:
+    held, failures = pipeline.held, pipeline.failures
+    yield INFERENCE_FAILING.of(failures.present is not None)
+    yield INFERENCE_FAILURES.of(failures.exceptions)
+    yield SET_ASIDE.of(len(failures.quarantine))
+    yield GENERATIONS.of(pipeline.generations)
+    yield GENERATION_AT.of(pipeline.published_ns / NS)
     yield HELD.of(held is not None)
     yield HELD_REMOVES.of(len(held.removes_hypernodes) + len(held.removes_nodes) if held else 0)
-    yield PROBLEMS.of(len(parts.problems))
 
 
-def _measuring(parts: Parts) -> Iterator[str]:
-    report = parts.measuring.report()
+def _measuring(report: GetMeasuringResponse) -> Iterator[str]:
     yield MEASURING.by({state: report.state == state for state in MEASURING_STATES})
     yield PROBES.of(report.probes)
     yield PAIR_TASKS.of(report.in_flight)

@@ -1,4 +1,4 @@
-"""Metrics of publishers, writes to the Kubernetes API, MQTT and placements."""
+"""Metrics of publishers, writes to the Kubernetes API, MQTT, placements, clients and the history."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,23 +7,28 @@ from hyperscout_formats.text.prometheus_text import counter, gauge
 from hyperscout_kubernetes.client import KubeCounters
 from hyperscout_kubernetes.errors import WORDS
 from hyperscout_mqtt.counters import INBOUND_OUTCOMES, MqttCounters
-from hyperscout_placer.book.placements import OUTCOMES
+from hyperscout_placer.book.placements import OUTCOMES, Placements
+from hyperscout_publish.publisher.runner import PublisherRunner
 
-from hyperscout_collector.app.status.parts import Parts
+from hyperscout_collector.app.status.components import Components
+from hyperscout_collector.history.size import HistorySize
+from hyperscout_collector.serve.http.counters import RestCounters
 
+NS = 1_000_000_000
+STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 OUTCOMES_OF_WRITES = ("written", *WORDS)
 
 PUBLISHED = gauge(
-    "hyperscout_collector_published_generation", "Last generation that a publisher got out.", "publisher"
+    "hyperscout_collector_published_generation", "Last generation that a publisher published.", "publisher"
 )
 PUBLISHER_FAILING = gauge(
-    "hyperscout_collector_publisher_failing", "1 while a publisher cannot get the newest out.", "publisher"
+    "hyperscout_collector_publisher_failing",
+    "1 while a publisher cannot publish the newest generation.",
+    "publisher",
 )
-PUBLISH_ERRORS = counter(
-    "hyperscout_collector_publish_errors_total", "Times that a publisher failed.", "publisher"
-)
+PUBLISH_ERRORS = counter("hyperscout_collector_publish_errors_total", "Failures of a publisher.", "publisher")
 PUBLISH_RETRIES = counter(
-    "hyperscout_collector_publish_retries_total", "Times that it tried again after a failure.", "publisher"
+    "hyperscout_collector_publish_retries_total", "Attempts of a publisher after a failure.", "publisher"
 )
 
 KUBERNETES_WRITES = counter(
@@ -34,43 +39,94 @@ KUBERNETES_WRITES = counter(
 )
 KUBERNETES_SECONDS = counter(
     "hyperscout_collector_kubernetes_write_seconds_total",
-    "Time that those took in seconds, waiting for their turn left out.",
+    "Duration of writes to the Kubernetes API in seconds, without the wait for the rate limit.",
     "method",
 )
 
 MQTT_CONNECTED = gauge("hyperscout_collector_mqtt_connected", "1 while the MQTT broker is connected.")
-MQTT_CONNECTS = counter("hyperscout_collector_mqtt_connects_total", "Times that it was connected.")
+MQTT_CONNECTS = counter("hyperscout_collector_mqtt_connects_total", "Connections to the MQTT broker.")
 MQTT_PUBLISHED = counter(
-    "hyperscout_collector_mqtt_messages_published_total", "Messages that the broker has taken."
+    "hyperscout_collector_mqtt_messages_published_total", "Messages that the broker accepted."
 )
 MQTT_DROPPED = counter(
-    "hyperscout_collector_mqtt_messages_dropped_total", "Messages that never went out: no room was left."
+    "hyperscout_collector_mqtt_messages_dropped_total",
+    "Messages that were dropped because the queue was full.",
 )
 MQTT_WAITING = gauge("hyperscout_collector_mqtt_messages_waiting", "Messages that wait for the broker.")
 MQTT_REPORTS = counter(
-    "hyperscout_collector_mqtt_reports_total", "Reports of devices that came by MQTT, by outcome.", "outcome"
+    "hyperscout_collector_mqtt_reports_total", "Reports of devices received by MQTT, by outcome.", "outcome"
 )
 
-PLACEMENTS = gauge("hyperscout_collector_placements", "Gangs that hold nodes, by holder.", "holder")
-PLACED_WORKERS = gauge("hyperscout_collector_placed_workers", "Workers of those gangs.")
+PLACEMENTS = gauge("hyperscout_collector_placements", "Gangs with reserved nodes, by holder.", "holder")
+PLACED_WORKERS = gauge("hyperscout_collector_placed_workers", "Workers of the gangs with reserved nodes.")
 DECISIONS = counter(
     "hyperscout_collector_placement_decisions_total",
-    "Answers to where a gang goes, by outcome: reserved, fits (a dry run), refused.",
+    "Decisions of the placer, by outcome: reserved, fits (a dry run), refused.",
     "outcome",
 )
 
 
-def outputs(parts: Parts) -> Iterator[str]:
-    yield from _publishers(parts)
-    if parts.kube is not None:
-        yield from _kubernetes(parts.kube.counters)
-    if parts.mqtt is not None:
-        yield from _mqtt(parts.mqtt)
-    yield from _placements(parts)
+WATCHERS = gauge("hyperscout_collector_watchers", "Clients that watch the topology by gRPC.")
+RESNAPSHOTS = counter(
+    "hyperscout_collector_resnapshots_total", "New snapshots sent to gRPC watchers that were too slow."
+)
+PLACEMENT_WATCHERS = gauge(
+    "hyperscout_collector_placement_watchers", "Clients that watch placements by gRPC."
+)
+
+REQUESTS = counter(
+    "hyperscout_collector_rest_requests_total",
+    "Requests to the REST API, by method, route and class of status (2xx).",
+    "method",
+    "route",
+    "status",
+)
+REQUEST_SECONDS = counter(
+    "hyperscout_collector_rest_request_seconds_total",
+    "Time in seconds until the response headers were sent, by route.",
+    "route",
+)
+STREAM_READERS = gauge("hyperscout_collector_rest_stream_readers", "Readers of the live stream of REST.")
+STREAMS_OPENED = counter("hyperscout_collector_rest_streams_total", "Live streams opened.")
+STREAM_DROPPED = counter(
+    "hyperscout_collector_rest_stream_dropped_total",
+    "Readers of the live stream that were disconnected because they were too slow.",
+)
+STREAM_EVENTS = counter(
+    "hyperscout_collector_rest_stream_events_total", "Events written to the live stream, to all readers."
+)
+
+HISTORY_BYTES = gauge("hyperscout_collector_history_bytes", "Size of the history on disk in bytes.")
+HISTORY_GENERATIONS = gauge("hyperscout_collector_history_generations", "Generations in the history.")
+HISTORY_EVENTS = gauge("hyperscout_collector_history_events", "Changes in the history.")
+HISTORY_OLDEST = gauge(
+    "hyperscout_collector_history_oldest_timestamp_seconds",
+    "Time of the oldest generation in the history, in seconds since 1970; 0 = the history is empty.",
+)
+HISTORY_FAILURES = counter(
+    "hyperscout_collector_history_write_failures_total", "Failed writes of the history."
+)
 
 
-def _publishers(parts: Parts) -> Iterator[str]:
-    states = {state.publisher.name: state for state in parts.runner.states}
+def outputs(components: Components) -> Iterator[str]:
+    publishing, callers = components.publishing, components.callers
+    yield from _publishers(publishing.runner)
+    if callers.kube is not None:
+        yield from _kubernetes(callers.kube.counters)
+    if publishing.mqtt is not None:
+        yield from _mqtt(publishing.mqtt.counters)
+    yield from _placements(publishing.placing.placements)
+    yield WATCHERS.of(len(publishing.watchers))
+    yield RESNAPSHOTS.of(publishing.watchers.resnapshots)
+    yield PLACEMENT_WATCHERS.of(len(publishing.placing.watchers))
+    if callers.rest is not None:
+        yield from _rest(callers.rest)
+    if publishing.recorder is not None:
+        yield from _history(publishing.recorder.size)
+
+
+def _publishers(runner: PublisherRunner) -> Iterator[str]:
+    states = {state.publisher.name: state for state in runner.states}
     yield PUBLISHED.by({name: state.generation for name, state in states.items()})
     yield PUBLISHER_FAILING.by({name: state.problem is not None for name, state in states.items()})
     yield PUBLISH_ERRORS.by({name: state.errors for name, state in states.items()})
@@ -95,9 +151,28 @@ def _mqtt(counters: MqttCounters) -> Iterator[str]:
     yield MQTT_REPORTS.by({outcome: counters.inbound[outcome] for outcome in INBOUND_OUTCOMES})
 
 
-def _placements(parts: Parts) -> Iterator[str]:
-    placements = parts.placing.placements
+def _placements(placements: Placements) -> Iterator[str]:
     held = Counter(gang.holder for gang in placements)
     yield PLACEMENTS.by({"api": 0, **dict(sorted(held.items()))})
     yield PLACED_WORKERS.of(placements.ranks)
     yield DECISIONS.by({outcome: placements.decisions[outcome] for outcome in OUTCOMES})
+
+
+def _rest(counters: RestCounters) -> Iterator[str]:
+    # All classes of every route in use: `increase()` does not count the first sample of a new series.
+    asked = sorted({(method, route) for method, route, _ in counters.requests})
+    keys = [(*route, status) for route in asked for status in STATUS_CLASSES]
+    yield REQUESTS.by({key: counters.requests[key] for key in keys})
+    yield REQUEST_SECONDS.by(dict(sorted(counters.seconds.items())))
+    yield STREAM_READERS.of(counters.readers)
+    yield STREAMS_OPENED.of(counters.readers_total)
+    yield STREAM_DROPPED.of(counters.dropped_total)
+    yield STREAM_EVENTS.of(counters.events_total)
+
+
+def _history(size: HistorySize) -> Iterator[str]:
+    yield HISTORY_BYTES.of(size.bytes)
+    yield HISTORY_GENERATIONS.of(size.generations)
+    yield HISTORY_EVENTS.of(size.events)
+    yield HISTORY_OLDEST.of(size.oldest_ns / NS)
+    yield HISTORY_FAILURES.of(size.write_failures_total)

@@ -1,77 +1,75 @@
 """Builds the /metrics page of the collector.
 
-Each part keeps its own counters, and a scrape reads them. Labels with values from outside are bounded: node
-and HyperNode names come only from the published topology. Only the probes with the most findings and the
+Each component keeps its own counters, and a scrape reads them. Labels with values from outside are bounded:
+node and HyperNode names come only from the published topology. Only the probes with the most findings and the
 fabrics with the most links have their own label value; the rest is "other".
 """
 
 import importlib.metadata
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
-from hyperscout_formats.text.prometheus_text import (
-    CONTENT_TYPE,
-    Histogram,
-    counter,
-    gauge,
-    histogram,
-)
+from hyperscout_formats.text.prometheus_text import CONTENT_TYPE, Histogram, counter, gauge, histogram
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from hyperscout_collector.app.metrics.ingest import ingest
 from hyperscout_collector.app.metrics.outputs import outputs
-from hyperscout_collector.app.metrics.picture import Picture
-from hyperscout_collector.app.metrics.readers import readers
-from hyperscout_collector.app.status.parts import Parts
+from hyperscout_collector.app.metrics.topology import TopologyMetrics
+from hyperscout_collector.app.status.components import Components
 
-BUILD = gauge("hyperscout_collector_build_info", "Always 1; which version runs.", "version")
+BUILD = gauge("hyperscout_collector_build_info", "Always 1; the label is the version.", "version")
 LEADER = gauge("hyperscout_collector_leader", "1 while this replica leads.")
 TRANSITIONS = counter(
     "hyperscout_collector_leader_transitions_total",
-    "Times that the Lease went to another replica, as it counts itself; 0 without leader_election.",
+    "Times that the Lease moved to another replica; 0 without leader_election.",
 )
 INFERENCE_SECONDS = histogram(
     "hyperscout_collector_inference_seconds",
-    "Time of one inference, in seconds: sweeps, hierarchy, generations.",
+    "Duration of one inference in seconds: sweeps, hierarchy, generations.",
 )
 PLACEMENT_SECONDS = histogram(
-    "hyperscout_collector_placement_seconds",
-    "Time to decide where a gang goes, or that it has no place, in seconds.",
+    "hyperscout_collector_placement_seconds", "Duration of a decision of the placer in seconds."
 )
 
-__all__ = ["CONTENT_TYPE", "Metrics", "standby_text"]
+__all__ = ["CONTENT_TYPE", "Metrics", "Timings", "standby_text"]
+
+_INFERENCE_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
+_PLACEMENT_BUCKETS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations in seconds, as the components measure them."""
+
+    inference: Histogram = field(default_factory=partial(Histogram, INFERENCE_SECONDS, _INFERENCE_BUCKETS_S))
+    placement: Histogram = field(default_factory=partial(Histogram, PLACEMENT_SECONDS, _PLACEMENT_BUCKETS_S))
 
 
 class Metrics:
-    """The page of the leader. `transitions`: the number of times that the Lease moved to another replica."""
+    """The page of the leader. `transitions()`: how often the Lease moved to another replica."""
 
-    content_type = CONTENT_TYPE
-
-    def __init__(self, parts: Callable[[], Parts], transitions: Callable[[], int] = lambda: 0) -> None:
-        self.inference_seconds = Histogram(
-            INFERENCE_SECONDS, (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
-        )
-        self.placement_seconds = Histogram(
-            PLACEMENT_SECONDS, (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
-        )
-        self._parts = parts
+    def __init__(
+        self, components: Components, timings: Timings, transitions: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._components = components
+        self._timings = timings
         self._transitions = transitions
-        self._picture = Picture()
+        self._topology = TopologyMetrics()
         self._process = _Process()
 
     def text(self) -> bytes:
-        parts = self._parts()
         texts = (
             *_leading(1, self._transitions()),
-            self.inference_seconds.text(),
-            self.placement_seconds.text(),
-            *ingest(parts),
-            *outputs(parts),
-            *readers(parts),
+            self._timings.inference.text(),
+            self._timings.placement.text(),
+            *ingest(self._components),
+            *outputs(self._components),
         )
-        picture = self._picture.text(parts.watchers.current.topology)
-        return b"".join(("".join(texts).encode(), picture, self._process.text()))
+        topology = self._topology.text(self._components.publishing.watchers.current.topology)
+        return b"".join(("".join(texts).encode(), topology, self._process.text()))
 
 
 class _Process:

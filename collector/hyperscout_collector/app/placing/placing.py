@@ -9,7 +9,7 @@ from hyperscout_placer.book.placements import Placements, PlacementsError
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.fabric.cluster import Cluster
-from hyperscout_collector.app.placing.evidence_room import EvidenceRoom
+from hyperscout_collector.app.placing.evidence_capacity import EvidenceCapacity
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.reservations import Reservations
@@ -18,9 +18,9 @@ from hyperscout_collector.store.reservations import Reservations
 class Placing:
     """The placer with its inputs and outputs. `clock_ns`: Unix ns. `timer`: monotonic seconds.
 
-    `pods_are_watched`: another part sets the free resources of nodes (`set_room`, `set_room_of`) from the
-    pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision in
-    seconds.
+    `pods_are_watched`: another part sets the free resources of nodes (`set_unused`, `set_unused_of`) from
+    the pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision
+    in seconds.
     """
 
     def __init__(
@@ -34,14 +34,13 @@ class Placing:
         timer: Callable[[], float],
         pods_are_watched: bool = False,
     ) -> None:
-        self.placements = Placements(clock_ns=clock_ns, timer=timer)
-        self.placements.decided = decided
+        self.placements = Placements(clock_ns=clock_ns, timer=timer, decided=decided)
         self.watchers = PlacementWatchers(lambda: list(self.placements))
         self.reservations = reservations
         self._cluster = cluster
         self._cluster_changed = False
         self._topology = Topology(0)
-        self._room = None if pods_are_watched else EvidenceRoom(self.placements, state)
+        self._room = None if pods_are_watched else EvidenceCapacity(self.placements, state)
 
     def load(self, *, over: bool = False) -> list[str]:
         """Restore the reservations from disk, even if their resources are not free now.
@@ -54,7 +53,7 @@ class Placing:
             try:
                 self.placements.restore(held)
             except PlacementsError as error:
-                problems.append(f"a reservation was passed over: {error}")
+                problems.append(f"a reservation on disk is ignored: {error}")
         self.placements.follow(self.watchers.changed)
         self.placements.follow(self.reservations.follow)
         if self._room is not None:
@@ -63,7 +62,7 @@ class Placing:
 
     @property
     def problems(self) -> list[str]:
-        return [x for x in (self.reservations.problem, self.placements.problem) if x is not None]
+        return [x for x in (self.reservations.queue.problem, self.placements.problem) if x is not None]
 
     def published(self, topology: Topology) -> None:
         """A generation was published."""
@@ -71,8 +70,8 @@ class Placing:
         self.placements.set_topology(topology)
         self._cluster_changed = True
 
-    def look_around(self) -> None:
-        """Something changed in the cluster."""
+    def cluster_changed(self) -> None:
+        """A node of the cluster changed."""
         self._cluster_changed = True
 
     def follow(self, changes: Sequence[KeyChange]) -> None:

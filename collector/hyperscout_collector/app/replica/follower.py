@@ -16,19 +16,19 @@ import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.task_watch import is_cancelled
-from hyperscout_topology.fold import folded
+from hyperscout_topology.proto import apply, topology_from_proto
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.event_proto import cause_from_proto
+from hyperscout_collector.history.causes import Cause, cause_from_proto
 
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _LASTS_S = 60.0  # how long a received topology stays valid after the lease of a silent leader has ended
-_NOBODY_S = 3.0  # without a known leader for this long, the standby assumes that there is none
+_NO_LEADER_S = 3.0  # without a known leader for this long, the standby assumes that there is none
 _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a takeover for longer
 _MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
 _MAX_FILE_BYTES = 1024 * 1024
@@ -46,15 +46,11 @@ class PeerError(Exception):
     """The settings do not allow a connection to the leader. The message names the setting."""
 
 
-def _nobody(event: pb.WatchTopologyResponse) -> None:
-    return None
-
-
 class Follower:
     """Follows the leader. Run `run` as a task.
 
-    `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. `heard` is called
-    with every event of the leader's stream.
+    `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. The signal
+    `received` is emitted for every event of the leader's stream.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class Follower:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.heard: Callable[[pb.WatchTopologyResponse], None] = _nobody
+        self.received = Signal[[pb.WatchTopologyResponse]]()
         self._service: Any = None  # the stub of the followed leader
         self.problem: str | None = None  # why the follower is not connected
         self._followed = ""  # address of the leader followed last
@@ -91,14 +87,14 @@ class Follower:
     def prepared(self) -> bool:
         """Whether this standby can take over without loss.
 
-        True if it received what the leader published, if no leader is known for `_NOBODY_S`, or if the leader
-        could not be followed for `_PREPARED_ANYWAY_S`. A rolling update stops the old leader as soon as the
-        standby is ready.
+        True if it received what the leader published, if no leader is known for `_NO_LEADER_S`, or if the
+        leader could not be followed for `_PREPARED_ANYWAY_S`. A rolling update stops the old leader as soon
+        as the standby is ready.
         """
         if self._began_s is None or self._heard:
             return self._heard
         waited_s = self._clock() - self._began_s
-        return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NOBODY_S)
+        return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NO_LEADER_S)
 
     def take(self) -> Topology | None:
         """Return and forget the last topology received from the leader. Blocks: call it in a thread.
@@ -113,13 +109,13 @@ class Follower:
         if self._left_s is not None and self._clock() - self._left_s > lasts_s:
             snapshot = None
         self._snapshot, self._deltas = None, []
-        newest = folded(snapshot, deltas) if snapshot is not None else None
+        newest = apply(topology_from_proto(snapshot), deltas) if snapshot is not None else None
         return newest if newest is not None and newest.generation else None
 
     async def run(self) -> None:
         """Follow the leader until this task is cancelled.
 
-        Whatever ends the stream, the follower connects again after a pause. gRPC raises CancelledError in a
+        The follower connects again after a pause, whatever ends the stream. gRPC raises CancelledError in a
         call whose channel is closed; that is such an end, and no cancellation of this task.
         """
         self._began_s, self._heard = self._clock(), False
@@ -149,7 +145,7 @@ class Follower:
                 if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
                     self.problem, self._followed = None, address
-                self.heard(event)
+                self.received(event)
                 if event.HasField("snapshot"):
                     self._snapshot, self._deltas = event.snapshot, []
                 elif len(self._deltas) >= _MAX_DELTAS:
@@ -188,10 +184,12 @@ def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
     """A connection to another replica. Raises PeerError."""
     if settings.tls_cert is None:
         if not settings.insecure and not is_loopback(host_port(address)[0]):
-            raise PeerError(f"{address} is not on this machine, and the connection would not be encrypted")
+            raise PeerError(
+                f"{address} is not on this machine, and the connection is plaintext: set tls_cert"
+            )
         return grpc.aio.insecure_channel(address, options=OPTIONS)
     if settings.peer_tls_ca is None:
-        raise PeerError("peer_tls_ca is not set: nothing says whether the leader is what it claims to be")
+        raise PeerError("peer_tls_ca is not set, so the leader cannot be authenticated: set it")
     options = OPTIONS
     if settings.peer_tls_server_name:
         options = (*OPTIONS, ("grpc.ssl_target_name_override", settings.peer_tls_server_name))

@@ -4,7 +4,7 @@
     replica:  standby -> elected -> Collector -> deposed -> standby -> ...
 
 A leader writes only during its term: the fence blocks writes as soon as the term ends, and the replica
-releases the Lease only after all parts have stopped.
+releases the Lease only after all components have stopped.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from random import Random
 from typing import Any
 
@@ -26,28 +26,20 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.task_watch import TaskWatch
 
-from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected, own_namespace
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-Started = Callable[[Collector], None]
 
-
-def _nothing(_: Collector) -> None:
-    return None
-
-
-async def run(settings: CollectorSettings, *, started: Started = _nothing) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error.
-
-    `started` is called with each collector that listens.
-    """
+async def run(settings: CollectorSettings) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error."""
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -59,17 +51,16 @@ async def run(settings: CollectorSettings, *, started: Started = _nothing) -> in
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         if settings.leader_election:
-            await Replica(settings, started).run(stop)
+            await Replica(settings).run(stop)
         else:
             async with Collector(settings) as collector:
-                started(collector)
                 await _first(stop.wait(), collector.crashed.wait())
                 _log.info("ending")
     except StartError as error:
         _log.error("%s", error)
         return 1
     except Exception:
-        _log.exception("the collector ended on a defect")
+        _log.exception("the collector ends because of an internal error")
         return 1
     return 0
 
@@ -77,16 +68,15 @@ async def run(settings: CollectorSettings, *, started: Started = _nothing) -> in
 class Replica:
     """One of several replicas. `run` alternates between standby and leader."""
 
-    def __init__(self, settings: CollectorSettings, started: Started = _nothing) -> None:
+    def __init__(self, settings: CollectorSettings) -> None:
         self._settings = settings
-        self._started = started
         self._rng = Random()  # noqa: S311 - jitter, not secrets
         self._in_thread = BoundedExecutor("takeover")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set or the collector crashes.
 
-        Raises StartError, or the exception of the part that failed.
+        Raises StartError, or the exception of the task that failed.
         """
         namespace = own_namespace(self._settings, "leader_election")
         settings = await _with_ports(self._settings)
@@ -99,9 +89,7 @@ class Replica:
                 identity=settings.identity,
                 token=secrets.token_hex(4),
                 address=advertised(settings),
-                times=LeaseTimes(
-                    settings.lease_duration_s, settings.lease_renew_deadline_s, settings.lease_retry_s
-                ),
+                times=LeaseTimes.of(settings.lease_duration_s),
                 rng=self._rng,
             )
             follower = Follower(settings, elector.leader_address, rng=self._rng)
@@ -124,7 +112,7 @@ class Replica:
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
     ) -> None:
-        """Follow the leader until this replica leads or stops. Raises the exception of a part that failed."""
+        """Follow the leader until this replica leads or stops. Raises the exception of a task that failed."""
         watch = TaskWatch()
         async with (
             Standby(
@@ -163,15 +151,14 @@ class Replica:
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
-            self._started(collector)
             await stack.enter_async_context(_running(_wake_publishers(elector, collector), "publishers-wake"))
             deposed = elector.until(is_over)
             await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
             if stop.is_set() or collector.crashed.is_set():
                 _log.info("ending")
-                collector.leaving = ("the collector is shutting down", "")
+                collector.leave("the collector is shutting down", "")
             else:
-                collector.leaving = ("another replica leads now", elector.leader_address())
+                collector.leave("another replica leads now", elector.leader_address())
 
 
 @contextlib.asynccontextmanager
@@ -182,18 +169,22 @@ async def recorded(
     if not settings.history_max_days:
         yield None
         return
-    recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns)
+    writer = Writer()
+    recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns, writer)
     following = Following(recorder, follower.why)
-    follower.heard = following.hear
+    unsubscribe = follower.received.subscribe(following.hear)
     try:
-        async with (
-            _running(recorder.run(), "history", watch),
-            _running(following.run(), "history-follower", watch),
-        ):
-            yield recorder
+        async with _running(writer.run(), "store-writer", watch):
+            try:
+                async with _running(following.run(), "history-follower", watch):
+                    yield recorder
+            finally:
+                unsubscribe()
+                await following.finish()
+                # Before the writer's task is cancelled: it would not know whether its last batch is written.
+                await writer.flush()
     finally:
-        await following.finish()
-        await recorder.flush()
+        writer.close()
         recorder.close()
 
 
@@ -202,7 +193,7 @@ async def _wake_publishers(elector: Elector, collector: Collector) -> None:
     while True:
         await elector.until(lambda: not elector.may_write)
         await elector.until(lambda: elector.may_write)
-        collector.parts.runner.wake()
+        collector.components.publishing.runner.wake()
 
 
 async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
@@ -228,7 +219,7 @@ def advertised(settings: CollectorSettings) -> str:
     if settings.advertise:
         return settings.advertise
     if not settings.listen:
-        raise StartError("leader_election where only mtls_listen listens: set advertise")
+        raise StartError("leader_election with only mtls_listen: set advertise")
     host, port = host_port(settings.listen)
     return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "::") else settings.listen  # noqa: S104
 

@@ -6,34 +6,32 @@ may be this process.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hyperscout.v1 import discovery_pb2
 from hyperscout_formats.text.leader import refusal
-from hyperscout_runtime.addresses import host_port
-from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.health_server import Answer, not_ready
 
-from hyperscout_collector.app.build.ports import add_ports, for_certificates, rest_server
-from hyperscout_collector.app.metrics.page import CONTENT_TYPE, standby_text
+from hyperscout_collector.app.build.lifecycle import Lifecycle
+from hyperscout_collector.app.build.ports import (
+    DISCOVERY_SERVICE,
+    SERVICES,
+    add_ports,
+    for_certificates,
+    rest_server,
+    start_http,
+)
+from hyperscout_collector.app.metrics.page import standby_text
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.ingest.service import SERVER_OPTIONS
-from hyperscout_collector.serve.grpc.measurement_service import SERVICE as MEASUREMENT_SERVICE
-from hyperscout_collector.serve.grpc.placement_service import SERVICE as PLACEMENT_SERVICE
-from hyperscout_collector.serve.grpc.topology_service import SERVICE as TOPOLOGY_SERVICE
-from hyperscout_collector.serve.http.health_page import TEXT, HttpServer
 from hyperscout_collector.serve.rest.standby import refusing
 
 _log = logging.getLogger(__name__)
 
-DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
-_SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE)
 _HOLD_S = 15.0  # shorter than an agent's time-out for the first answer
 _LOOK_S = 0.25
 _STOP_GRACE_S = 0.5
@@ -67,18 +65,18 @@ class Standby:
         self._sleep = sleep
         self._held = 0
         self._next: str | None = None  # set by `dismiss`: the leader's address, "" = not known
-        self._exit = contextlib.AsyncExitStack()
+        self._lifecycle = Lifecycle()
 
     async def __aenter__(self) -> "Standby":
         try:
             await self._listen()
         except BaseException:
-            await self._exit.aclose()
+            await self._lifecycle.stop()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._exit.aclose()
+        await self._lifecycle.stop()
 
     def dismiss(self, leader: str) -> None:
         """Redirect all callers, also the waiting ones: this replica stops, or leads now."""
@@ -92,38 +90,27 @@ class Standby:
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         self.address, self.mtls_address = add_ports(server, settings)
         await server.start()
-        self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
+        self._lifecycle.on_stop("gRPC", lambda: server.stop(_STOP_GRACE_S))
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-        for name in _SERVICES:
+        for name in SERVICES:
             await healthy.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         if settings.rest_listen:
             app = refusing(self._answer, lambda: self.rest_address)
-            rest = await self._exit.enter_async_context(rest_server(settings, app))
+            rest = await self._lifecycle.enter("REST", rest_server(settings, app))
             self.rest_address = rest.address
         if settings.http_listen:
-            await self._listen_http()
+            self.http_address = await start_http(
+                settings.http_listen,
+                ready=self._readiness,
+                metrics=lambda: standby_text(self._transitions()),
+                lifecycle=self._lifecycle,
+            )
         _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))
 
-    async def _listen_http(self) -> None:
-        http = HttpServer(
-            {
-                "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
-                "/readyz": self._ready,
-                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, standby_text(self._transitions())),
-            }
-        )
-        host, port = host_port(self._settings.http_listen)
-        try:
-            port = await http.start(host, port)
-        except OSError as error:
-            raise StartError(f"cannot listen on {self._settings.http_listen}: {error.strerror}") from error
-        self.http_address = f"{self._settings.http_listen.rpartition(':')[0]}:{port}"
-        self._exit.push_async_callback(http.stop)
-
-    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
+    def _readiness(self) -> Answer:
         if not self._prepared():
-            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"standby; what the leader knows is not here yet\n"
-        return HTTPStatus.OK, TEXT, b"ok, standby\n"
+            return not_ready("standby, and the leader's topology has not arrived yet")
+        return Answer(b"ok, standby\n")
 
     async def _refuse(self, method: str, context: Any) -> None:
         """End a call with UNAVAILABLE and the leader's address, at once or after a wait."""
@@ -165,7 +152,7 @@ class _Everything(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: Any) -> Any:
         method: str = handler_call_details.method
-        if method.split("/")[1:2] not in [[name] for name in _SERVICES]:
+        if method.split("/")[1:2] not in [[name] for name in SERVICES]:
             return None
 
         async def answer(requests: Any, context: Any) -> None:

@@ -68,7 +68,6 @@ def health_settings(settings: CollectorSettings) -> HealthSettings:
         errors_per_s=settings.link_errors_per_s,
         discards_per_s=settings.link_discards_per_s,
         flaps_per_hour=settings.link_flaps_per_hour,
-        window_s=settings.link_window_s,
     )
 
 

@@ -1,1 +1,1 @@
-"""Lists the parts of a running collector and builds the answer of `hyperscout status`."""
+"""Groups the components of a running collector and builds the answer of `hyperscout status`."""

@@ -1,26 +1,28 @@
 """Builds the answer that `hyperscout status` shows."""
 
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_topology.objects import all_wrong
+from hyperscout_topology.problems import all_problems
 from hyperscout_topology.proto import timestamp
 
-from hyperscout_collector.app.status.parts import Parts
+from hyperscout_collector.app.status.components import Components
 
 
-def status(parts: Parts, *, omit_agents: bool = False) -> bytes:
+def status(components: Components, *, omit_agents: bool = False) -> bytes:
     """An encoded GetStatusResponse, about 50 bytes per agent.
 
-    It runs on the event loop, so it only joins figures that other parts keep.
+    It runs on the event loop, so it only joins figures that the components keep.
     """
-    held = parts.pipeline.held
-    now_ns = parts.clock_ns()
-    current = parts.watchers.current
+    evidence, ingest = components.evidence, components.ingest
+    pipeline, publishing = components.inference.pipeline, components.publishing
+    held = pipeline.held
+    now_ns = components.clock_ns()
+    current = publishing.watchers.current
     found = pb.GetStatusResponse(
-        version=parts.version,
-        started_at=timestamp(parts.started_ns),
+        version=components.version,
+        started_at=timestamp(components.started_ns),
         generation=current.topology.generation,
-        published_at=timestamp(parts.published_ns),
-        leases=parts.sweeps.leases(),
+        published_at=timestamp(pipeline.published_ns),
+        leases=ingest.sweeps.leases(),
         held=None
         if held is None
         else pb.HeldGeneration(
@@ -31,15 +33,38 @@ def status(parts: Parts, *, omit_agents: bool = False) -> bytes:
             removes_hypernodes=held.removes_hypernodes,
             removes_nodes=held.removes_nodes,
         ),
-        findings=len(parts.state),
-        stale_findings=parts.state.stale_count(now_ns - parts.stale_after_ns),
-        problems=parts.problems,
-        placements=len(parts.placing.placements),
-        placed_workers=parts.placing.placements.ranks,
+        findings=len(evidence.state),
+        stale_findings=evidence.state.stale_count(now_ns - components.stale_after_ns),
+        problems=problems(components),
+        placements=len(publishing.placing.placements),
+        placed_workers=publishing.placing.placements.ranks,
     )
-    parts.agents.refresh(now_ns)
+    ingest.agents.refresh(now_ns)
     found.wrong.extend(
-        all_wrong(found, current.topology, parts.agents.away, parts.agents.blind, current.wrong)
+        all_problems(found, current.topology, ingest.agents.away, ingest.agents.blind, current.wrong)
     )
     encoded = found.SerializeToString()
-    return encoded if omit_agents else encoded + parts.agents.encoded()
+    return encoded if omit_agents else encoded + ingest.agents.encoded()
+
+
+def problems(components: Components) -> list[str]:
+    """Problems of the collector itself, as `hyperscout status` lists them."""
+    inference, publishing = components.inference, components.publishing
+    found = list(components.load_problems)
+    single = (
+        components.evidence.committer.queue,
+        publishing.saver.queue,
+        publishing.recorder,
+        components.callers.reviews,
+        inference.blueprint,
+        inference.measuring,
+    )
+    found += [one.problem for one in single if one is not None and one.problem is not None]
+    return [
+        *found,
+        *inference.pipeline.problems,
+        *publishing.placing.problems,
+        *(publishing.gates.problems if publishing.gates is not None else ()),
+        *publishing.runner.problems,
+        *components.ingest.sweeps.problems,
+    ]

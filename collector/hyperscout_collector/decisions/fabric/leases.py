@@ -11,8 +11,21 @@ unresponsive node causes that) must not move the lease forever: the wait doubles
 """
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Self
 
+from hyperscout_runtime.backoff import Backoff, RetryTime
+from hyperscout_runtime.event_log import EventLog, copied
+
+from hyperscout_collector.decisions.fabric.lease_state import (
+    MAX_PORTS,
+    NS,
+    Agent,
+    Lease,
+    LeaseFacts,
+    LeaseSettings,
+    Place,
+)
 from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
     AgentConnected,
@@ -29,101 +42,76 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     Tick,
 )
 
-NS = 1_000_000_000
-MAX_PORTS = 64  # of one node; further ports are ignored
-Place = tuple[str, str, int]  # node, device, port
 
-
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """Settings of the leases. Times in seconds."""
-
-    interval_s: float = 60.0  # between the sweeps of a fabric; ibnetdiscover takes 5 s at 10,000 hosts
-    grace_s: float = 30.0  # an agent that reconnects within this time keeps its lease
-    silence_s: float = 300.0  # silence this long counts as a failure; more than interval plus timeout
-    back_off_s: float = 60.0  # of a port that failed; doubles with each failure
-    back_off_max_s: float = 3600.0
-    failures: int = 2  # in a row, before a lease moves; one partial sweep suffices
-    exploring: int = 2  # concurrent leases without a first sweep: they may all be in one fabric
-    leases: int = 64  # most leases: fabrics, planes, and rails that are fabrics of their own
-    agents: int = 100_000  # most agents in memory; those that disconnected first are forgotten first
-
-
-@dataclass(slots=True)
-class _Agent:
-    connected: bool = False
-    capable: bool = False
-    gone_ns: int = 0
-    ports: tuple[SweepPort, ...] = ()
-
-
-@dataclass(slots=True)
-class _Lease:
-    number: int
-    lease_id: str
-    place: Place
-    guid: int
-    granted_ns: int
-    heard_ns: int  # time of the last sweep or failure
-    covered: frozenset[int]  # GUIDs that the lease covers; at first those of its predecessor
-    full: frozenset[int]  # GUIDs of the last full sweep
-    moves: int  # unsuccessful moves in a row
-    swept_ns: int = 0
-    partial: bool = False
-    reason: str = ""
-    bad: int = 0  # partial or failed sweeps in a row
-
-    @property
-    def node(self) -> str:
-        return self.place[0]
-
-    @property
-    def rank(self) -> tuple[bool, int]:
-        """Of two leases on one fabric the lower rank stays: the one with full sweeps, then the older one."""
-        return (not self.swept_ns or self.bad > 0, self.number)
-
-
-@dataclass(slots=True)
-class _BackOff:
-    failures: int
-    until_ns: int
-
-
-@dataclass(slots=True)
 class SweepLeases:
     """The state machine of the leases. `handle` takes an event and returns instructions for agents.
 
-    `epoch` separates lease ids from those of an earlier process (its start time, in any unit).
+    `epoch` separates lease ids from those of an earlier process (its start time, in any unit). `log`:
+    receives all events, except repeated ticks without effect.
     """
 
-    settings: LeaseSettings
-    epoch: int
-    _agents: dict[str, _Agent] = field(default_factory=dict)
-    _leases: dict[str, _Lease] = field(default_factory=dict)
-    _back_off: dict[Place, _BackOff] = field(default_factory=dict)
-    _uncovered: set[Place] = field(default_factory=set)  # ports of connected, capable agents
-    _count: int = 0
-    _now_ns: int = 0
-    _out: list[Instruction] = field(default_factory=list)
+    def __init__(self, settings: LeaseSettings, epoch: int, log: EventLog | None = None) -> None:
+        self.settings = settings
+        self.epoch = epoch
+        self._log = EventLog("leases") if log is None else log
+        self._subject = self._log.subject("leases")
+        self._agents: dict[str, Agent] = {}
+        self._leases: dict[str, Lease] = {}
+        self._back_off: dict[Place, RetryTime] = {}
+        self._uncovered: set[Place] = set()  # ports of connected, capable agents
+        self._count = 0
+        self._now_ns = 0
+        self._out: list[Instruction] = []
+
+    @classmethod
+    def restored(cls, facts: LeaseFacts) -> Self:
+        """Return a machine with these facts."""
+        machine = cls(facts.settings, facts.epoch)
+        machine._agents = dict(facts.agents)
+        machine._leases = {lease.lease_id: copied(lease) for lease in facts.leases}
+        machine._back_off = {
+            place: RetryTime(machine._new_backoff(failures), until_ns)
+            for place, failures, until_ns in facts.back_off
+        }
+        machine._uncovered = set(facts.uncovered)
+        machine._count = facts.count
+        return machine
+
+    def snapshot(self) -> LeaseFacts:
+        back_off = [(place, b.backoff.failures, b.until_ns) for place, b in self._back_off.items()]
+        leases = [copied(lease) for lease in self._leases.values()]
+        uncovered = set(self._uncovered)
+        return LeaseFacts(
+            self.settings, self.epoch, dict(self._agents), leases, back_off, uncovered, self._count
+        )
+
+    @property
+    def state(self) -> str:
+        """The id and the state of each lease, oldest first."""
+        return " ".join(f"{lease.lease_id}={lease.state}" for lease in self._leases.values())
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """Returns the instructions for the agents, in the order in which they must be sent."""
-        self._now_ns = now_ns
-        self._out = []
-        match event:
-            case AgentConnected():
-                self._connected(event)
-            case AgentGone(node):
-                self._gone(node)
-            case PortsSeen():
-                self._ports_seen(event)
-            case SweepSeen():
-                self._swept(event)
-            case SweepFailed():
-                self._failed(event)
-            case Tick():
-                self._overdue()
-        self._explore()
+        with self._log.handling(self._subject, self, now_ns, (event,)):
+            self._now_ns = now_ns
+            self._out = []
+            is_idle = False
+            match event:
+                case AgentConnected():
+                    self._connected(event)
+                case AgentGone(node):
+                    self._gone(node)
+                case PortsSeen():
+                    self._ports_seen(event)
+                case SweepSeen():
+                    self._swept(event)
+                case SweepFailed():
+                    self._failed(event)
+                case Tick():
+                    is_idle = not self._overdue()
+            self._explore()
+        if is_idle and not self._out:
+            self._log.drop_last()
         return self._out
 
     def may_report(self, node: str, lease_id: str) -> bool:
@@ -145,8 +133,9 @@ class SweepLeases:
     # -- events ---------------------------------------------------------------------------------------------
 
     def _connected(self, event: AgentConnected) -> None:
-        agent = self._agents.setdefault(event.node, _Agent())
-        agent.connected, agent.capable = True, SWEEP_PROBE in event.probes
+        agent = self._agents.get(event.node, Agent())
+        agent = replace(agent, connected=True, capable=SWEEP_PROBE in event.probes)
+        self._agents[event.node] = agent
         for lease in self._of(event.node):
             if agent.capable:
                 lease.heard_ns = self._now_ns
@@ -159,7 +148,7 @@ class SweepLeases:
         agent = self._agents.get(node)
         if agent is None:
             return
-        agent.connected, agent.gone_ns = False, self._now_ns
+        agent = self._agents[node] = replace(agent, connected=False, gone_ns=self._now_ns)
         self._look_at(node, agent)
         if len(self._agents) > self.settings.agents:
             away = [(a.gone_ns, name) for name, a in self._agents.items() if not a.connected]
@@ -169,13 +158,13 @@ class SweepLeases:
                     del self._agents[name]
 
     def _ports_seen(self, event: PortsSeen) -> None:
-        agent = self._agents.setdefault(event.node, _Agent(gone_ns=self._now_ns))
+        agent = self._agents.setdefault(event.node, Agent(gone_ns=self._now_ns))
         by_place = {(p.device, p.port): p for p in event.ports if p.port_guid}
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
         if ports == agent.ports:
             return
         self._uncovered.difference_update(_place(event.node, p) for p in agent.ports)
-        agent.ports = ports
+        agent = self._agents[event.node] = replace(agent, ports=ports)
         places = {_place(event.node, p): p.port_guid for p in ports}
         for lease in self._of(event.node):
             if places.get(lease.place) != lease.guid:
@@ -207,19 +196,27 @@ class SweepLeases:
         if lease is not None:
             self._count_failure(lease, event.reason)
 
-    def _overdue(self) -> None:
+    def _overdue(self) -> bool:
+        """Returns whether the time changed anything."""
+        acted = False
         for lease in list(self._leases.values()):
             agent = self._agents[lease.node]
             if not agent.connected and self._now_ns - agent.gone_ns >= self.settings.grace_s * NS:
                 self._replace(lease, "the agent is gone")
             elif agent.connected and self._now_ns - lease.heard_ns >= self.settings.silence_s * NS:
                 self._count_failure(lease, "no sweep came")
+            else:
+                continue
+            acted = True
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
-        self._back_off = {place: b for place, b in self._back_off.items() if b.until_ns > forget_ns}
+        old = [place for place, back_off in self._back_off.items() if back_off.until_ns <= forget_ns]
+        for place in old:
+            del self._back_off[place]
+        return acted or bool(old)
 
     # -- leases ---------------------------------------------------------------------------------------------
 
-    def _holder(self, node: str, lease_id: str) -> _Lease | None:
+    def _holder(self, node: str, lease_id: str) -> Lease | None:
         """Returns the lease if it is this node's. Otherwise instructs the node to stop, and returns None."""
         if self.may_report(node, lease_id):
             return self._leases[lease_id]
@@ -227,23 +224,24 @@ class SweepLeases:
             self._out.append(Revoke(node, lease_id, "the lease is not held"))
         return None
 
-    def _count_failure(self, lease: _Lease, reason: str) -> None:
+    def _count_failure(self, lease: Lease, reason: str) -> None:
         lease.heard_ns = self._now_ns
         lease.reason = reason
         lease.bad += 1
         if lease.bad >= self._patience(lease, self.settings.failures):
             self._replace(lease, f"its sweeps fail: {reason}", blame=True, only_if_better=bool(lease.covered))
 
-    def _patience(self, lease: _Lease, least: int) -> int:
+    def _patience(self, lease: Lease, least: int) -> int:
         """Returns how many bad sweeps move the lease: doubled by each unsuccessful move, at most 32."""
         return max(least, 1 << min(lease.moves, 5))
 
     def _blame(self, place: Place) -> None:
-        failures = self._back_off[place].failures + 1 if place in self._back_off else 1
-        wait_s = min(self.settings.back_off_s * 2.0 ** min(failures - 1, 30), self.settings.back_off_max_s)
-        self._back_off[place] = _BackOff(failures, self._now_ns + round(wait_s * NS))
+        self._back_off.setdefault(place, RetryTime(self._new_backoff())).failed(self._now_ns)
 
-    def _settle(self, lease: _Lease, seen: frozenset[int]) -> None:
+    def _new_backoff(self, failures: int = 0) -> Backoff:
+        return Backoff(self.settings.back_off_s, self.settings.back_off_max_s, failures=failures)
+
+    def _settle(self, lease: Lease, seen: frozenset[int]) -> None:
         """End one of two leases if a sweep contains the port of the other lease: both are on one fabric."""
         for other in list(self._leases.values()):
             if other is lease or other.guid not in seen:
@@ -259,7 +257,7 @@ class SweepLeases:
                 return
 
     def _replace(
-        self, lease: _Lease, reason: str, *, blame: bool = False, only_if_better: bool = False
+        self, lease: Lease, reason: str, *, blame: bool = False, only_if_better: bool = False
     ) -> None:
         """Move the lease to another port that is known to be in its fabric. Without one, the fabric is
         explored again.
@@ -283,7 +281,7 @@ class SweepLeases:
             self._grant(place, lease.covered, lease.full, lease.moves + (lease.bad > 0))
         self._look_at_all()
 
-    def _end(self, lease: _Lease, reason: str) -> None:
+    def _end(self, lease: Lease, reason: str) -> None:
         del self._leases[lease.lease_id]
         if self._agents[lease.node].connected:
             self._out.append(Revoke(lease.node, lease.lease_id, reason))
@@ -293,12 +291,12 @@ class SweepLeases:
         node, device, port = place
         guid = next(p.port_guid for p in self._agents[node].ports if (p.device, p.port) == (device, port))
         lease_id = f"{self.epoch:x}-{self._count}"
-        lease = _Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
+        lease = Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
         self._leases[lease_id] = lease
         self._uncovered.discard(place)
         self._tell(lease)
 
-    def _tell(self, lease: _Lease) -> None:
+    def _tell(self, lease: Lease) -> None:
         self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
 
     def _explore(self) -> None:
@@ -314,7 +312,7 @@ class SweepLeases:
 
     # -- ports ----------------------------------------------------------------------------------------------
 
-    def _of(self, node: str) -> list[_Lease]:
+    def _of(self, node: str) -> list[Lease]:
         return [lease for lease in self._leases.values() if lease.node == node]
 
     def _choose(self, places: Iterable[Place], avoid: Set[str]) -> Place | None:
@@ -326,15 +324,15 @@ class SweepLeases:
 
         def usable() -> Iterator[tuple[bool, int, int, Place]]:
             for place in places:
-                back_off = self._back_off.get(place)
-                if place not in taken and (back_off is None or back_off.until_ns <= self._now_ns):
-                    failures = back_off.failures if back_off else 0
+                retry = self._back_off.get(place)
+                if place not in taken and (retry is None or retry.until_ns <= self._now_ns):
+                    failures = retry.backoff.failures if retry else 0
                     yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
 
         best = min(usable(), default=None)
         return best[-1] if best else None
 
-    def _look_at(self, node: str, agent: _Agent) -> None:
+    def _look_at(self, node: str, agent: Agent) -> None:
         """Update which ports of the node are uncovered."""
         taken = {lease.place for lease in self._of(node)}
         for port in agent.ports:

@@ -190,13 +190,13 @@ class LinkHealth:
         """Number of ports with a counter that changed lately."""
         return sum(len(owner.tracks) for owner in self._owners.values())
 
-    def watches(self, who: Hashable) -> bool:
+    def watches(self, finding: Hashable) -> bool:
         """Whether a reading of this finding is needed even if it equals the one before."""
-        return who in self._owners
+        return finding in self._owners
 
-    def look(self, who: Hashable, was: Look, now: Look) -> bool:
+    def look(self, finding: Hashable, was: Look, now: Look) -> bool:
         """Compare two readings of one finding. Ports that are not in both have no rate."""
-        owner = self._owners.get(who)
+        owner = self._owners.get(finding)
         if owner is None:
             if was.ports == now.ports:
                 return False
@@ -214,14 +214,14 @@ class LinkHealth:
             if track.quiet:
                 del owner.tracks[port]
         if not owner.tracks:
-            return self.forget(who)
-        self._owners[who] = owner
+            return self.forget(finding)
+        self._owners[finding] = owner
         said = {port: health for port, x in owner.tracks.items() if (health := x.health(owner.source))}
         return self._tell(owner, said)
 
-    def forget(self, who: Hashable) -> bool:
+    def forget(self, finding: Hashable) -> bool:
         """Remove the state of a finding that no longer exists."""
-        owner = self._owners.pop(who, None)
+        owner = self._owners.pop(finding, None)
         return owner is not None and self._tell(owner, {})
 
     def _tell(self, owner: _Owner, said: dict[Port, PortHealth]) -> bool:

@@ -8,7 +8,9 @@ any time that is long against one task, no node exceeds its share.
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-NS = 1_000_000_000
+from hyperscout_runtime.backoff import NS, doubled_s
+from hyperscout_runtime.rate_limit import TokenBucket
+
 PROBES_OF_TASK = 2
 _WIRE_BYTES = 128  # of a ping or its answer: 60 in UDP over IPv6 in Ethernet, with checksum
 # Beside the counted pings, agents send one ping after every two of them (it reports how long the peer kept
@@ -57,29 +59,22 @@ class PairSettings:
         return max(32, min(4096, round(self.probes_per_s * self.batch_s / PROBES_OF_TASK)))
 
 
-@dataclass(slots=True)
 class Rate:
-    """The rate of the cluster's probes: a token bucket, with the recent rate for display."""
+    """Limits the rate of the cluster's probes, and keeps the recent rate for display."""
 
-    per_s: float
-    total: int = 0
-    _tokens: float = PROBES_OF_TASK
-    _at_ns: int | None = None
-    _lately: list[tuple[int, int]] = field(default_factory=list)
+    def __init__(self, per_s: float) -> None:
+        self.total = 0
+        # The bucket stores half a second of probes, because ticks are not exact.
+        capacity = max(float(PROBES_OF_TASK), per_s / 2)
+        self._bucket = TokenBucket(per_s / NS, capacity, PROBES_OF_TASK)
+        self._lately: list[tuple[int, int]] = []
 
     def allows(self, now_ns: int) -> bool:
-        """Whether a task may be assigned now.
-
-        The bucket stores half a second of probes, because ticks are not exact.
-        """
-        if self._at_ns is not None:
-            more = max(0, now_ns - self._at_ns) * self.per_s / NS
-            self._tokens = min(self._tokens + more, max(float(PROBES_OF_TASK), self.per_s / 2))
-        self._at_ns = now_ns
-        return self._tokens >= PROBES_OF_TASK
+        """Whether a task may be assigned now."""
+        return self._bucket.has(PROBES_OF_TASK, now_ns)
 
     def take(self, now_ns: int) -> None:
-        self._tokens -= PROBES_OF_TASK
+        self._bucket.tokens -= PROBES_OF_TASK
         self.total += PROBES_OF_TASK
         if self._lately and self._lately[-1][0] == now_ns:
             self._lately[-1] = (now_ns, self._lately[-1][1] + PROBES_OF_TASK)
@@ -128,7 +123,7 @@ class Rests:
         """Record a failure. `first_s`: first back-off of a lesser failure, which waits less."""
         before = self._rests.pop(key, None)
         failures = before.failures + 1 if before else 1
-        wait_s = min((first_s or self.first_s) * 2.0 ** min(failures - 1, 30), self.most_s)
+        wait_s = doubled_s(failures, first_s or self.first_s, self.most_s)
         self._put(key, _Rest(now_ns + round(wait_s * NS), failures, wait_s))
 
     def measured(self, key: Hashable, until_ns: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from hyperscout_formats.facts.facts import LatencyPort
 from hyperscout_inference.latency.pairs import ends_agree
+from hyperscout_runtime.backoff import NS, doubled_s
 
 from hyperscout_collector.decisions.measuring.pair_events import (
     AgentConnected,
@@ -35,7 +36,7 @@ from hyperscout_collector.decisions.measuring.pair_events import (
     Stop,
     Tick,
 )
-from hyperscout_collector.decisions.measuring.pair_limits import NS, PairSettings, Rate, Rests
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings, Rate, Rests
 from hyperscout_collector.decisions.measuring.pair_routes import Route, routes
 from hyperscout_collector.decisions.measuring.pair_state import (
     RDMA,
@@ -139,8 +140,7 @@ class PairTasks:
         while self._again_ns and self._again_ns[0] <= now_ns:
             heapq.heappop(self._again_ns)
             self._news = True
-        in_vain = 0 if self._news else min(self._in_vain, 30)
-        wait_s = min(s.replan_s * 2.0**in_vain, s.replan_most_s)
+        wait_s = doubled_s(1 if self._news else 1 + self._in_vain, s.replan_s, s.replan_most_s)
         due = self._planned_ns is None or not 0 <= now_ns - self._planned_ns < wait_s * NS
         if self.paused is not None or self._planning or not due or (self._work and not self._news):
             return None

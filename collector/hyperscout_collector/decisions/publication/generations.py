@@ -18,6 +18,7 @@ from hyperscout_inference.hierarchy.conditions import (
     with_conditions,
 )
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
+from hyperscout_runtime.event_log import EventLog
 from hyperscout_topology.details import same_details, with_waiting
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology
@@ -25,9 +26,15 @@ from hyperscout_topology.topology import Anomaly, Topology
 from hyperscout_collector.decisions.publication.damping import NS, Damper, DampingSettings
 from hyperscout_collector.decisions.publication.membership import (
     NO_LOSS,
+    Approve,
+    HeldTree,
     Loss,
-    Removals,
+    Membership,
+    MembershipSettings,
+    Offer,
+    Tick,
     loss,
+    nodes_of,
     same_members,
 )
 from hyperscout_collector.decisions.publication.renewal import calmed, is_due, renewed
@@ -55,22 +62,6 @@ class GenerationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A tree that waits for approval or its deadline. `generation`: its own number, by which it is approved.
-
-    The number stays the same until the loss grows by another share, so the approved tree is the one that was
-    read.
-    """
-
-    generation: int
-    reason: str
-    since_ns: int
-    applies_at_ns: int
-    removes_hypernodes: tuple[str, ...]
-    removes_nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """The result of an event.
 
@@ -78,8 +69,11 @@ class Decision:
     """
 
     publish: Topology | None = None
-    held: Held | None = None
+    held: HeldTree | None = None
     wake_at_ns: int | None = None
+
+
+_TICK = Tick()
 
 
 class NotHeldError(LookupError):
@@ -93,20 +87,29 @@ class Generations:
     that runs inference passes `published` to it as `previous`.
     """
 
-    def __init__(self, settings: GenerationSettings, published: Topology | None, now_ns: int) -> None:
+    def __init__(
+        self,
+        settings: GenerationSettings,
+        published: Topology | None,
+        now_ns: int,
+        log: EventLog | None = None,
+    ) -> None:
         self._settings = settings
         self._now_ns = now_ns
         self._published = published
         self._new_until_ns: int | None = None  # end of the time in which the first tree still grows
         self._highest = published.generation if published else 0
         self._offered: Topology | None = None
-        self._differs_since_ns: int | None = None  # membership: since when offered and published differ
-        self._still_since_ns = now_ns  # membership: since when all offers agree
+        limits = MembershipSettings(
+            settings.first_settle_s,
+            settings.settle_s,
+            settings.settle_max_s,
+            settings.hold_s,
+            settings.removal_share,
+        )
+        self._membership = Membership.started(limits, published, now_ns, log)
         self._details_since_ns: int | None = None
         self._details = published  # the source of the last details
-        self._held: Held | None = None
-        self._held_loss = NO_LOSS
-        self._removals = Removals(settings.removal_share, round(settings.hold_s * NS))
         before = published or Topology(0)
         self._since = {x.key: x.since_ns or now_ns for x in before.anomalies}
         self._anomalies: Damper[LinkKey, AnomalyKey, Anomaly] = Damper(
@@ -136,10 +139,10 @@ class Generations:
         """Process an inferred topology, and other facts about nodes."""
         now_ns = self._advance(now_ns)
         topology = calmed(topology, self._published)
-        if self._offered is None or not same_members(self._offered, topology):
-            self._still_since_ns = now_ns
-        self._offered = topology
-        self._watch_membership(topology, now_ns)
+        last, self._offered = self._offered, topology
+        self._membership.handle(self._compared(topology, last, now_ns), now_ns)
+        if (held := self._membership.held) is not None:
+            self._highest = max(self._highest, held.generation)
         aged = self._published is not None and is_due(self._published, topology)
         if aged or self._details is None or not same_details(self._details, topology):
             self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns
@@ -155,11 +158,11 @@ class Generations:
     def approve(self, generation: int, now_ns: int) -> Decision:
         """Publish the waiting tree at once. Raises NotHeldError if `generation` is not the one that waits."""
         now_ns = self._advance(now_ns)
-        if self._held is None:
-            raise NotHeldError(f"generation {generation} is not held: nothing is")
-        if self._held.generation != generation:
-            raise NotHeldError(f"generation {generation} is not held: {self._held.generation} is")
-        return self._decide(now_ns, approved=True)
+        if (held := self._membership.held) is None:
+            raise NotHeldError(f"generation {generation} is not held: no generation is held")
+        if held.generation != generation:
+            raise NotHeldError(f"generation {generation} is not held: generation {held.generation} is held")
+        return self._decide(now_ns, Approve())
 
     def _advance(self, now_ns: int) -> int:
         self._now_ns = max(self._now_ns, now_ns)
@@ -167,68 +170,32 @@ class Generations:
 
     # -- input ----------------------------------------------------------------------------------------------
 
-    def _watch_membership(self, offered: Topology, now_ns: int) -> None:
+    def _compared(self, offered: Topology, last: Topology | None, now_ns: int) -> Offer:
+        """Returns how the members of an offered tree differ from the published ones."""
         before = self._published
-        if before is None:
-            if self._differs_since_ns is None and _has_content(offered):
-                self._differs_since_ns = self._still_since_ns = now_ns
-            return
-        if same_members(before, offered):
-            self._differs_since_ns = self._held = None
-            return
-        if self._differs_since_ns is None:
-            self._differs_since_ns = now_ns
-        lost = loss(before, offered)
-        new = self._new_until_ns is not None and now_ns < self._new_until_ns
-        if (
-            new
-            and not lost.nodes
-            and (len(offered.hypernodes) >= len(before.hypernodes) or _only_nvlink(before, lost))
-        ):
+        is_repeat = last is not None and same_members(last, offered)
+        same = before is not None and same_members(before, offered)
+        removed = NO_LOSS if before is None or same else loss(before, offered)
+        lost = removed
+        if self._new_until_ns is not None and now_ns < self._new_until_ns and not lost.nodes:
             # NVLink domains that appear shortly after the cables, for the whole cluster or for the newest
             # nodes. No scheduler relies on these tiers yet.
-            lost = NO_LOSS
-        if lost.tiers is None and not self._removals.too_many(before, lost, now_ns):
-            if self._held is not None:
-                # The loss shrinks, perhaps in steps. The remaining change must be stable again before it is
-                # published.
-                self._held = None
-                self._differs_since_ns = self._still_since_ns = now_ns
-            return
-        if self._held is not None:
-            more = Loss(
-                lost.hypernodes - self._held_loss.hypernodes, lost.nodes - self._held_loss.nodes, lost.tiers
-            )
-            if more.tiers == self._held_loss.tiers and not self._removals.too_many(before, more, now_ns):
-                self._held = replace(
-                    self._held,
-                    reason=self._reason(before, lost),
-                    removes_hypernodes=tuple(sorted(lost.hypernodes)),
-                    removes_nodes=tuple(sorted(lost.nodes)),
-                )
-                return
-        self._highest += 1
-        self._held_loss = lost
-        self._held = Held(
-            self._highest,
-            self._reason(before, lost),
-            now_ns,
-            now_ns + round(self._settings.hold_s * NS),
-            tuple(sorted(lost.hypernodes)),
-            tuple(sorted(lost.nodes)),
+            grew = before is not None and len(offered.hypernodes) >= len(before.hypernodes)
+            if before is None or grew or _only_nvlink(before, lost):
+                lost = NO_LOSS
+        hypernodes = before.hypernodes if before is not None else ()
+        return Offer(
+            is_repeat=is_repeat,
+            has_content=_has_content(offered),
+            same=same,
+            lost=lost,
+            removed=removed,
+            back=self._membership.facts.removals.in_tree(offered),
+            hypernodes=len(hypernodes),
+            nodes=0 if same else len(nodes_of(hypernodes)),
+            is_empty=not offered.hypernodes,
+            number=self._highest + 1,
         )
-
-    def _reason(self, before: Topology, lost: Loss) -> str:
-        parts = []
-        if lost.tiers:
-            parts.append(f"changes the number of tiers from {lost.tiers[0]} to {lost.tiers[1]}")
-        if lost.hypernodes or lost.nodes:
-            nodes = len({n for h in before.hypernodes if not h.children for n in h.nodes})
-            parts.append(
-                f"removes {len(lost.hypernodes)} of {len(before.hypernodes)} HyperNodes"
-                f" and {len(lost.nodes)} of {nodes} nodes"
-            )
-        return f"{' and '.join(parts)} (at most {self._settings.removal_share:.0%} go unasked)"
 
     def _observe(self, offered: Topology, facts: ConditionFacts, now_ns: int) -> None:
         known = {i for _, i, _ in self._anomalies.shown()} | {i for _, i, _ in self._anomalies.observed()}
@@ -239,37 +206,23 @@ class Generations:
         self._absent.observe({node: {"": ""} for node in offered.nodes_without_evidence}, now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}
-        if self._held is not None:
+        if (held := self._membership.held) is not None:
             # These nodes are still published, but no evidence supports them.
-            stale = {node: {"": self._held.since_ns} for node in self._held.removes_nodes} | stale
+            stale = {node: {"": held.since_ns} for node in held.removes_nodes} | stale
         self._stale.observe(stale, now_ns)
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
         self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
 
     # -- output ---------------------------------------------------------------------------------------------
 
-    def _decide(self, now_ns: int, *, approved: bool = False) -> Decision:
-        offered = self._offered
-        if offered is None:
+    def _decide(self, now_ns: int, event: Tick | Approve = _TICK) -> Decision:
+        if (offered := self._offered) is None:
             return Decision()
-        held = self._held
-        if held is not None:
-            take = approved or now_ns >= held.applies_at_ns
-        else:
-            due = self._membership_due_ns()
-            take = due is not None and now_ns >= due
-        publish = None
+        held, publish = self._membership.held, None
+        take = self._membership.handle(event, now_ns)
         if take or (self._published is not None and self._condition_due(now_ns)):
-            publish = self._next(offered, now_ns, take=take)
-        return Decision(publish, self._held, self._wake_ns(now_ns))
-
-    def _membership_due_ns(self) -> int | None:
-        if self._differs_since_ns is None:
-            return None
-        empty = self._published is None or not self._published.hypernodes
-        settle_s = self._settings.first_settle_s if empty else self._settings.settle_s
-        still = self._still_since_ns + round(settle_s * NS)
-        return min(still, self._differs_since_ns + round(self._settings.settle_max_s * NS))
+            publish = self._next(offered, now_ns, held if take else None, take=take)
+        return Decision(publish, self._membership.held, self._wake_ns(now_ns))
 
     def _details_due_ns(self) -> int | None:
         if self._details_since_ns is None:
@@ -286,13 +239,16 @@ class Generations:
         )
 
     def _wake_ns(self, now_ns: int) -> int | None:
-        dues = [self._held.applies_at_ns if self._held else self._membership_due_ns()]
+        dues = [self._membership.due_ns]
         if self._published is not None:
             dues += [self._dampers_due_ns(), self._details_due_ns()]
         return min((max(due, now_ns + 1) for due in dues if due is not None), default=None)
 
-    def _next(self, offered: Topology, now_ns: int, *, take: bool) -> Topology | None:
-        """Returns the next generation, or None if it would equal the one before."""
+    def _next(self, offered: Topology, now_ns: int, held: HeldTree | None, *, take: bool) -> Topology | None:
+        """Returns the next generation, or None if it would equal the one before.
+
+        `take`: with the members of the offered tree. `held`: that tree was held until now.
+        """
         for damper in self._dampers:
             damper.show(now_ns)
         before = self._published
@@ -320,11 +276,6 @@ class Generations:
         )
         hypernodes = stamped(built.hypernodes, before, now_ns)
         self._details, self._details_since_ns = offered, None
-        if take:
-            self._take(before, offered, now_ns)
-        own = self._held.generation if take and self._held else None
-        if take:
-            self._held = None
         same = (
             before is not None
             and hypernodes == before.hypernodes
@@ -335,20 +286,12 @@ class Generations:
         )
         if same:
             return None
-        if own != self._highest:
+        if held is None or held.generation != self._highest:
             self._highest += 1
         if before is None:
             self._new_until_ns = now_ns + round(self._settings.new_s * NS)
         self._published = replace(built, generation=self._highest, hypernodes=hypernodes)
         return self._published
-
-    def _take(self, before: Topology | None, offered: Topology, now_ns: int) -> None:
-        """Update the state after the offered tree became the published one."""
-        self._differs_since_ns = None
-        if self._held is not None:
-            self._removals.agree()
-        elif before is not None:
-            self._removals.record(loss(before, offered), offered, now_ns)
 
 
 def _only_nvlink(before: Topology, lost: Loss) -> bool:

@@ -7,9 +7,9 @@ again. The wait doubles after each unsuccessful try.
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hyperscout_runtime.backoff import NS, Backoff, RetryTime
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
-NS = 1_000_000_000
 KIND = "EvidenceSetAside"
 MAX_SET_ASIDE = 16  # reporters at one time; more failures than that are a defect of inference itself
 RETRY_S = 30.0
@@ -17,28 +17,21 @@ RETRY_MOST_S = 3600.0
 _LOSSES = ("MissingLink", "MissingSwitch")
 
 
-class Backoff:
-    """A wait that doubles, from `RETRY_S` to `RETRY_MOST_S`. Times are Unix ns."""
-
-    def __init__(self) -> None:
-        self.until_ns = 0
-        self._wait_s = RETRY_S
-
-    def failed(self, now_ns: int) -> None:
-        self.until_ns = now_ns + round(self._wait_s * NS)
-        self._wait_s = min(2 * self._wait_s, RETRY_MOST_S)
+def new_retry() -> RetryTime:
+    """Return the retry time of an inference or a reporter: its wait doubles up to `RETRY_MOST_S`."""
+    return RetryTime(Backoff(RETRY_S, RETRY_MOST_S))
 
 
 @dataclass(slots=True)
 class _SetAside:
     error: str
     latest_ns: int  # when it is tried again without a new report
-    backoff: Backoff
+    retry: RetryTime
     has_news: bool = False
 
     @property
     def due_ns(self) -> int:
-        return self.backoff.until_ns if self.has_news else self.latest_ns
+        return self.retry.until_ns if self.has_news else self.latest_ns
 
 
 class Quarantine:
@@ -67,9 +60,9 @@ class Quarantine:
     def put(self, reporter: str, error: str, now_ns: int) -> None:
         """Set a reporter aside. The wait is longer than the last time if its evidence was tried again."""
         before = self._set_aside.get(reporter)
-        backoff = before.backoff if before is not None else Backoff()
-        backoff.failed(now_ns)
-        self._set_aside[reporter] = _SetAside(error, now_ns + round(RETRY_MOST_S * NS), backoff)
+        retry = before.retry if before is not None else new_retry()
+        retry.failed(now_ns)
+        self._set_aside[reporter] = _SetAside(error, now_ns + round(RETRY_MOST_S * NS), retry)
 
     def reported(self, reporters: Collection[str]) -> None:
         """Record that these reporters have reported something new."""

@@ -13,12 +13,17 @@ have arrived:
   does not know them yet.
 
 The wait ends after a time limit: a failed agent must not block all others.
+
+`TakeoverMachine` is the state machine. `TRANSITIONS` lists how events change its state.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
+from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
 NS = 1_000_000_000
@@ -29,32 +34,145 @@ SWEEPS = frozenset({"ibnetdiscover", "ufm"})
 SWITCHES = frozenset({SWITCH_PROBE, "snmp", "netq"})
 
 
+State = Literal[
+    "agents",  # the full states of members are missing
+    "fabrics",  # all members have reported; sweeps, readings of switches or LLDP neighbours are missing
+    "complete",
+    "timed-out",
+]
+TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
+    "agents": {"FullState": ("fabrics",), "Evidence": ("fabrics", "complete", "timed-out")},
+    "fabrics": {"Evidence": ("complete", "timed-out")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FullState:
+    """The full state of an agent was stored. `node`: the name under which it reports."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The part of the evidence that the take-over waits for, at the time of an inference.
+
+    `down`: members that accept no work and may be silent. `swept`: names of swept fabrics. `heard`: ids of
+    switches in the reports of agents. `unsure`: members with a port that has only failed LLDP readings.
+    """
+
+    down: frozenset[str]
+    swept: frozenset[str]
+    heard: frozenset[str]
+    unsure: frozenset[str]
+
+
+Event = FullState | Evidence
+
+
+@dataclass(slots=True)
+class TakeoverFacts:
+    """All facts of a take-over, as plain data. `until_ns`: latest end, Unix ns; None = it has ended.
+
+    `missing`: members without full state. `fabrics`: fabrics that were swept before, with the ids of their
+    switches. `cables`: the switches at the ends of each cable that only switches reported. `listening`:
+    members that reported LLDP neighbours; `unsure`: those that do not know them yet. `spoken`: agents of
+    switches and fabrics, by the names under which they report. `heard`: ids of switches in their reports.
+    """
+
+    started_ns: int
+    until_ns: int | None
+    missing: set[str]
+    fabrics: dict[str, frozenset[str]]
+    cables: set[frozenset[str]]
+    listening: set[str]
+    unsure: set[str] = field(default_factory=set)
+    spoken: set[str] = field(default_factory=set)
+    heard: set[str] = field(default_factory=set)
+    is_timed_out: bool = False
+
+
+class TakeoverMachine:
+    """The state machine of a take-over. `log`: receives the events until the take-over has ended."""
+
+    def __init__(self, facts: TakeoverFacts, log: EventLog | None = None) -> None:
+        self.facts = facts
+        self._log = EventLog("takeover") if log is None else log
+        self._subject = self._log.subject("takeover")
+
+    def snapshot(self) -> TakeoverFacts:
+        copy: TakeoverFacts = copied(self.facts)
+        return copy
+
+    @property
+    def state(self) -> State:
+        if self.facts.until_ns is None:
+            return "timed-out" if self.facts.is_timed_out else "complete"
+        return "agents" if self.facts.missing else "fabrics"
+
+    def handle(self, event: Event, now_ns: int) -> None:
+        has_ended = self.facts.until_ns is None
+        with self._log.handling(self._subject, self, now_ns, (event,)):
+            facts = self.facts
+            if isinstance(event, FullState):
+                facts.missing.discard(event.node)
+                if not is_node(event.node):
+                    facts.spoken.add(event.node)
+            elif facts.until_ns is not None:
+                self._look(event, facts.until_ns, now_ns)
+        if has_ended:
+            self._log.drop_last()  # agents reconnect for as long as the collector runs
+
+    def _look(self, event: Evidence, until_ns: int, now_ns: int) -> None:
+        facts = self.facts
+        if now_ns < facts.started_ns:  # the clock was set back
+            until_ns -= facts.started_ns - now_ns
+            facts.started_ns = now_ns
+        facts.fabrics = {name: ids for name, ids in facts.fabrics.items() if name not in event.swept}
+        facts.missing -= event.down
+        facts.heard |= event.heard
+        facts.cables = {ends for ends in facts.cables if ends.isdisjoint(facts.heard)}
+        facts.unsure = (facts.listening & event.unsure) - event.down
+        waits = bool(facts.missing or facts.fabrics or facts.cables or facts.unsure)
+        facts.is_timed_out = waits and now_ns >= until_ns
+        facts.until_ns = until_ns if waits and not facts.is_timed_out else None
+
+
 class Takeover:
     """`previous`: the published topology. `limit_s`: longest wait from `now_ns` (Unix ns)."""
 
-    def __init__(self, previous: Topology, limit_s: float, now_ns: int) -> None:
-        self.started_ns = now_ns
-        self.until_ns: int | None = now_ns + int(limit_s * NS)  # latest end of the wait; None = it has ended
+    def __init__(self, previous: Topology, limit_s: float, now_ns: int, log: EventLog | None = None) -> None:
         self._previous = previous
-        self._missing = {node for h in previous.hypernodes if not h.children for node in h.nodes}
-        self._fabrics = _swept_fabrics(previous)
         self._names = {s.id: s.name for s in previous.switches}
-        self._cables = _cables_of_switches(previous)
-        self._listening = self._missing & _heard_by_lldp(previous)
-        self._unsure: set[str] = set()  # those of them that do not know their neighbours yet
-        self._spoken: set[str] = set()  # agents of switches and fabrics, by the names under which they report
-        self._heard: set[str] = set()  # switches in the reports of these agents, by id
+        members = {node for h in previous.hypernodes if not h.children for node in h.nodes}
+        self._facts = TakeoverFacts(
+            now_ns,
+            now_ns + int(limit_s * NS),
+            members,
+            _swept_fabrics(previous),
+            _cables_of_switches(previous),
+            members & _heard_by_lldp(previous),
+        )
+        self._members = frozenset(members)
+        self._machine = TakeoverMachine(self._facts, log)
+
+    @property
+    def started_ns(self) -> int:
+        return self._facts.started_ns
+
+    @property
+    def until_ns(self) -> int | None:
+        """Latest end of the wait; None = it has ended."""
+        return self._facts.until_ns
 
     @property
     def active(self) -> bool:
         return self.until_ns is not None
 
-    def full_state(self, node: str) -> bool:
+    def full_state(self, node: str, now_ns: int) -> bool:
         """Record an agent's full state. Returns whether the full states of all members have arrived."""
-        self._missing.discard(node)
-        if not is_node(node):
-            self._spoken.add(node)
-        return not self._missing
+        self._machine.handle(FullState(node), now_ns)
+        return not self._facts.missing
 
     def ended(
         self,
@@ -70,31 +188,32 @@ class Takeover:
         since the start. `switches`: ids of the switches that each reporter reports, by reporter. `unsure`:
         nodes with a port that has only failed LLDP readings.
         """
-        if self.until_ns is None:
-            return True
-        if now_ns < self.started_ns:  # the clock was set back
-            self.until_ns -= self.started_ns - now_ns
-            self.started_ns = now_ns
-        for swept in sweeps:
-            self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(swept)}
-        self._missing.difference_update(down)
-        self._heard |= {id_ for name in list(self._spoken) for id_ in switches.get(name, ())}
-        self._cables = {ends for ends in self._cables if ends.isdisjoint(self._heard)}
-        self._unsure = self._listening.intersection(unsure).difference(down)
-        if now_ns >= self.until_ns or not (self._missing or self._fabrics or self._cables or self._unsure):
-            self.until_ns = None
+        if self.active:
+            facts = self._facts
+            swept = [frozenset(ids) for ids in sweeps]
+            evidence = Evidence(
+                self._members.intersection(down),
+                frozenset(
+                    name for name, ids in facts.fabrics.items() if any(not ids.isdisjoint(x) for x in swept)
+                ),
+                frozenset(id_ for name in list(facts.spoken) for id_ in switches.get(name, ())),
+                self._members.intersection(unsure),
+            )
+            self._machine.handle(evidence, now_ns)
         return not self.active
 
     def waits_for(self) -> str:
         """Returns a text for the log and the status."""
-        parts = [f"agents of {len(self._missing)} nodes ({_some(self._missing)})"] if self._missing else []
-        if self._unsure:
-            parts.append(f"what is at the cables of {len(self._unsure)} nodes ({_some(self._unsure)})")
-        if self._cables:
-            switches = {self._names[id_] for ends in self._cables for id_ in ends}
-            parts.append(f"a look at switches ({_some(switches)})")
-        if self._fabrics:
-            parts.append(f"a sweep of {', '.join(sorted(self._fabrics))}")
+        facts, parts = self._facts, []
+        if facts.missing:
+            parts.append(f"agents of {len(facts.missing)} nodes ({_some(facts.missing)})")
+        if facts.unsure:
+            parts.append(f"LLDP neighbours of {len(facts.unsure)} nodes ({_some(facts.unsure)})")
+        if facts.cables:
+            switches = {self._names[id_] for ends in facts.cables for id_ in ends}
+            parts.append(f"readings of switches ({_some(switches)})")
+        if facts.fabrics:
+            parts.append(f"a sweep of {', '.join(sorted(facts.fabrics))}")
         return " and ".join(parts) or "nothing"
 
     def stale(self) -> dict[str, int]:
@@ -111,7 +230,7 @@ class Takeover:
             condition = stale.get(h.name)
             if condition is None or h.children:
                 continue
-            silent = [node for node in h.nodes if node in self._missing]
+            silent = [node for node in h.nodes if node in self._facts.missing]
             if condition.nodes or condition.switches:
                 listed = set(condition.nodes)
                 silent = [node for node in silent if node in listed]
@@ -124,7 +243,7 @@ class Takeover:
         """Returns the ids of switches that were stale at the start and have not reported since (`stale`)."""
         conditions = map(_stale_condition, self._previous.hypernodes)
         stale = (id_ for c in conditions if c is not None for id_ in c.switches)
-        return {id_: 0 for id_ in stale if id_ not in self._heard}
+        return {id_: 0 for id_ in stale if id_ not in self._facts.heard}
 
 
 def _some(names: Collection[str]) -> str:

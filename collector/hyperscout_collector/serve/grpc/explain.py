@@ -1,4 +1,4 @@
-"""Explains how close two nodes are: lowest common HyperNode, a shortest path, and the anomalies on it."""
+"""Explains how two nodes are connected: lowest common HyperNode, a shortest path, and its anomalies."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Lin
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.serve.grpc.measured import MeasuredBy, between, sayings
 
-_MAX_EVIDENCE = 500  # keys in one answer
+_MAX_EVIDENCE = 500  # keys in one response
 _MAX_ANOMALIES = 100
 
 
@@ -37,10 +37,10 @@ def explain(
     evidence: Iterable[Key],
     measured: Iterable[MeasuredBy] = (),
 ) -> pb.ExplainResponse:
-    """The published facts about two nodes and the path between them.
+    """The published facts about two nodes and the path between them. Raises UnknownNodeError.
 
     `evidence`: keys of the findings of both nodes; `measured`: their measurements. Takes about 0.3 s with a
-    million links, so call it in a thread. Raises UnknownNodeError.
+    million links, so call it in a thread.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
@@ -71,7 +71,7 @@ def explain(
 def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
     """A path with the fewest links from one of `start` to one of `goal`, through switches only; [] = no path.
 
-    The order of the links decides between equal paths, so the same topology gives the same path.
+    Of several such paths the order of the links determines one, so equal topologies give equal paths.
     """
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     switches = {s.id for s in topology.switches}
@@ -122,7 +122,7 @@ def _chain(topology: Topology, node: str) -> list[HyperNode]:
 
 
 def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
-    """Whether the anomaly names a port or a whole device of the path, or any part of the two nodes."""
+    """Whether the anomaly concerns a port or a whole device of the path, or any part of the two nodes."""
     ports = {(end.device, end.port) for hop in hops for end in (hop.near, hop.far)}
     whole = {device for device, _ in ports}
     return any(
@@ -158,10 +158,10 @@ def _text(
         )
         lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
     elif len(nodes) > 1 and (common is None or common.source == "wires"):
-        lines.append("No evidence shows a way between them.")
+        lines.append("No evidence shows a path between them.")
     if len(nodes) > 1:
         lines += [*sayings(topology, common), *measured]
     lines += [f"{a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
     if hops and not anomalies:
-        lines.append("Nothing is wrong on the way.")
+        lines.append("There are no anomalies on this path.")
     return "\n".join(lines)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclRun
-from hyperscout_topology.figures import digits, said
+from hyperscout_topology.figures import digits, measured_texts
 from hyperscout_topology.topology import HyperNode, Topology, rfc3339
 
-_MAX_LINES = 20  # two nodes with eight rails give sixteen lines
+_MAX_LINES = 20  # two nodes with 8 rails give 16 lines
 _GBITS = 8  # bits per byte; NCCL reports gigabytes
 _LATENCY_BYTES = 1024  # an operation of at most this size measures latency
 _BANDWIDTH_BYTES = 64 << 20  # an operation of at least this size measures bandwidth
@@ -21,25 +21,25 @@ class MeasuredBy(NamedTuple):
 
 
 def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
-    """Sentences on the source of the lowest common HyperNode, its figures and the figures of its tier."""
+    """Sentences on the source of the lowest common HyperNode, its measurements and those of its tier."""
     if common is None:
         return
     if common.source == "latency":
         yield f"{common.name} is inferred from latency alone, confidence {common.confidence:.2g}."
     if common.source == "labels":
-        yield f"{common.name} is as the cloud labels its nodes."
+        yield f"{common.name} is taken from the topology labels of its nodes."
     if common.source == "nvlink":
-        yield f"{common.name} is an NVLink domain: its hosts reach each other by NVLink, beside any cable."
-    for what, text in said(common):
-        yield f"Measured in {common.name}: {what} {text}."
+        yield f"{common.name} is an NVLink domain: NVLink connects its hosts, in addition to any cables."
+    for quantity, text in measured_texts(common):
+        yield f"Measured in {common.name}: {quantity} {text}."
     tier = next((t for t in topology.tiers if t.tier == common.tier), None)
-    if tier is not None and said(tier) != said(common):
-        for what, text in said(tier):
-            yield f"Measured in tier {tier.tier} as a whole: {what} {text}."
+    if tier is not None and measured_texts(tier) != measured_texts(common):
+        for quantity, text in measured_texts(tier):
+            yield f"Measured in tier {tier.tier} as a whole: {quantity} {text}."
 
 
 def between(node_a: str, node_b: str, measured: Iterable[MeasuredBy]) -> list[str]:
-    """Sentences on what the two nodes measured of each other, in both directions, at most `_MAX_LINES`."""
+    """Sentences on the measurements between two nodes, in both directions; at most `_MAX_LINES`."""
     lines: list[str] = []
     if node_a == node_b:
         return lines
@@ -61,7 +61,7 @@ def _burst(node: str, interface: str, x: LatencyResult) -> str:
 
 
 def _run(node: str, run: NcclRun) -> Iterator[str]:
-    """For each operation its time at the smallest size and its bandwidth at the largest."""
+    """For each operation, the time at its smallest size and the bandwidth at its largest size."""
     how = f"{run.method}, NCCL {run.nccl_version or '?'}, {run.ranks} ranks, {rfc3339(run.at_ns)}"
     for operation in sorted({x.operation for x in run.results}):
         own = sorted((x for x in run.results if x.operation == operation), key=lambda x: x.size_bytes)

@@ -1,7 +1,6 @@
 """Serves MeasurementService: the state of measuring, pausing and resuming it, and NCCL runs on request.
 
-`identity.access` authorizes callers before a method runs: GetMeasuring needs read access, the other methods
-need the right to change something.
+`identity.access` authorizes callers first: GetMeasuring needs the verb "get", the other methods "update".
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,7 +28,7 @@ class MeasurementError(Exception):
 
 
 class NotNowError(MeasurementError):
-    """The call is not possible now: a setting, the state of a node or a running measurement prevents it."""
+    """The call is not possible now because of a setting, the state of a node or a running measurement."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
@@ -63,7 +62,7 @@ class MeasurementService:
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
-                _clear(call),
+                _with_codes(call),
                 request_deserializer=request.FromString,
                 response_serializer=response.SerializeToString,
             )
@@ -87,33 +86,35 @@ class MeasurementService:
         return pb.SetMeasuringResponse()
 
     async def run_nccl(self, request: pb.RunNcclRequest, context: Any) -> pb.RunNcclResponse:
-        if problem := _about_run(request):
+        if problem := _error_in(request):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if self._nccl is None:
-            raise NotNowError("this collector runs no NCCL")
+            raise NotNowError("this collector does not run NCCL")
         return pb.RunNcclResponse(run=await self._nccl.run_nccl(request))
 
 
-def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def answered(request: Any, context: Any) -> Any:
+def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def guarded(request: Any, context: Any) -> Any:
         try:
             return await call(request, context)
         except MeasurementError as error:
             await context.abort(error.code, str(error))
             raise  # never reached: abort raises
 
-    return answered
+    return guarded
 
 
-def _about_run(request: pb.RunNcclRequest) -> str | None:
-    """The error in a request to run NCCL; None = it is valid."""
+def _error_in(request: pb.RunNcclRequest) -> str | None:
+    """The error in a request to run NCCL; None = the request is valid."""
     nodes = list(request.nodes)
     if not 1 <= len(nodes) <= MAX_NODES or not all(nodes):
-        return f"{len(nodes)} nodes: name one (to run within it) or two (to run between them)"
+        return (
+            f"nodes: found {len(nodes)}, expected 1 (run within the node) or 2 (run between them), not empty"
+        )
     if len(set(nodes)) < len(nodes):
-        return f"{nodes[0]} was named twice: name it once to run within it"
+        return f"nodes: {nodes[0]!r} is given twice: give it once to run within the node"
     if len(request.sizes_bytes) > MAX_SIZES:
-        return f"{len(request.sizes_bytes)} sizes: at most {MAX_SIZES}"
+        return f"sizes_bytes: found {len(request.sizes_bytes)} sizes, expected at most {MAX_SIZES}"
     if not 0 <= request.timeout_s <= MAX_TIMEOUT_S:
-        return f"timeout_s {request.timeout_s:g}: 0 to {MAX_TIMEOUT_S:g}"
+        return f"timeout_s: {request.timeout_s:g} s: expected 0 to {MAX_TIMEOUT_S:g} s"
     return None

@@ -1,13 +1,13 @@
-"""Encodes reservations for the wire: each gang once, for all list and watch calls together.
+"""Encodes reservations in protobuf: each gang once, for all list and watch calls.
 
-Without the cache, each of many readers could make the collector encode all reservations again.
+Without this cache the collector would encode all reservations again for each reader.
 """
 
 import threading
 from collections.abc import Iterable, Sequence
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.placements import Held
+from hyperscout_placer.book.placements import Reservation
 from hyperscout_placer.messages.placements import held_message
 
 from hyperscout_collector.serve.grpc.placement_watchers import News
@@ -22,9 +22,9 @@ class PlacementBytes:
         self.made = 0  # encodings since the start
         self._lock = threading.Lock()
         self._tiers = 0
-        self._known: dict[str, tuple[Held, bytes]] = {}
+        self._known: dict[str, tuple[Reservation, bytes]] = {}
 
-    def listed(self, book: Sequence[Held], tiers: int) -> bytes:
+    def list_response(self, book: Sequence[Reservation], tiers: int) -> bytes:
         """An encoded ListPlacementsResponse with all reservations. `tiers`: tiers of the hierarchy."""
         with self._lock:
             found = b"".join(self._each(book, tiers))
@@ -32,17 +32,17 @@ class PlacementBytes:
                 self._known = {held.gang: self._known[held.gang] for held in book}
             return found
 
-    def told(self, news: News, tiers: int) -> bytes:
+    def watch_response(self, news: News, tiers: int) -> bytes:
         """An encoded WatchPlacementsResponse. `tiers`: tiers of the hierarchy."""
         rest = pb.WatchPlacementsResponse(released=news.released, snapshot=news.snapshot)
         if news.snapshot:
-            return self.listed(news.held, tiers) + rest.SerializeToString()
+            return self.list_response(news.held, tiers) + rest.SerializeToString()
         with self._lock:
             for gang in news.released:
                 self._known.pop(gang, None)
             return b"".join(self._each(news.held, tiers)) + rest.SerializeToString()
 
-    def _each(self, book: Iterable[Held], tiers: int) -> Iterable[bytes]:
+    def _each(self, book: Iterable[Reservation], tiers: int) -> Iterable[bytes]:
         if tiers != self._tiers:
             self._known, self._tiers = {}, tiers
         for held in book:

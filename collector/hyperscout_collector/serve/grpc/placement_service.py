@@ -1,8 +1,8 @@
 """Serves PlacementService: places gangs and keeps their reservations until they are released or expire.
 
-A reservation is checked and made on the event loop, in one step; for a large gang, a thread searches the
-nodes first. Read-only calls run in a thread on a copy of the free resources. `identity.access` authorizes
-callers before a method runs; a dry run needs only read access.
+A reservation is checked and made in one step on the event loop; for a large gang, a thread selects the nodes
+first. Read-only calls run in a thread on a copy of the free resources. `identity.access` authorizes callers
+first; a dry run needs only the verb "get".
 """
 
 import re
@@ -14,13 +14,13 @@ import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.placements import (
-    Held,
     HeldError,
     NoRoomError,
     NotHeldError,
     NotReadyError,
     Placements,
     PlacementsError,
+    Reservation,
     TooManyError,
 )
 from hyperscout_placer.cluster.answer import Refusal
@@ -29,11 +29,13 @@ from hyperscout_placer.messages.placements import placement_message, request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 
-from hyperscout_collector.serve.grpc import placement_looks as looks
+from hyperscout_collector.serve.fanout.channel import WatchEndedError
+from hyperscout_collector.serve.grpc import placement_queries as queries
 from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
-from hyperscout_collector.serve.grpc.placement_looks import Free, PresentError
-from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers, WatchEndedError
-from hyperscout_collector.store.reservations import API, NotKeptError
+from hyperscout_collector.serve.grpc.placement_queries import Free, OutdatedRequestError
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.reservations import API
 
 SERVICE = "hyperscout.v1.PlacementService"
 
@@ -45,19 +47,19 @@ _CANDIDATES = 10
 _MOVES = 64
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MAX_WAITING = 64  # calls per executor, running and waiting
-_ATTEMPTS = 3  # of a repair, if the gang or the free resources change meanwhile
+_ATTEMPTS = 3  # of a repair, because the gang or the free resources can change meanwhile
 NS = 1_000_000_000
 
 
-class OthersError(Exception):
-    """The reservation belongs to another holder, and only that holder can release or move it."""
+class OtherHolderError(Exception):
+    """The reservation belongs to another holder. Only that holder can release or move it."""
 
 
 class Book(Protocol):
     """The storage of reservations."""
 
-    async def kept(self) -> None:
-        """Wait until all changes are on disk. Raises NotKeptError."""
+    async def written(self) -> None:
+        """Wait until all changes are on disk. Raises StoreError."""
 
 
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
@@ -65,12 +67,12 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (HeldError, grpc.StatusCode.ALREADY_EXISTS),
     (NotHeldError, grpc.StatusCode.NOT_FOUND),
     (NotReadyError, grpc.StatusCode.FAILED_PRECONDITION),
-    (PresentError, grpc.StatusCode.FAILED_PRECONDITION),
-    (OthersError, grpc.StatusCode.FAILED_PRECONDITION),
+    (OutdatedRequestError, grpc.StatusCode.FAILED_PRECONDITION),
+    (OtherHolderError, grpc.StatusCode.FAILED_PRECONDITION),
     (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (NoRoomError, grpc.StatusCode.ABORTED),
-    (NotKeptError, grpc.StatusCode.UNAVAILABLE),
+    (StoreError, grpc.StatusCode.UNAVAILABLE),
     (PlacementsError, grpc.StatusCode.INTERNAL),
 )
 
@@ -90,18 +92,18 @@ class PlacementService:
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
-        self._look = BoundedExecutor("looking", threads=_THREADS, most=_MAX_WAITING)
+        self._queries = BoundedExecutor("placement-queries", threads=_THREADS, most=_MAX_WAITING)
         # Separate executors: dry runs must not delay reservations or lists of reservations.
-        self._decide = BoundedExecutor("deciding", most=_MAX_WAITING)
-        self._answer = BoundedExecutor("answering", most=_MAX_WAITING)  # answers about finished reservations
-        self._list = BoundedExecutor("listing", most=_MAX_WAITING)
-        self._tell = BoundedExecutor("telling", most=watchers.limit + 1)
+        self._decide = BoundedExecutor("placement-decisions", most=_MAX_WAITING)
+        self._messages = BoundedExecutor("placement-messages", most=_MAX_WAITING)  # after a reservation
+        self._list = BoundedExecutor("placement-lists", most=_MAX_WAITING)
+        self._updates = BoundedExecutor("placement-updates", most=watchers.limit + 1)
         self._bytes = PlacementBytes()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
-                _clear(call),
+                _with_codes(call),
                 request_deserializer=request.FromString,
                 response_serializer=_encode,
             )
@@ -124,10 +126,10 @@ class PlacementService:
 
     def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method by name; its errors abort the call with a gRPC code, also in a call over REST."""
-        return _clear(getattr(self, name))
+        return _with_codes(getattr(self, name))
 
     def close(self) -> None:
-        for executor in (self._look, self._decide, self._answer, self._list, self._tell):
+        for executor in (self._queries, self._decide, self._messages, self._list, self._updates):
             executor.close()
 
     # Reserving
@@ -142,7 +144,7 @@ class PlacementService:
         if request.dry_run:
             capacity, trial = placements.trial(asked)
             free = Free(capacity, placements.speeds)
-            found, message = await self._look(looks.tried, request.gang, asked, free, trial)
+            found, message = await self._queries(queries.tried, request.gang, asked, free, trial)
             placements.tried(found)
             return pb.PlaceResponse(placement=message)
         answer = await placements.decide(
@@ -152,10 +154,10 @@ class PlacementService:
             return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
         held, free = placements.held(request.gang), Free(placements.capacity, placements.speeds)
         try:
-            message = await self._answer(looks.reserved, held, free)
-            await self._book.kept()
+            message = await self._messages(queries.reserved, held, free)
+            await self._book.written()
         except BaseException:
-            # The caller does not learn of the reservation: it disconnected, or the write to disk failed.
+            # Undo a reservation that the caller does not receive: it disconnected, or the write failed.
             now = placements.get(held.gang)
             if now is not None and now.reserved_ns == held.reserved_ns:
                 placements.release(held.gang)
@@ -164,31 +166,33 @@ class PlacementService:
 
     async def release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:
         held = self._placements.held(request.gang)
-        _check_ours(held)
+        _check_holder(held)
         self._placements.release(held.gang)
-        await self._book.kept()
+        await self._book.written()
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
         lost = frozenset(request.failed_nodes)
         if not lost:
-            raise RequestError("failed_nodes: none: name those that failed")
+            raise RequestError("failed_nodes: empty: expected the names of the failed nodes")
         for _ in range(_ATTEMPTS):
             held = self._placements.held(request.gang)
             if not request.dry_run:
-                _check_ours(held)
+                _check_holder(held)
             free = self._free()
-            if strangers := lost.difference(held.placement.nodes, free.capacity.forest.nodes):
-                raise RequestError(f"failed_nodes: {min(strangers)[:253]!r}: no such node")
-            work = self._look if request.dry_run else self._decide
-            found = await work(looks.repaired, held, lost, free)
+            if unknown := lost.difference(held.placement.nodes, free.capacity.forest.nodes):
+                raise RequestError(f"failed_nodes: {min(unknown)[:253]!r}: no such node")
+            work = self._queries if request.dry_run else self._decide
+            found = await work(queries.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
-                answer = self._look if request.dry_run else self._answer
-                return await answer(looks.repaired_message, held, found, free)
-        raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
+                answer = self._queries if request.dry_run else self._messages
+                return await answer(queries.repaired_message, held, found, free)
+        raise NoRoomError(
+            f"gang {request.gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later"
+        )
 
-    async def _moved(self, held: Held, found: Repair | Refusal) -> bool:
-        """Apply a repair that was computed in a thread. Returns False if the state has changed since."""
+    async def _moved(self, held: Reservation, found: Repair | Refusal) -> bool:
+        """Apply a repair that a thread has computed. Returns False if the state has changed since then."""
         if isinstance(found, Refusal) or not found.moves:
             return True
         if self._placements.get(held.gang) is not held:
@@ -197,7 +201,7 @@ class PlacementService:
             self._placements.move(held.gang, found.moves, found.placement)
         except NoRoomError:
             return False
-        await self._book.kept()
+        await self._book.written()
         return True
 
     # Read-only calls
@@ -207,32 +211,35 @@ class PlacementService:
     ) -> pb.ExplainPlacementResponse:
         placements = self._placements
         if request.HasField("request") == bool(request.gang):
-            raise RequestError("request, gang: say either what would be placed, or which gang")
+            raise RequestError("request, gang: expected exactly one of them")
         if request.limit > _MAX_CANDIDATES:
-            raise RequestError(f"limit: {request.limit}: at most {_MAX_CANDIDATES}")
+            raise RequestError(f"limit: {request.limit}: expected at most {_MAX_CANDIDATES}")
         limit = request.limit or _CANDIDATES
         if request.gang:
             held, speeds = placements.held(request.gang), placements.speeds
             without = placements.without(held.gang)
-            return await self._look(looks.explained_held, held, without, speeds, limit)
+            return await self._queries(queries.explained_held, held, without, speeds, limit)
         free, gang = self._free(), request.request.gang
         asked = request_of(request.request, free.capacity.forest)
-        return await self._look(looks.explained, gang, asked, free, limit)
+        return await self._queries(queries.explained, gang, asked, free, limit)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
-        return await self._list(self._bytes.listed, self._by_name(), self._tiers())
+        return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
 
     async def watch_placements(
         self, request: pb.WatchPlacementsRequest, context: Any
     ) -> AsyncIterator[bytes]:
         watchers = self._watchers
         if watchers.full:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(watchers)} watches are open, which is the limit: try again later",
+            )
         watcher = watchers.add()
         try:
             while True:
                 news = await watchers.next(watcher)
-                yield await self._tell(self._bytes.told, news, self._tiers())
+                yield await self._updates(self._bytes.watch_response, news, self._tiers())
         except WatchEndedError as error:
             hint = () if error.leader is None else refusal(error.leader)[1]
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
@@ -240,26 +247,26 @@ class PlacementService:
             watchers.discard(watcher)
 
     async def improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:
-        return await self._look(looks.improved, self._placements.held(request.gang), self._free())
+        return await self._queries(queries.improved, self._placements.held(request.gang), self._free())
 
     async def defragment(self, request: pb.DefragmentRequest, context: Any) -> pb.DefragmentResponse:
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
-            raise RequestError(f"most_moves: {most}: at most {_MAX_MOVES}")
+            raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
         free, gang = self._free(), request.request.gang
         asked = request_of(request.request, free.capacity.forest)
-        return await self._look(looks.defragmented, gang, asked, self._by_name(), free, most)
+        return await self._queries(queries.defragmented, gang, asked, self._by_name(), free, most)
 
     # Helpers
 
     def _free(self) -> Free:
         return Free(self._placements.capacity.copy(), self._placements.speeds)
 
-    def _by_name(self) -> list[Held]:
+    def _by_name(self) -> list[Reservation]:
         return sorted(self._placements, key=lambda held: held.gang)
 
     def _tiers(self) -> int:
-        """The number of tiers in the present hierarchy; 0 = there is none."""
+        """The number of tiers in the current hierarchy; 0 = there is no hierarchy."""
         try:
             return self._placements.capacity.forest.top
         except NotReadyError:
@@ -270,24 +277,26 @@ class PlacementService:
             return 0
         seconds = request.expires_in.seconds + request.expires_in.nanos / NS
         if not 0 < seconds <= _MAX_EXPIRES_S:
-            raise RequestError(f"expires_in: {seconds:g} s: expected more than 0, at most {_MAX_EXPIRES_S}")
+            raise RequestError(
+                f"expires_in: {seconds:g} s: expected more than 0 s, at most {_MAX_EXPIRES_S} s"
+            )
         return self._clock_ns() + int(seconds * NS)
 
 
 def _check_name(gang: str) -> None:
     if not _NAME.fullmatch(gang):
         raise RequestError(
-            f"gang: {gang[:253]!r}: expected 1 to 253 letters, digits, '.', '_' and '-', a letter or digit "
-            "first and last"
+            f"gang: {gang[:253]!r}: expected 1 to 253 letters, digits, '.', '_' and '-', starting and ending "
+            "with a letter or digit"
         )
 
 
-def _check_ours(held: Held) -> None:
-    """Raises OthersError for the reservation of a workload: only the end of its pods releases it."""
+def _check_holder(held: Reservation) -> None:
+    """Raises OtherHolderError for the reservation of a workload: only the end of its pods releases it."""
     if held.holder != API:
-        raise OthersError(
-            f"gang {held.gang!r} is held for its {held.holder}: it is let go when its pods end, and moves "
-            "when they are made anew"
+        raise OtherHolderError(
+            f"the reservation of gang {held.gang!r} belongs to its {held.holder}: delete its pods to "
+            "release it, or create them again to move it"
         )
 
 
@@ -295,8 +304,8 @@ def _encode(message: Any) -> bytes:
     return message if isinstance(message, bytes) else bytes(message.SerializeToString())
 
 
-def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def answered(request: Any, context: Any) -> Any:
+def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def guarded(request: Any, context: Any) -> Any:
         try:
             return await call(request, context)
         except tuple(kind for kind, _ in _CODES) as error:
@@ -304,4 +313,4 @@ def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], A
             await context.abort(code, str(error))
             raise  # never reached: abort raises
 
-    return answered
+    return guarded

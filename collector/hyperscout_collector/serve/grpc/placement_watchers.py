@@ -8,18 +8,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hyperscout_placer.book.placements import Held
+from hyperscout_placer.book.placements import Reservation
 
-
-class WatchEndedError(Exception):
-    """The collector sends no more changes.
-
-    `leader`: address of the leader, where the caller can continue; "" = not known yet, None = there is none.
-    """
-
-    def __init__(self, reason: str, leader: str | None) -> None:
-        super().__init__(reason)
-        self.leader = leader
+from hyperscout_collector.serve.fanout.channel import WatchEndedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +21,7 @@ class News:
     contains all reservations.
     """
 
-    held: tuple[Held, ...]
+    held: tuple[Reservation, ...]
     released: tuple[str, ...] = ()
     snapshot: bool = False
 
@@ -40,7 +31,7 @@ class Watcher:
     """One reader. `behind`: its next message is a snapshot."""
 
     behind: bool = True
-    changes: dict[str, Held | None] = field(default_factory=dict)
+    changes: dict[str, Reservation | None] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -50,7 +41,7 @@ class PlacementWatchers:
     A snapshot replaces the waiting changes of a watcher if there are more than `most`.
     """
 
-    def __init__(self, book: Callable[[], list[Held]], *, limit: int = 1000, most: int = 1000) -> None:
+    def __init__(self, book: Callable[[], list[Reservation]], *, limit: int = 1000, most: int = 1000) -> None:
         self.resnapshots = 0  # times that a slow watcher was sent a new snapshot, since the start
         self._book = book
         self.limit = limit
@@ -74,7 +65,7 @@ class PlacementWatchers:
     def discard(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
-    def changed(self, gang: str, held: Held | None) -> None:
+    def changed(self, gang: str, held: Reservation | None) -> None:
         """The reservation of a gang was made, changed or, if `held` is None, released."""
         for watcher in self._watchers:
             if watcher.behind:

@@ -2,8 +2,9 @@
 
 import base64
 import binascii
+import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -15,25 +16,28 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology.proto import timestamp, topology_to_proto
 
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
+from hyperscout_collector.evidence.store import EvidenceStore, StoredFinding
 from hyperscout_collector.history.reading import (
     BadHistoryRequestError,
     HistoryError,
     HistoryReader,
     NotKeptError,
 )
+from hyperscout_collector.serve.fanout.channel import WatchEndedError
+from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
-from hyperscout_collector.serve.grpc.watchers import WatchEndedError, Watchers
+from hyperscout_collector.store.errors import StoreError
 
 SERVICE = "hyperscout.v1.TopologyService"
 
 _PAGE_FINDINGS = 1000
 _MAX_PAGE_FINDINGS = 10_000
 _MAX_PAGE_BYTES = 2 * 1024 * 1024  # below the default limit of gRPC clients, 4 MiB
+_EVENT_LOG_CHARS = 256 * 1024
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MOST_WAITING = 128
-NO_HISTORY = "no history is kept here: history_max_days is 0"
+NO_HISTORY = "the collector stores no history: set history_max_days above 0"
 _CODES: dict[type[HistoryError], grpc.StatusCode] = {
     BadHistoryRequestError: grpc.StatusCode.INVALID_ARGUMENT,
     NotKeptError: grpc.StatusCode.NOT_FOUND,
@@ -49,10 +53,10 @@ class Backend(Protocol):
     """The part of the collector that the service uses. No method blocks."""
 
     @property
-    def watchers(self) -> Watchers: ...
+    def watchers(self) -> Hub: ...
 
     @property
-    def store(self) -> Store: ...
+    def store(self) -> EvidenceStore: ...
 
     @property
     def history(self) -> HistoryReader | None:
@@ -61,6 +65,9 @@ class Backend(Protocol):
     def status(self, *, omit_agents: bool = False) -> bytes:
         """An encoded GetStatusResponse."""
 
+    def event_log(self) -> Iterator[str]:
+        """The latest events of the state machines, as JSON lines."""
+
     def is_stale(self, seen_ns: int) -> bool: ...
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
@@ -68,7 +75,7 @@ class Backend(Protocol):
     def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
 
     async def approve(self, generation: int) -> int:
-        """Publish a held generation, and return its number after that. Raises NothingHeldError."""
+        """Publish a held generation, and return its new number. Raises NothingHeldError."""
 
 
 class TopologyService:
@@ -76,13 +83,13 @@ class TopologyService:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._look = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
-        # Reads of the store and the history: a slow disk must not delay answers from memory.
-        self._query = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
+        self._reads = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
+        # Reads of the store and the history: a slow disk must not delay reads from memory.
+        self._disk_reads = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
 
     def close(self) -> None:
-        self._look.close()
-        self._query.close()
+        self._reads.close()
+        self._disk_reads.close()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
@@ -99,6 +106,11 @@ class TopologyService:
             "ListHistory": unary(self.list_history, pb.ListHistoryRequest),
             "GetStatus": unary(self.get_status, pb.GetStatusRequest),
             "Approve": unary(self.approve, pb.ApproveRequest),
+            "GetEventLog": grpc.unary_stream_rpc_method_handler(
+                self.get_event_log,
+                request_deserializer=pb.GetEventLogRequest.FromString,
+                response_serializer=_encode,
+            ),
             "WatchTopology": grpc.unary_stream_rpc_method_handler(
                 self.watch_topology,
                 request_deserializer=pb.WatchTopologyRequest.FromString,
@@ -110,7 +122,7 @@ class TopologyService:
     async def get_topology(self, request: pb.GetTopologyRequest, context: Any) -> bytes:
         if not request.HasField("at"):
             current = self._backend.watchers.current
-            return await self._read(self._look, context, current.get_response, request.omit_links)
+            return await self._read(self._reads, context, current.get_response, request.omit_links)
 
         def then(history: HistoryReader) -> bytes:
             topology = history.topology_at(request.at.ToNanoseconds())
@@ -122,16 +134,24 @@ class TopologyService:
     async def watch_topology(self, request: pb.WatchTopologyRequest, context: Any) -> AsyncIterator[bytes]:
         watchers = self._backend.watchers
         if watchers.full:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
-        watcher = watchers.add(request.omit_links)
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(watchers)} watches are open, which is the limit: try again later",
+            )
+        channel = watchers.channel(request.omit_links)
+        reader = None
         try:
-            while True:
-                yield await watchers.next(watcher)
+            reader = channel.join()
+            async with contextlib.aclosing(channel.messages(reader)) as messages:
+                async for message in messages:
+                    if message is not None:
+                        yield message
         except WatchEndedError as error:
             hint = () if error.leader is None else refusal(error.leader)[1]
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
         finally:
-            watchers.discard(watcher)
+            if reader is not None:
+                channel.leave(reader)
 
     async def explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         backend = self._backend
@@ -140,7 +160,7 @@ class TopologyService:
         measured = backend.measured_by(nodes)
         topology = backend.watchers.current.topology
         try:
-            return await self._read(self._look, context, explain, topology, *nodes, keys, measured)
+            return await self._read(self._reads, context, explain, topology, *nodes, keys, measured)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # never reached: abort raises
@@ -150,16 +170,19 @@ class TopologyService:
         if size > _MAX_PAGE_FINDINGS:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"page_size {size}: at most {_MAX_PAGE_FINDINGS} findings a page",
+                f"page_size: {size}: expected at most {_MAX_PAGE_FINDINGS} findings",
             )
         try:
             after = _after(request.page_token)
         except ValueError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "page_token: expected the next_page_token of an earlier page",
+            )
             raise  # never reached: abort raises
         try:
             page = self._backend.store.page
-            rows = await self._read(self._query, context, page, request.node, request.probe, after, size)
+            rows = await self._read(self._disk_reads, context, page, request.node, request.probe, after, size)
         except StoreError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise  # never reached: abort raises
@@ -179,9 +202,9 @@ class TopologyService:
     async def _of_history(self, ask: Callable[[HistoryReader], _Answer], context: Any) -> _Answer:
         if (history := self._backend.history) is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
-            raise AssertionError("abort has raised already")
+            raise AssertionError("unreachable: abort raises")
         try:
-            return await self._read(self._query, context, ask, history)
+            return await self._read(self._disk_reads, context, ask, history)
         except HistoryError as error:
             await context.abort(_CODES.get(type(error), grpc.StatusCode.UNAVAILABLE), str(error))
             raise  # never reached: abort raises
@@ -189,7 +212,7 @@ class TopologyService:
     async def _read(
         self, executor: BoundedExecutor, context: Any, work: Callable[..., _Answer], *args: object
     ) -> _Answer:
-        """Return or raise what `work(*args)` does. Aborts the call if too many reads are waiting."""
+        """Run `work(*args)` in a thread and return its result. Aborts the call if too many reads wait."""
         try:
             return await executor(work, *args)
         except BusyError as error:
@@ -198,6 +221,13 @@ class TopologyService:
 
     async def get_status(self, request: pb.GetStatusRequest, context: Any) -> bytes:
         return self._backend.status(omit_agents=request.omit_agents)
+
+    async def get_event_log(
+        self, request: pb.GetEventLogRequest, context: Any
+    ) -> AsyncIterator[pb.GetEventLogResponse]:
+        lines = self._backend.event_log()
+        while part := await self._read(self._disk_reads, context, _part, lines):
+            yield pb.GetEventLogResponse(lines=part)
 
     async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
         try:
@@ -216,6 +246,18 @@ class TopologyService:
 
 def _encode(message: Any) -> bytes:
     return message if isinstance(message, bytes) else bytes(message.SerializeToString())
+
+
+def _part(lines: Iterator[str]) -> list[str]:
+    """The next lines, together about `_EVENT_LOG_CHARS` characters; [] = there are no more."""
+    part: list[str] = []
+    chars = 0
+    for line in lines:
+        part.append(line)
+        chars += len(line)  # the lines are ASCII
+        if chars >= _EVENT_LOG_CHARS:
+            break
+    return part
 
 
 def _token(row: StoredFinding) -> str:

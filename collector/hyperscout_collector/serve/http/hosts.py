@@ -1,9 +1,9 @@
 """Checks the Host header of requests to a server without authentication, against DNS rebinding.
 
-After a browser has loaded a page of any site, the site can let its own name resolve to this machine (DNS
-rebinding). The page can then read this server as its own origin. It cannot change the `Host` header, which
-contains the site's name, so the server rejects unknown names. With authentication the check is not needed:
-such a page has no token and no certificate.
+A site whose page a browser has loaded can let its own name resolve to this machine (DNS rebinding). The page
+can then read this server as its own origin. It cannot change the `Host` header, which contains the site's
+name, so the server rejects unknown names. With authentication the check is not needed: such a page has no
+token and no certificate.
 """
 
 import ipaddress
@@ -33,7 +33,9 @@ class Hosts:
         host = _name(sent[0]) if len(sent) == 1 else ""
         if host not in self._names and not _is_address(host):
             raise ProblemError(
-                403, "wrong-host", f"not for the host {host[:253]!r}: add it to rest_hosts, or ask by address"
+                403,
+                "wrong-host",
+                f"host name {host[:253]!r} is not accepted: add it to rest_hosts, or use an IP address",
             )
 
 

@@ -21,24 +21,24 @@ _FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_.\[\]]*): ")
 
 # last part of `type` -> title
 TITLES = {
-    "bad-request": "The request cannot be understood",
-    "unauthenticated": "Nobody can tell who is calling",
-    "not-allowed": "The caller may not do this",
-    "wrong-host": "This host name is not ours",
-    "not-found": "There is no such thing",
-    "method-not-allowed": "This method is not for this path",
-    "not-acceptable": "None of the wanted formats can be had",
-    "exists": "It is there already",
-    "conflict": "The state of things does not allow it",
-    "too-large": "The request is too large",
-    "unsupported-media-type": "The body must be JSON",
-    "busy": "Too much is asked at once",
-    "too-slow": "The reader is too slow",
-    "standby": "Another replica leads",
-    "unavailable": "It cannot be answered at the moment",
-    "unimplemented": "This collector does not do that",
-    "timeout": "It took too long",
-    "internal": "The collector failed",
+    "bad-request": "Bad request",
+    "unauthenticated": "Unauthenticated",
+    "not-allowed": "Forbidden",
+    "wrong-host": "Host name not accepted",
+    "not-found": "Not found",
+    "method-not-allowed": "Method not allowed",
+    "not-acceptable": "Not acceptable",
+    "exists": "Already exists",
+    "conflict": "Conflict",
+    "too-large": "Content too large",
+    "unsupported-media-type": "Unsupported media type",
+    "busy": "Too many requests",
+    "too-slow": "Reader too slow",
+    "standby": "Not the leader",
+    "unavailable": "Service unavailable",
+    "unimplemented": "Not implemented",
+    "timeout": "Timeout",
+    "internal": "Internal server error",
 }
 
 # gRPC code -> (HTTP status, last part of `type`)
@@ -101,7 +101,7 @@ class ProblemError(Exception):
         if self.status in (429, 503):
             headers["Retry-After"] = str(_RETRY_AFTER_S)
         if self.status == 503:
-            headers["Connection"] = "close"  # behind a Service a new connection can reach the leader
+            headers["Connection"] = "close"  # a new connection through a Service can reach the leader
         body = json.dumps(self.document(request.url.path)).encode()
         return Response(body, self.status, headers, PROBLEM_JSON)
 
@@ -132,7 +132,7 @@ def camel(name: str) -> str:
 
 
 class Context:
-    """Stands in for the context of a gRPC call. Services only call `abort`."""
+    """Replaces the context of a gRPC call. Services call only `abort`."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         raise of_code(code, details)

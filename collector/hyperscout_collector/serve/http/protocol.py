@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _REQUEST_TIMEOUT_S = 15.0  # from the connection, or the end of a response, to the end of the next request
 _HEAD_BYTES = 32 * 1024  # limit of a request's head: a token can have half of it
 _PIECE_BYTES = 8 * 1024  # passed to h11 at a time
-_BUFFER_BYTES = 64 * 1024  # unsent bytes, unread bytes, or bytes of a body: above it the other side waits
+_BUFFER_BYTES = 64 * 1024  # limit of unsent bytes, unread bytes and a body; above it the other side waits
 _STALL_S = 30.0  # a client that reads less than a buffer of a response in this time is disconnected
 _CLOSE = (b"connection", b"close")
 PEER = "hyperscout.peer"  # in the scope's state: the peer's certificate, in the form of gRPC's auth context
@@ -51,7 +51,7 @@ class _Exchange:
     is_head: bool
     body: bytearray = field(default_factory=bytearray)
     more: bool = True  # the request's body is not complete
-    told: bool = False  # the application has received the end of the body
+    end_received: bool = False  # the application has received the end of the body
     begun: bool = False  # the response's head is sent
     over: bool = False  # the response is complete, or nothing can be sent any more
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +62,7 @@ class _Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """Answers the requests of a connection, one after the other."""
+    """Processes the requests of a connection, one after the other."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -133,7 +133,11 @@ class Connection(asyncio.Protocol):
                 pass
         except h11.RemoteProtocolError as error:
             is_too_large = error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self._refuse("The request's head is too large." if is_too_large else "This is no HTTP request.")
+            self._refuse(
+                f"the request line and headers exceed {_HEAD_BYTES} bytes: send fewer or shorter headers"
+                if is_too_large
+                else "expected an HTTP/1.1 request"
+            )
         if len(self._unread) < _BUFFER_BYTES:
             self._transport.resume_reading()
         else:
@@ -184,7 +188,7 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(self._served.tasks.discard)
 
     def _refuse(self, detail: str) -> None:
-        """Answer 400 to bytes that are not HTTP, and close. A response that has begun is cut off."""
+        """Send 400 for bytes that are not HTTP, and close. A response that has begun is truncated."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.end()
@@ -225,11 +229,11 @@ class Connection(asyncio.Protocol):
         try:
             await self._served.app(scope, receive, send)
             if not exchange.over:
-                _log.error("%s %s: the answer is not whole", scope["method"], scope["path"])
+                _log.error("%s %s: the response is incomplete", scope["method"], scope["path"])
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             if not exchange.begun:
-                problem = ProblemError(500, "internal", "its log says why")
+                problem = ProblemError(500, "internal", "see the log of the collector")
                 await problem.response(Request(scope))(scope, receive, send)
         finally:
             if not exchange.over:
@@ -239,10 +243,10 @@ class Connection(asyncio.Protocol):
         if self._http.they_are_waiting_for_100_continue and not exchange.over:
             self._write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
         while not exchange.over:
-            if exchange.body or not (exchange.more or exchange.told):
+            if exchange.body or not (exchange.more or exchange.end_received):
                 body, more = bytes(exchange.body), exchange.more
                 exchange.body.clear()
-                exchange.told = not more
+                exchange.end_received = not more
                 self._proceed()  # reading stops while the body's buffer is full
                 return {"type": "http.request", "body": body, "more_body": more}
             exchange.news.clear()
@@ -255,7 +259,7 @@ class Connection(asyncio.Protocol):
             return
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
-            # The application need not read the body. The connection then closes after the response.
+            # If the application has not read the whole body, the connection closes after the response.
             is_last = self._is_last or self._http.their_state is h11.SEND_BODY
             if is_last and not any(name.lower() == b"connection" for name, _ in headers):
                 headers.append(_CLOSE)
@@ -265,8 +269,8 @@ class Connection(asyncio.Protocol):
             exchange.begun = True
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        # A transport buffers everything it receives, so a final body is written in pieces. A part of a
-        # stream is written whole: the response could end during a wait between two pieces.
+        # A transport buffers all data, so a final body is written in pieces. A part of a stream is written
+        # at once, because the response could end during a wait between two pieces.
         size = len(body) or 1 if more else _BUFFER_BYTES
         for start in range(0, 0 if exchange.is_head else len(body), size):
             await self._drained()
@@ -316,7 +320,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _expect(self) -> None:
-        """Abort the connection if no complete request comes and it does not end in `_REQUEST_TIMEOUT_S`."""
+        """Abort the connection after `_REQUEST_TIMEOUT_S` without a complete request."""
         self._expect_nothing()
         self._deadline = self._loop.call_later(_REQUEST_TIMEOUT_S, self.abort)
 

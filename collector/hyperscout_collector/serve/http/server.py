@@ -1,4 +1,4 @@
-"""Listens on the port of REST, on the collector's event loop, and ends its connections in an orderly way."""
+"""Listens on the port of REST, on the collector's event loop, and closes its connections at the end."""
 
 import asyncio
 import contextlib

@@ -24,9 +24,11 @@ class Etag:
         return f'W/"{self.value}"'
 
     def known(self, request: Request) -> Response | None:
-        """A 304 response if `If-None-Match` contains this tag, else None."""
-        had = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-        if "*" not in had and f'"{self.value}"' not in had:
+        """A 304 response if `If-None-Match` contains this tag or `*`, else None."""
+        known = [
+            one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")
+        ]
+        if "*" not in known and f'"{self.value}"' not in known:
             return None
         return Response(status_code=304, headers=_headers(self))
 
@@ -48,8 +50,8 @@ def text_answer(
     return Response(body, 200, headers, media_type)
 
 
-def accepts(request: Request, there: Mapping[str, str]) -> str:
-    """The name in `there` (name -> media type) that `Accept` prefers; the first of equals.
+def accepts(request: Request, available: Mapping[str, str]) -> str:
+    """The name in `available` (name -> media type) that `Accept` prefers; the first of equals.
 
     Raises ProblemError (406) if none is accepted.
     """
@@ -62,10 +64,12 @@ def accepts(request: Request, there: Mapping[str, str]) -> str:
                 return wanted[name]
         return 0.0
 
-    best = max(there, key=lambda name: weight(there[name]))
-    if not weight(there[best]):
-        kinds = ", ".join(dict.fromkeys(kind.partition(";")[0] for kind in there.values()))
-        raise ProblemError(406, "not-acceptable", f"there are {kinds}; or say which output")
+    best = max(available, key=lambda name: weight(available[name]))
+    if not weight(available[best]):
+        kinds = ", ".join(dict.fromkeys(kind.partition(";")[0] for kind in available.values()))
+        raise ProblemError(
+            406, "not-acceptable", f"Accept: expected one of {kinds}; or set the parameter output"
+        )
     return best
 
 

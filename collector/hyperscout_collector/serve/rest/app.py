@@ -52,7 +52,7 @@ def application(
     routes: list[BaseRoute] = [
         Route(path, endpoint=gate.endpoint(operations)) for path, operations in by_path.items()
     ]
-    app = Router([*routes, Mount("/", Pages(hosts))], redirect_slashes=False, default=_nowhere)
+    app = Router([*routes, Mount("/", Pages(hosts))], redirect_slashes=False, default=_no_path)
     return secured(counted(app, counters, timer))
 
 
@@ -73,7 +73,7 @@ class _Gate:
             try:
                 if operation is None:
                     raise ProblemError(
-                        405, "method-not-allowed", f"there are {', '.join(allowed)}", allowed=allowed
+                        405, "method-not-allowed", f"expected one of {', '.join(allowed)}", allowed=allowed
                     )
                 return await self._answer(operation, request)
             except ProblemError as problem:
@@ -84,7 +84,7 @@ class _Gate:
                 return Response(status_code=400)  # the client does not receive it
             except Exception:
                 _log.exception("%s %s failed", request.method, request.url.path)
-                return ProblemError(500, "internal", "its log says why").response(request)
+                return ProblemError(500, "internal", "see the log of the collector").response(request)
 
         return _Endpoint(answer)
 
@@ -93,8 +93,8 @@ class _Gate:
         found = shown_by(request)
         message, wrong = None, None
         if operation.body is not None:
-            # The body decides which right the call needs: a dry run needs less. So the order is: reject
-            # callers without any right, parse the body, check the right, and only then report a wrong body.
+            # The body determines the required right: a dry run requires less. So this code first rejects
+            # callers without any right, parses the body, checks the right, and then reports a wrong body.
             await self._some(found)
             try:
                 message = await self._parsed(request, operation.body)
@@ -119,23 +119,23 @@ class _Gate:
 
     async def _parsed(self, request: Request, body: Body) -> Any:
         """The request's body, protobuf JSON, as a message. Raises ProblemError."""
-        # Protects against requests of other sites: an HTML form cannot send this type, and a script of
-        # another site needs a CORS preflight for it, which this server does not allow.
+        # Protects against requests of other sites: an HTML form cannot send this type, and a script needs a
+        # CORS preflight for it, which this server denies.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise ProblemError(415, "unsupported-media-type", "Content-Type must be application/json")
+            raise ProblemError(415, "unsupported-media-type", "Content-Type: expected application/json")
         data = bytearray()
         async for chunk in request.stream():
             data += chunk
             if len(data) > _MAX_BODY_BYTES:
-                raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
+                raise ProblemError(413, "too-large", f"expected a body of at most {_MAX_BODY_BYTES} bytes")
         message: Any = body()
         if data.lstrip()[:1] != b"{":
-            raise ProblemError(400, "bad-request", "the body is no JSON object")
+            raise ProblemError(400, "bad-request", "body: expected a JSON object")
         try:
             await self._handlers.parse(lambda: Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH))
         except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ProblemError(
-                400, "bad-request", f"the body is no {body.__name__}: {str(error)[:500]}"
+                400, "bad-request", f"body: expected a {body.__name__}: {str(error)[:500]}"
             ) from error
         return message
 
@@ -150,9 +150,9 @@ class _Endpoint:
         await (await self._answer(Request(scope, receive)))(scope, receive, send)
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers 404 to a path that matches no route, not even the mount at "/": it contains a line break."""
-    problem = ProblemError(404, "not-found", "there is no such path")
+async def _no_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends 404 for a path that no route matches, not even the mount at "/": it contains a line break."""
+    problem = ProblemError(404, "not-found", "no such path: /v1/openapi.json lists the paths")
     await problem.response(Request(scope))(scope, receive, send)
 
 
@@ -162,8 +162,8 @@ def secured(app: ASGIApp) -> ASGIApp:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                there = {name.lower() for name, _ in message["headers"]}
-                more = [(name, value) for name, value in _SECURITY if name not in there]
+                present = {name.lower() for name, _ in message["headers"]}
+                more = [(name, value) for name, value in _SECURITY if name not in present]
                 date = (b"date", formatdate(usegmt=True).encode())
                 message["headers"] = [*message["headers"], date, *more]
             await send(message)
@@ -172,7 +172,7 @@ def secured(app: ASGIApp) -> ASGIApp:
         if sent >= {b"content-length", b"transfer-encoding"}:
             # Request smuggling: a proxy in front may have used the other length (RFC 9112, 6.1).
             problem = ProblemError(
-                400, "bad-request", "Content-Length and Transfer-Encoding exclude each other"
+                400, "bad-request", "expected Content-Length or Transfer-Encoding, found both"
             )
             refusal = problem.response(Request(scope))
             refusal.headers["Connection"] = "close"

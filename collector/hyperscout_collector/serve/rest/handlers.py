@@ -1,4 +1,4 @@
-"""Implements the operations of REST: each calls the matching gRPC service and returns its answer as JSON.
+"""Implements the operations of REST: each calls the matching gRPC service and returns its response as JSON.
 
 Work that takes long on a large topology runs in threads. `serve.rest.answers` builds the responses.
 """
@@ -21,15 +21,14 @@ from hyperscout_collector.history.reading import BadHistoryRequestError, History
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
-from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
+from hyperscout_collector.serve.grpc.topology_service import NO_HISTORY, Backend, TopologyService
 from hyperscout_collector.serve.http.problems import Context, ProblemError
 from hyperscout_collector.serve.rest.answers import Etag, accepts, json_answer, text_answer
 from hyperscout_collector.serve.rest.kinds import KINDS, Kind, passes
 from hyperscout_collector.serve.rest.operations import Operation
 from hyperscout_collector.serve.rest.pages import page
 from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
-from hyperscout_collector.serve.stream.hub import Hub
-from hyperscout_collector.serve.stream.reader import Stream
+from hyperscout_collector.serve.rest.stream import Stream, StreamResponse
 
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MOST_WAITING = 128
@@ -45,21 +44,21 @@ class Handlers:
         backend: Backend,
         topology: TopologyService,
         placing: PlacementService,
-        hub: Hub,
+        stream: Stream,
         access: Access,
     ) -> None:
         self._backend = backend
         self._topology = topology
         self._placing = placing
-        self._hub = hub
+        self._stream = stream
         self._access = access
         self._rendered = Rendered(Topology(0))
-        self._look = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
+        self._reads = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
         self._bodies = BoundedExecutor("rest-bodies", most=_MOST_WAITING)
-        backend.watchers.tell(self._forget)
+        backend.watchers.subscribe(self._forget)
 
     def close(self) -> None:
-        self._look.close()
+        self._reads.close()
         self._bodies.close()
 
     async def parse(self, work: Callable[[], _T]) -> _T:
@@ -89,7 +88,7 @@ class Handlers:
             rendered = self._now()
             if (known := self._etag(rendered, output).known(request)) is not None:
                 return known
-        return await self._look_for(
+        return await self._in_thread(
             lambda: text_answer(
                 request,
                 lambda zipped: rendered.text(output, links=links, zipped=zipped),
@@ -110,7 +109,7 @@ class Handlers:
             items, token = page(rows, passes(kind, values), values)
             return json_answer(request, _page(items, token, rendered.topology.generation), etag)
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     async def _one_of(self, request: Request, name: str, kind: Kind) -> Response:
         """The object with this name or id."""
@@ -128,14 +127,18 @@ class Handlers:
             exact = [x for x in found if x.get("id", x["name"]) == name] or found
             if not exact:
                 raise ProblemError(
-                    404, "not-found", f"no {kind.name[:-1]} {name[:253]!r}: GET /v1/{kind.name}"
+                    404, "not-found", f"no {kind.name[:-1]} {name[:253]!r}: GET /v1/{kind.name} lists them"
                 )
             if len(exact) > 1:
                 ids = ", ".join(x["id"] for x in exact[:10])
-                raise ProblemError(409, "conflict", f"several are called {name[:253]!r}: ask by id: {ids}")
+                raise ProblemError(
+                    409,
+                    "conflict",
+                    f"several {kind.name} have the name {name[:253]!r}: use one of the ids {ids}",
+                )
             return json_answer(request, exact[0], etag)
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     async def explain(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ExplainRequest(node_a=values["a"], node_b=values["b"])
@@ -148,8 +151,8 @@ class Handlers:
         since = request.headers.get("last-event-id") or values.get("since", "")
         if len(since) > 100:
             since = ""
-        reader = self._hub.join(since)
-        return Stream(self._hub, reader, self._access, caller)  # type: ignore[return-value] # an ASGI answer
+        reader = self._stream.join(since)
+        return StreamResponse(self._stream, reader, self._access, caller)  # type: ignore[return-value] # ASGI
 
     # Evidence, history and status
 
@@ -167,7 +170,7 @@ class Handlers:
             items = [objects.plain(one) for one in found.findings]
             return json_answer(request, _page(items, found.next_page_token, generation))
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     async def list_history(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ListHistoryRequest(
@@ -190,7 +193,7 @@ class Handlers:
                 | {key: data[key] for key in ("flaps", "oldest") if key in data},
             )
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.GetStatusRequest(omit_agents=not values.get("agents", True))
@@ -199,7 +202,7 @@ class Handlers:
         def answer() -> Response:
             return json_answer(request, objects.plain(topology_pb2.GetStatusResponse.FromString(encoded)))
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     # Placements
 
@@ -214,7 +217,7 @@ class Handlers:
             items, token = page(rows, passes(kind, values), values)
             return json_answer(request, _page(items, token, generation))
 
-        return await self._look_for(answer)
+        return await self._in_thread(answer)
 
     async def place(
         self, request: Request, values: Values, message: placement_pb2.PlaceRequest, caller: Caller
@@ -236,7 +239,7 @@ class Handlers:
         etag = Etag(version("hyperscout"))
         if (known := etag.known(request)) is not None:
             return known
-        text = await self._look_for((files(__package__) / "openapi.json").read_bytes)
+        text = await self._in_thread((files(__package__) / "openapi.json").read_bytes)
         return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
 
     # Helpers
@@ -252,13 +255,13 @@ class Handlers:
         return self._rendered
 
     def _etag(self, rendered: Rendered, output: str = "") -> Etag:
-        return Etag(f"{rendered.topology.generation}-{self._hub.epoch}{output and '-'}{output}")
+        return Etag(f"{rendered.topology.generation}-{self._stream.epoch}{output and '-'}{output}")
 
     async def _at(self, at_ns: int) -> Topology:
         if (history := self._backend.history) is None:
-            raise ProblemError(404, "not-found", "no history is kept (history_max_days)", field="at")
+            raise ProblemError(404, "not-found", NO_HISTORY, field="at")
         try:
-            return await self._look_for(lambda: history.topology_at(at_ns))
+            return await self._in_thread(lambda: history.topology_at(at_ns))
         except BadHistoryRequestError as error:
             raise ProblemError(400, "bad-request", str(error), field="at") from error
         except NotKeptError as error:
@@ -266,8 +269,8 @@ class Handlers:
         except HistoryError as error:
             raise ProblemError(503, "unavailable", str(error)) from error
 
-    async def _look_for(self, work: Callable[[], _T]) -> _T:
-        return await _in(self._look, work)
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await _in(self._reads, work)
 
 
 async def _in(executor: BoundedExecutor, work: Callable[[], _T]) -> _T:

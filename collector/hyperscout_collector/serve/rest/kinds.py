@@ -1,7 +1,7 @@
 """Defines the lists of REST: the order and the filters of each kind of object.
 
-Objects are ordered by an identity that does not change. So an object that exists during all requests is on
-exactly one page, also if other objects appear or disappear between two pages.
+Objects are sorted by an identity that does not change. An object that exists during all requests is on
+exactly one page, also if other objects appear or disappear between two requests.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,8 +34,8 @@ class Kind:
     filters: tuple[Filter, ...]
 
 
-def _name(kind: str, what: str, example: str) -> Filter:
-    about = f"Only what answers to this name: {what}."
+def _name(kind: str, which: str, example: str) -> Filter:
+    about = f"Only {which}."
     return Filter(
         Parameter("name", about, example=example, repeated=True), lambda x, v: v in names_of(kind, x)
     )
@@ -51,40 +51,40 @@ def _ends(x: Object) -> list[Object]:
 
 
 _TIER = Filter(
-    Parameter("tier", "Only those of this tier; 1 = closest to the hosts.", "number", 1, repeated=True),
+    Parameter("tier", "Only objects of this tier; 1 = closest to the hosts.", "number", 1, repeated=True),
     lambda x, v: x["tier"] == v,
 )
-_HYPERNODE = Parameter("hypernode", "Only those of this HyperNode.", example="leaf-03-1f2e", repeated=True)
+_HYPERNODE = Parameter("hypernode", "Only objects of this HyperNode.", example="leaf-03-1f2e", repeated=True)
 
 HYPERNODES = Kind(
     "hypernodes",
     "HyperNode",
     lambda x: (x["name"],),
     (
-        _name("hypernodes", "its own", "leaf-03-1f2e"),
+        _name("hypernodes", "HyperNodes with this name", "leaf-03-1f2e"),
         _TIER,
         Filter(
-            Parameter("tierName", "Only those of this class of performance.", example="leaf", repeated=True),
+            Parameter(
+                "tierName", "Only HyperNodes of this performance class.", example="leaf", repeated=True
+            ),
             lambda x, v: x["tierName"] == v,
         ),
         Filter(
-            Parameter("parent", "Only those right below this HyperNode.", example="pod-1-77aa"),
+            Parameter("parent", "Only direct children of this HyperNode.", example="pod-1-77aa"),
             lambda x, v: x["parent"] == v,
         ),
         Filter(
-            Parameter("node", "Only those that hold this node.", example="gpu-01", repeated=True),
+            Parameter("node", "Only HyperNodes that contain this node.", example="gpu-01", repeated=True),
             lambda x, v: v in x["nodes"],
         ),
         Filter(
-            Parameter(
-                "switch", "Only those that this switch serves, by its id.", example="0x7cfe900300a5a040"
-            ),
+            Parameter("switch", "Only HyperNodes of the switch with this id.", example="0x7cfe900300a5a040"),
             lambda x, v: v in x["switches"],
         ),
         Filter(
             Parameter(
                 "condition",
-                "Only those with this condition: `Degraded`, which means that it is True, or `Ready=False`.",
+                "Only HyperNodes with this condition: `Degraded` (means `Degraded=True`) or `Ready=False`.",
                 example="Degraded",
                 repeated=True,
             ),
@@ -97,10 +97,15 @@ NODES = Kind(
     "NodeSummary",
     lambda x: (x["name"],),
     (
-        _name("nodes", "its own", "gpu-01"),
+        _name("nodes", "nodes with this name", "gpu-01"),
         Filter(_HYPERNODE, lambda x, v: v in x["hypernodes"]),
         Filter(
-            Parameter("evidence", "Only those that evidence shows, or does not.", "flag", True),
+            Parameter(
+                "evidence",
+                "Only nodes with (`true`) or without (`false`) evidence of their place.",
+                "flag",
+                True,
+            ),
             lambda x, v: x["evidence"] is v,
         ),
     ),
@@ -110,10 +115,10 @@ SWITCHES = Kind(
     "SwitchSummary",
     lambda x: (x["id"],),
     (
-        _name("switches", "its own, or its id", "leaf-03"),
+        _name("switches", "switches with this name or id", "leaf-03"),
         Filter(
             Parameter(
-                "level", "Only those of this level; 1 = leaf, 0 = unknown.", "number", 1, repeated=True
+                "level", "Only switches of this level; 1 = leaf, 0 = unknown.", "number", 1, repeated=True
             ),
             lambda x, v: x["level"] == v,
         ),
@@ -128,21 +133,23 @@ LINKS = Kind(
         *(x["fabric"], ",".join(x["sources"])),
     ),
     (
-        _name("links", "of a device or a node at either end", "leaf-03"),
+        _name("links", "links with this device or node at either end", "leaf-03"),
         Filter(
-            Parameter("fabric", "Only those of this fabric.", example="ib-0", repeated=True),
+            Parameter("fabric", "Only links of this fabric.", example="ib-0", repeated=True),
             lambda x, v: x["fabric"] == v,
         ),
         Filter(
-            Parameter("node", "Only those of this node.", example="gpu-01", repeated=True),
+            Parameter("node", "Only links of this node.", example="gpu-01", repeated=True),
             lambda x, v: any(end["node"] == v for end in _ends(x)),
         ),
         Filter(
-            Parameter("device", "Only those of the device with this id.", example="0x7cfe900300a5a040"),
+            Parameter("device", "Only links of the device with this id.", example="0x7cfe900300a5a040"),
             lambda x, v: any(end["device"] == v for end in _ends(x)),
         ),
         Filter(
-            Parameter("source", "Only those that this source saw.", example="ibnetdiscover", repeated=True),
+            Parameter(
+                "source", "Only links that this source reports.", example="ibnetdiscover", repeated=True
+            ),
             lambda x, v: v in x["sources"],
         ),
     ),
@@ -157,11 +164,11 @@ ANOMALIES = Kind(
         *(x["subject"]["name"], x["message"]),
     ),
     (
-        _name("anomalies", "of a device at either end, its kind or its HyperNode", "leaf-03"),
+        _name("anomalies", "anomalies of this device, kind or HyperNode", "leaf-03"),
         Filter(
             Parameter(
                 "kind",
-                "Only those of this kind.",
+                "Only anomalies of this kind.",
                 example="MissingLink",
                 repeated=True,
                 choices=ANOMALY_KINDS,
@@ -171,7 +178,7 @@ ANOMALIES = Kind(
         _TIER,
         Filter(_HYPERNODE, lambda x, v: x["hypernode"] == v),
         Filter(
-            Parameter("source", "Only those that this source tells of.", example="lldp", repeated=True),
+            Parameter("source", "Only anomalies that this source reports.", example="lldp", repeated=True),
             lambda x, v: v in x["sources"],
         ),
     ),
@@ -182,11 +189,11 @@ PLACEMENTS = Kind(
     lambda x: (x["gang"],),
     (
         Filter(
-            Parameter("name", "Only that of this gang.", example="train-7", repeated=True),
+            Parameter("name", "Only the placement of this gang.", example="train-7", repeated=True),
             lambda x, v: x["gang"] == v,
         ),
         Filter(
-            Parameter("node", "Only those that hold this node.", example="gpu-01", repeated=True),
+            Parameter("node", "Only placements on this node.", example="gpu-01", repeated=True),
             lambda x, v: any(one["node"] == v for one in x["assignments"]),
         ),
     ),

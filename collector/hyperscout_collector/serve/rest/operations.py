@@ -1,7 +1,4 @@
-"""What REST offers, as a table: routes, rights, parameters and the OpenAPI document go by it.
-
-`rpc` names the method of gRPC that an operation stands for: what a caller must be allowed to is asked it.
-"""
+"""Defines the operations of REST: the source of its routes, rights, parameters and OpenAPI document."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,10 +18,11 @@ _PLACEMENT = "/hyperscout.v1.PlacementService/"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`name`: of the handler, and operationId. `path`: Starlette's; a parameter in it may hold slashes.
+    """One operation.
 
-    `message`: what it answers with, by its name in proto/; of a list, what `items` are. `cached`: it has an
-    ETag, and answers 304.
+    `name`: the handler's name and the operationId. `path`: in Starlette's form. `rpc`: the gRPC method whose
+    right the caller needs. `message`: the response's message in proto/, or for a list that of its `items`.
+    `cached`: responses have an ETag, and can be 304.
     """
 
     name: str
@@ -77,38 +75,51 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/topology",
         _TOPOLOGY + "GetTopology",
-        "The whole picture, as JSON, or as HyperNodes for Kubernetes or a file for Slurm.",
+        "The whole topology as JSON, as HyperNodes for Kubernetes, or as a file for Slurm.",
         "Topology",
         (
-            Parameter("at", "As it was published at this time.", "time", "2026-01-31T14:03:07Z"),
-            Parameter("links", "`false` leaves links and adapters out: most of the bytes.", "flag", False),
+            Parameter(
+                "at",
+                "The topology that was published at this time; without it the current one.",
+                "time",
+                "2026-01-31T14:03:07Z",
+            ),
+            Parameter(
+                "links", "`false` omits links and adapters, which are most of the response.", "flag", False
+            ),
             Parameter(
                 "output",
-                "The format, where `Accept` does not say enough.",
+                "The format; it takes precedence over `Accept`.",
                 example="json",
                 choices=tuple(OUTPUTS),
             ),
         ),
         cached=True,
     ),
-    _list("hypernodes", "HyperNodes: domains of the network, with their conditions."),
-    _one("hypernodes", "One HyperNode.", "hypernode", "Its name.", "leaf-03-1f2e"),
-    _list("nodes", "Nodes, with the HyperNodes that hold them."),
-    _one("nodes", "One node.", "node", "Its name.", "gpu-01"),
-    _list("switches", "Switches, with the HyperNodes that they serve."),
-    _one("switches", "One switch.", "switch", "Its id, or its name where only one has it.", "leaf-03"),
-    _list("links", "Cables, by their ends."),
-    _list("anomalies", "What does not fit."),
+    _list("hypernodes", "HyperNodes (network domains) with their conditions."),
+    _one("hypernodes", "One HyperNode.", "hypernode", "Name of the HyperNode.", "leaf-03-1f2e"),
+    _list("nodes", "Nodes with the HyperNodes that contain them."),
+    _one("nodes", "One node.", "node", "Name of the node.", "gpu-01"),
+    _list("switches", "Switches with their HyperNodes."),
+    _one(
+        "switches",
+        "One switch.",
+        "switch",
+        "Id of the switch, or its name if no other switch has it.",
+        "leaf-03",
+    ),
+    _list("links", "Links with their ends."),
+    _list("anomalies", "Anomalies: contradictions and faults in the topology."),
     Operation(
         "list_findings",
         "GET",
         "/v1/findings",
         _TOPOLOGY + "ListFindings",
-        "What the probes saw, as the collector keeps it.",
+        "Findings of the probes, as stored by the collector.",
         "StoredFinding",
         (
-            Parameter("node", "Only those of this node.", example="gpu-01"),
-            Parameter("probe", "Only those of this probe.", example="lldp"),
+            Parameter("node", "Only findings of this node.", example="gpu-01"),
+            Parameter("probe", "Only findings of this probe.", example="lldp"),
             *PAGING,
         ),
     ),
@@ -117,11 +128,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/explain",
         _TOPOLOGY + "Explain",
-        "How two nodes are connected: their lowest common HyperNode, a path, what is wrong on it.",
+        "How two nodes are connected: their lowest common HyperNode, a shortest path, and its anomalies.",
         "ExplainResponse",
         (
-            Parameter("a", "A node.", example="gpu-01", required=True),
-            Parameter("b", "Another one.", example="gpu-77", required=True),
+            Parameter("a", "Name of a node.", example="gpu-01", required=True),
+            Parameter("b", "Name of the other node.", example="gpu-77", required=True),
         ),
     ),
     Operation(
@@ -129,20 +140,25 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/history",
         _TOPOLOGY + "ListHistory",
-        "What changed, newest first, and what flapped.",
+        "Changes of the topology, newest first, and counts of flapping.",
         "HistoryEvent",
         (
             Parameter(
-                "since", "From this time on; without it all that is kept.", "time", "2026-01-31T12:00:00Z"
+                "since",
+                "Start of the period, inclusive; without it the oldest change that is stored.",
+                "time",
+                "2026-01-31T12:00:00Z",
             ),
-            Parameter("until", "Up to this time; without it now.", "time", "2026-01-31T14:00:00Z"),
+            Parameter(
+                "until", "End of the period, exclusive; without it now.", "time", "2026-01-31T14:00:00Z"
+            ),
             Parameter(
                 "about",
-                "Only what is about this node, HyperNode, switch or device, or this end of a link.",
+                "Only changes of this node, HyperNode, switch, device or link end.",
                 example="leaf-03/p17",
             ),
             Parameter("kind", "Only events of this kind.", example="ConditionChanged", repeated=True),
-            Parameter("net", "Only what differs in the end.", "flag", True),
+            Parameter("net", "`true` omits changes that were reversed within the period.", "flag", True),
             *paging(200, 1000),
         ),
     ),
@@ -151,16 +167,16 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/status",
         _TOPOLOGY + "GetStatus",
-        "The collector's state: agents, sweeps, what is held back, what is wrong.",
+        "State of the collector: agents, sweeps, a held generation, problems.",
         "GetStatusResponse",
-        (Parameter("agents", "`false` leaves `agents` out: nearly all of the bytes.", "flag", False),),
+        (Parameter("agents", "`false` omits `agents`, which are most of the response.", "flag", False),),
     ),
     Operation(
         "list_placements",
         "GET",
         "/v1/placements",
         _PLACEMENT + "ListPlacements",
-        "Gangs that hold nodes.",
+        "Placements: gangs and their reserved nodes.",
         "Placement",
         (*(one.parameter for one in _PLACEMENTS.filters), *PAGING),
         kind=_PLACEMENTS,
@@ -170,7 +186,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/placements",
         _PLACEMENT + "Place",
-        "Find nodes for a gang, and reserve them unless `dryRun` is true.",
+        "Selects nodes for a gang, and reserves them unless `dryRun` is true.",
         "Placement",
         body=placement_pb2.PlaceRequest,
     ),
@@ -179,15 +195,15 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         "/v1/placements/{gang:path}",
         _PLACEMENT + "Release",
-        "Give back what a gang holds.",
-        parameters=(Parameter("gang", "Its name.", example="train-7", required=True),),
+        "Releases the reserved nodes of a gang.",
+        parameters=(Parameter("gang", "Name of the gang.", example="train-7", required=True),),
     ),
     Operation(
         "approve",
         "POST",
         "/v1/approve",
         _TOPOLOGY + "Approve",
-        "Publish a generation that is held back; of the published one, accept the wiring.",
+        "Publishes a held generation; for the published generation, accepts its wiring.",
         "ApproveResponse",
         body=topology_pb2.ApproveRequest,
     ),
@@ -196,13 +212,13 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/stream",
         _TOPOLOGY + "WatchTopology",
-        "The picture, and then what changes in it, as server-sent events.",
+        "The topology, then each change of it, as server-sent events.",
         "TopologyDelta",
         (
             Parameter(
                 "since",
-                "`id` of the last event that is known, as in `Last-Event-ID`: go on from there if that is "
-                "still at hand, else begin with a snapshot.",
+                "`id` of the last event that the reader has, as in `Last-Event-ID`. The stream continues "
+                "after it if the collector still has the changes since then, else it starts with a snapshot.",
                 example="42",
             ),
         ),
@@ -212,7 +228,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/openapi.json",
         _TOPOLOGY + "GetTopology",
-        "This description.",
+        "This OpenAPI document.",
         cached=True,
     ),
 )

@@ -1,7 +1,7 @@
 """Splits a list into pages: up to `pageSize` objects, and a token for the next page.
 
 The token contains the sort key of the last object and not an offset, so objects that appear or disappear do
-not shift the next page. A token is valid only for its own query; with another query it is an error.
+not shift the next page. A token is valid only for its own query.
 """
 
 import base64
@@ -24,11 +24,11 @@ MAX_PAGE_SIZE = 10_000
 
 def paging(size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[Parameter, Parameter]:
     """The parameters of a list. `size`: default objects per page; `most`: limit of `pageSize`."""
-    about = f"Objects a page, at most; a page may have fewer. Without it {size}."
+    about = f"Maximum number of objects per page, by default {size}. A page can have fewer."
     return (
         Parameter("pageSize", about, "number", 100, least=1, most=most),
         Parameter(
-            "pageToken", "`nextPageToken` of the page before, for the same query; without it the first page."
+            "pageToken", "`nextPageToken` of the previous page of the same query; without it the first page."
         ),
     )
 
@@ -75,7 +75,10 @@ def _place(token: str, query: str) -> Place:
     except (binascii.Error, ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise bad("pageToken", "this is none of ours")
+        raise bad("pageToken", "expected the nextPageToken of an earlier page")
     if found[0] != query:
-        raise bad("pageToken", "it belongs to another query: keep the filters, or begin without it")
+        raise bad(
+            "pageToken",
+            "the token belongs to another query: keep the filters, or omit pageToken to start again",
+        )
     return tuple(found[1:])

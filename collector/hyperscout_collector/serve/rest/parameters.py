@@ -1,6 +1,6 @@
-"""Parameters of REST's queries: what there is, said once, for reading requests and for the OpenAPI document.
+"""Reads the query parameters of REST. Their definitions are also the source of the OpenAPI document.
 
-What is not known is refused: a filter whose name is misspelt must not look like one that everything passes.
+Unknown parameters are errors: a misspelt filter must not be ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,16 @@ from hyperscout_collector.serve.http.problems import bad
 
 _MAX_CHARS = 4096
 _MAX_VALUES = 100
-_FIRST_NS, _LAST_NS = 0, 2**63 - 1  # what the rest counts time in
+_FIRST_NS, _LAST_NS = 0, 2**63 - 1  # Unix time in signed 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`kind` "time" is RFC 3339 and becomes Unix ns. `repeated`: any of several values."""
+    """One parameter.
+
+    `kind`: "time" is RFC 3339 and becomes Unix ns. `repeated`: may be given several times, and any value may
+    match. `choices`: the permitted texts, () = any. `least`, `most`: the range of a number.
+    """
 
     name: str
     description: str
@@ -33,7 +37,7 @@ class Parameter:
 
 
 def read(request: Request, known: Sequence[Parameter]) -> dict[str, Any]:
-    """The values that were given, by name: a tuple where it is repeated. Raises ProblemError."""
+    """The given values by name; a tuple if the parameter is `repeated`. Raises ProblemError."""
     given: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():
         given.setdefault(name, []).append(value)
@@ -41,26 +45,26 @@ def read(request: Request, known: Sequence[Parameter]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, texts in given.items():
         if (one := by_name.get(name)) is None:
-            there = ", ".join(by_name) or "none"
-            raise bad(name[:100], f"no such parameter here; there are: {there}")
-        if len(texts) > (_MAX_VALUES if one.repeated else 1):
-            raise bad(name, "given too often")
+            expected = ", ".join(by_name) or "none"
+            raise bad(name[:100], f"unknown parameter; known parameters: {expected}")
+        if len(texts) > (limit := _MAX_VALUES if one.repeated else 1):
+            raise bad(name, f"given {len(texts)} times, expected at most {limit}")
         values = tuple(_value(one, text) for text in texts)
         found[name] = values if one.repeated else values[0]
     for one in known:
         if one.required and one.name not in found:
-            raise bad(one.name, "missing")
+            raise bad(one.name, "missing: this parameter is required")
     return found
 
 
 def _value(one: Parameter, text: str) -> Any:
     if len(text) > _MAX_CHARS or "\0" in text:
-        raise bad(one.name, f"expected at most {_MAX_CHARS} characters, and no NUL")
+        raise bad(one.name, f"expected at most {_MAX_CHARS} characters without NUL")
     match one.kind:
         case "number":
-            # Digits of other scripts are decimal to Python, too.
+            # Python also accepts digits of other scripts as decimal.
             if not (text.isascii() and text.isdecimal()) or not one.least <= int(text[:20]) <= one.most:
-                raise bad(one.name, f"{text[:100]!r}: expected a whole number, {one.least} to {one.most}")
+                raise bad(one.name, f"{text[:100]!r}: expected an integer from {one.least} to {one.most}")
             return int(text)
         case "flag":
             if text not in ("true", "false"):
@@ -72,7 +76,7 @@ def _value(one: Parameter, text: str) -> Any:
             if one.choices and text not in one.choices:
                 raise bad(one.name, f"{text[:100]!r}: expected one of {', '.join(one.choices)}")
             if one.required and not text:
-                raise bad(one.name, "empty")
+                raise bad(one.name, "empty: expected a value")
             return text
 
 
@@ -84,5 +88,5 @@ def _time_ns(name: str, text: str) -> int:
     except (ValueError, OverflowError):
         found = -1
     if not _FIRST_NS <= found <= _LAST_NS:
-        raise bad(name, f"{text[:100]!r}: expected a time as in 2026-01-31T14:03:07Z")
+        raise bad(name, f"{text[:100]!r}: expected an RFC 3339 time, for example 2026-01-31T14:03:07Z")
     return found

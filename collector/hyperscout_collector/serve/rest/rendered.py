@@ -1,7 +1,7 @@
 """Caches the texts and lists that REST serves of one generation. Each is made at its first use.
 
-Making one takes up to a second on a large topology, so callers do it in a thread. The cache belongs to the
-published generation and is dropped with it.
+That takes up to a second for a large topology, so callers do it in a thread. The cache is dropped with its
+generation.
 """
 
 import gzip
@@ -13,7 +13,7 @@ from typing import Any
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm import text as slurm
 from hyperscout_topology import objects
-from hyperscout_topology.json_text import topology_json
+from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Topology
 
 _JSON, _YAML, _TEXT = "application/json", "application/yaml", "text/plain; charset=utf-8"
@@ -39,7 +39,7 @@ class Rendered:
         self._made: dict[Any, Any] = {}
 
     def text(self, output: str, *, links: bool, zipped: bool) -> bytes:
-        """One of OUTPUTS. `links`: whether the topology includes links and adapters."""
+        """One of OUTPUTS. `links`: whether it includes links and adapters. `zipped`: in gzip format."""
 
         def make() -> bytes:
             shown = self.topology if links else replace(self.topology, links=(), adapters=())

@@ -18,27 +18,28 @@ def refusing(leader: Callable[[], str], address: Callable[[], str]) -> ASGIApp:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        problem = left("this replica does not lead", leader(), address())
+        problem = left("this replica is a standby", leader(), address())
         await problem.response(request)(scope, receive, send)
 
     return secured(answer)
 
 
 def left(reason: str, leader: str | None, address: str) -> ProblemError:
-    """The problem of a replica that does not lead, or no longer leads.
+    """The problem of a replica that is not the leader.
 
     `leader`: see `WatchEndedError`. `address`: host:port of this replica's REST.
     """
     where = leads_at(leader or "", address)
-    say = f"{reason}; {where} leads" if where else f"{reason}; no leader is known yet: try again"
-    return ProblemError(503, "standby", reason if leader is None else say, leader=where or None)
+    hint = f"the leader is {where}" if where else "no leader is known yet: try again later"
+    detail = reason if leader is None else f"{reason}; {hint}"
+    return ProblemError(503, "standby", detail, leader=where or None)
 
 
 def leads_at(leader: str, address: str) -> str:
     """The leader's address of REST, host:port; "" = no leader is known.
 
-    The Lease contains only the leader's gRPC address. All replicas have the same configuration, so the
-    leader's port of REST is the port of this replica.
+    The Lease contains only the leader's gRPC address. All replicas have the same configuration, so REST has
+    the same port everywhere.
     """
     host, colon, _ = leader.rpartition(":")
     return f"{host}:{address.rpartition(':')[2]}" if colon else ""

@@ -22,8 +22,8 @@ _POLICY = (
 )
 _HASHED = "/assets/"  # file names here change with their content, so clients can cache them
 _NOT_BUILT = (
-    "the map is not built: run `make map` (it needs Node.js and npm) and load this page again; "
-    "/v1/openapi.json describes the API, which works without the map"
+    "the map is not built: run `make map` (requires Node.js and npm) and reload this page; "
+    "the API works without it: see /v1/openapi.json"
 )
 
 
@@ -59,7 +59,7 @@ class Pages:
             await problem.response(request)(scope, receive, send)
         except HTTPException as error:
             found = (
-                ProblemError(405, "method-not-allowed", "files are only read", allowed=("GET", "HEAD"))
+                ProblemError(405, "method-not-allowed", "expected GET or HEAD", allowed=("GET", "HEAD"))
                 if error.status_code == 405
                 else _missing(path)
             )
@@ -67,4 +67,6 @@ class Pages:
 
 
 def _missing(path: str) -> ProblemError:
-    return ProblemError(404, "not-found", f"no {path[:253]!r} here: /v1/openapi.json says what there is")
+    return ProblemError(
+        404, "not-found", f"no such path {path[:253]!r}: /v1/openapi.json lists the paths of the API"
+    )

@@ -20,7 +20,7 @@ export class Cables {
   b = new Int32Array(0);
   state = new Uint8Array(0);
   dimmed = new Uint8Array(0);
-  /** Four world coordinates each; NaN until somebody asked (`lineOf`). */
+  /** Four world coordinates each; NaN until `lineOf` computes them. */
   lines = new Float32Array(0);
   /** Indexes of those that are not ok. */
   wrong: number[] = [];

@@ -1,5 +1,5 @@
-// How a state looks besides its colour, so that nobody has to tell colours apart: a sign on what is not well, and a
-// dash on lines.
+// Marks of states besides their colours, for readers with colour blindness: a sign on what is degraded, and dashed
+// lines.
 import type { State } from "../model/conditions";
 import { STATES } from "../model/conditions";
 import type { MapTheme } from "./api";

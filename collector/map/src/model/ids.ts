@@ -9,7 +9,7 @@ export const switchId = (id: string): ItemId => `switch:${id}`;
 /** A switch that is missing, of which nothing is known but the domain that misses it. */
 export const ghostId = (hypernode: string): ItemId => `switch:?${hypernode}`;
 export const nodeId = (name: string): ItemId => `node:${name}`;
-/** Something that computes for nobody here: storage, a gateway, a host that no agent claims. */
+/** An endpoint that is not a node: storage, a gateway, a host without an agent. */
 export const endpointId = (name: string): ItemId => `endpoint:${name}`;
 export const portId = (device: string, port: string): ItemId => `port:${device}/${port}`;
 

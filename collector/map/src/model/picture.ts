@@ -4,7 +4,7 @@ import { deviceState, hypernodeState, linkState, worst, type State } from "./con
 import { endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
 import type { Adapter, Anomaly, Endpoint, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
 
-/** What a fold touched: who draws looks at no more than this. */
+/** What an update changed: only this is drawn again. */
 export interface Change {
   generation: number;
   /** HyperNodes came, went or hold other things; switches came or went: places have to be found anew. */

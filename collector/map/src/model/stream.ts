@@ -35,7 +35,7 @@ export const REAL_CLOCK: Clock = {
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 30_000;
-/** The collector says something every 15 s; three times that and nobody is there. */
+/** The collector sends at least a comment every 15 s. After three times that the connection counts as lost. */
 const SILENCE_MS = 45_000;
 const REFUSED = new Set([401, 403]);
 

@@ -115,8 +115,8 @@ export interface Topology {
   tiers: Tier[];
 }
 
-/** What a reader lacks who holds the generation before: new and changed things whole, what is gone, and the short
- * lists in full. */
+/** Changes since the previous generation: new and changed objects, the names of removed ones, and the short lists in
+ * full. */
 export interface TopologyDelta {
   generation: number;
   hypernodes?: HyperNode[];

@@ -1,4 +1,4 @@
-// What changed, in a sentence for those who listen: what came to be wrong, and what is well again.
+// Describes a change in one sentence for screen readers: new problems, and problems that are solved.
 
 import type { Anomaly } from "../model/types";
 import type { App, PictureListener } from "./app";

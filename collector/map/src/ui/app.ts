@@ -19,7 +19,7 @@ export interface App {
   onPicture(listener: PictureListener): void;
   /** The time that is looked at (ms since 1970): ages are told from it. */
   nowMs(): number;
-  /** Tell those who listen to the page instead of looking at it. */
+  /** Announce a text to screen readers. */
   say(text: string): void;
   /** Select something and bring it into sight. */
   go(id: ItemId): void;

@@ -85,7 +85,7 @@ function anomalyCard(app: App, x: Anomaly, leads: boolean): HTMLElement {
   const id = anomalyId(x);
   const state = worst(stateOf(app.picture(), id), "unknown");
   const title = leads ? link(app, id, h("span", {}, words(x.kind))) : h("span", {}, words(x.kind));
-  const by = x.sources.map((source) => visible(source, 60)).join(", ") || "nobody";
+  const by = x.sources.map((source) => visible(source, 60)).join(", ") || "no source";
   const sure = x.confidence < 1 ? `, confidence ${Math.round(x.confidence * 100)} %` : "";
   return card(app, state, title, "", x.message, x.since, `Seen by ${by}${sure}`);
 }

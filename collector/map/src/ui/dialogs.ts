@@ -44,11 +44,11 @@ export function tokenDialog(given: (token: string) => void): { element: HTMLDial
         given(token);
       },
     },
-    h("h2", { id: "token-title" }, "Who is looking?"),
+    h("h2", { id: "token-title" }, "Sign in"),
     why,
     h("label", { class: "field" }, h("span", { class: "label" }, "Token"), input),
     h("p", { class: "muted" }, "It stays in this tab until you close it, and is in no address. On Kubernetes: ", h("span", { class: "mono" }, "kubectl create token ACCOUNT --audience hyperscout")),
-    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Look")),
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Sign in")),
   );
   element.append(form);
   return {

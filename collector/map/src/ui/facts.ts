@@ -114,7 +114,7 @@ function ofCable(app: App, x: Cable | undefined): Child[] {
         ["To", end(app, x.b)],
         ["Fabric", x.fabric && name(x.fabric)],
         ["Rail", x.rail && name(x.rail)],
-        ["Seen by", witnesses([x]) ?? "nobody now: it is missing"],
+        ["Seen by", witnesses([x]) ?? "no source: it is missing"],
         ["Uncertain", note ? visible(note) : null],
       ),
     ),

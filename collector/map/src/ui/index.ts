@@ -51,7 +51,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   const notices = new Notices();
   const listeners: PictureListener[] = [];
   const spoken = h("div", { class: "unseen", role: "log", "aria-live": "polite", id: "spoken" });
-  let fitted = ""; // the camera that sees all of it; "" where somebody moved it
+  let fitted = ""; // the camera that sees all of it; "" when the user moved it
   let drawnPath: readonly ItemId[] | null = null;
 
   const app: App = {
@@ -150,7 +150,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
       if (hasCamera) views.change({ camera: cameraText() === fitted ? null : { ...camera } }, "replace");
     }, CAMERA_SETTLES_MS);
   });
-  // Who sees all of it still sees all of it when a panel opens.
+  // A camera that shows the whole fabric still does when a panel opens.
   new ResizeObserver(() => {
     if (cameraText() !== fitted) return;
     map.fit();
@@ -172,7 +172,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   live.on("state", (state) => {
     top.connected(state);
     const problem = state.kind === "refused" || state.kind === "waiting" ? state.problem : null;
-    if (problem?.status === 401) token.ask(http.token === null ? "This collector wants to know who you are." : "That token was not accepted.");
+    if (problem?.status === 401) token.ask(http.token === null ? "This collector requires a token." : "That token was not accepted.");
     const text = problem && problem.status !== 401 ? refusal(problem) : null;
     if (state.kind !== "connecting") notices.set("collector", text === null ? null : { kind: "bad", text });
   });

@@ -1,5 +1,4 @@
-// Sentences above the map that one must not miss: who may not look, who leads, what is held back, that this is the
-// past.
+// Notices above the map: missing rights, the leader's address, held changes, and that the past is shown.
 
 import type { ProblemDocument } from "../model/types";
 import { button, fill, h, type Child } from "./dom";
@@ -30,9 +29,9 @@ export function refusal(problem: ProblemDocument): string {
   const said = visible(problem.detail || problem.title, 400);
   switch (problem.status) {
     case 401:
-      return `The collector asks who is looking. ${said}`;
+      return `Sign in with a token. ${said}`;
     case 403:
-      return `You may not look at this: ${said} Ask for the verb get on hypernodes.`;
+      return `Access is denied: ${said}. The account needs the verb get on hypernodes.`;
     case 503:
       return problem.leader ? `This replica stands by. The leader is ${visible(problem.leader, 200)}: look there.` : said;
     default:

@@ -1,0 +1,1 @@
+"""The content of the agent's HTTP pages /metrics and /findings."""

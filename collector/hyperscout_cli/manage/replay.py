@@ -1,0 +1,46 @@
+"""`hyperscout doctor --replay`: do the installed state machines reach the states of an event log?"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from hyperscout_collector.app.status.event_logs import EventLogError, Replay, replay
+from hyperscout_topology.names import visible
+from hyperscout_topology.topology import rfc3339
+from hyperscout_topology.tree import count
+
+from hyperscout_cli.shared.errors import NO, CliError
+from hyperscout_cli.shared.output import emit, emit_data
+
+
+def replayed(file: Path, output: str) -> int:
+    """Replay a file and show the result. Raises CliError if it cannot be read or is not an event log."""
+    try:
+        with file.open(encoding="utf-8") as text:
+            found = replay(text, str(file))
+    except OSError as error:
+        raise CliError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CliError(f"{file}: expected UTF-8: byte {error.start} is none") from error
+    except EventLogError as error:
+        raise CliError(f"{error}. Write the file again with `hyperscout status --event-log`") from error
+    if not emit_data({"file": str(file), "same": found.difference is None, **asdict(found)}, output):
+        emit(report(str(file), found))
+    return NO if found.difference is not None else 0
+
+
+def report(file: str, found: Replay) -> list[str]:
+    """The result as text."""
+    what = f"{count(found.events, 'event')} of {count(found.machines, 'machine')}"
+    difference = found.difference
+    if difference is None:
+        return [f"{file}: {what}: the replay reaches the same states.\n"]
+    events = ", ".join(difference.events) or "no event"
+    return [
+        f"{file}: {what}: the replay reaches another state in line {difference.line}.\n",
+        visible(f"  machine   {difference.machine} {difference.subject}") + "\n",
+        f"  time      {rfc3339(difference.at_ns)}\n",
+        f"  event     {events}\n",
+        visible(f"  logged    {difference.logged or '-'}") + "\n",
+        visible(f"  replayed  {difference.replayed or '-'}") + "\n",
+        "Replay the file with the version that wrote it, and report both results.\n",
+    ]

@@ -1,0 +1,200 @@
+"""The collector: builds its components in the order of the flow of data, starts them, and stops them.
+
+    Storage -> Evidence, Ingest -> Inferring -> Publishing -> servers
+
+Each component is complete when it is constructed. It receives what it reads in its constructor; what it must
+learn later reaches it by the signals of `build.context`. Decisions are made by pure code in other packages.
+"""
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from hyperscout_formats.facts.facts import LatencyPort, NcclRun
+from hyperscout_kubernetes.client import Kube
+from hyperscout_publish.publisher.base import Publisher
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.build.inference import build_inference
+from hyperscout_collector.app.build.ingest import build_evidence, build_ingest, open_storage
+from hyperscout_collector.app.build.lifecycle import Lifecycle, start
+from hyperscout_collector.app.build.publishers import build_publishers, build_publishing, needs_kubernetes
+from hyperscout_collector.app.build.servers import build_callers, start_servers
+from hyperscout_collector.app.metrics.page import Metrics, Timings
+from hyperscout_collector.app.settings.configured import connected
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.app.status.components import Components
+from hyperscout_collector.app.status.event_logs import all_lines
+from hyperscout_collector.app.status.status import status
+from hyperscout_collector.decisions.publication.generations import NotHeldError
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.store import EvidenceStore
+from hyperscout_collector.history.reading import HistoryReader
+from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.serve.fanout.hub import Hub
+from hyperscout_collector.serve.grpc.measured import MeasuredBy
+from hyperscout_collector.serve.grpc.topology_service import NothingHeldError
+
+NS = 1_000_000_000
+
+
+class Collector:
+    """All components from the agents' streams to the publishers. `async with` starts and stops it.
+
+    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: used in addition to those in the settings.
+    `kube`: an existing client of the API server; it writes only while this collector leads. `previous`: the
+    topology that another leader published before this one took over; it replaces the one saved on this disk.
+    `transitions`: the number of times that the Lease moved to another replica.
+
+    `start` sets `components`, `metrics` and the addresses. The other methods need them.
+    """
+
+    components: Components
+    metrics: Metrics
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        *,
+        publishers: Sequence[Publisher] = (),
+        kube: Kube | None = None,
+        previous: Topology | None = None,
+        transitions: Callable[[], int] = lambda: 0,
+        clock_ns: Callable[[], int] = time.time_ns,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self.address = ""  # host:port of gRPC
+        self.mtls_address = ""
+        self.http_address = ""
+        self.rest_address = ""
+        self._publishers = publishers
+        self._kube = kube
+        self._previous = previous
+        self._transitions = transitions
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._lifecycle = Lifecycle()
+        self.crashed = self._lifecycle.failed
+        self._leaving: tuple[str, str | None] = ("the collector is shutting down", None)
+
+    async def __aenter__(self) -> "Collector":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Load the evidence, start the components and listen. Raises StartError after a complete stop."""
+        try:
+            kube = self._kube
+            if kube is None and needs_kubernetes(self.settings):
+                kube = await self._lifecycle.enter("Kubernetes client", await connected(self.settings))
+            context = Context(self.settings, kube, self._clock_ns, self._timer, lifecycle=self._lifecycle)
+            timings = Timings()
+            self.components = await self._build(context, timings)
+            start(self.components, self._lifecycle)
+            self.metrics = Metrics(self.components, timings, self._transitions)
+            addresses = await start_servers(
+                context, self.components, self, self.metrics, lambda: self._leaving
+            )
+        except BaseException:
+            await self._lifecycle.stop()
+            raise
+        self.address, self.mtls_address = addresses.grpc, addresses.grpc_mtls
+        self.http_address, self.rest_address = addresses.http, addresses.rest
+
+    def leave(self, reason: str, leader: str | None) -> None:
+        """Set the reason that connected clients receive at the stop, and the leader's address.
+
+        See `WatchEndedError`.
+        """
+        self._leaving = reason, leader
+
+    async def stop(self) -> None:
+        """Stop accepting evidence, write the received evidence and save the topology.
+
+        Raises the exception of the first task that failed.
+        """
+        await self._lifecycle.stop()
+        self._lifecycle.check()
+
+    async def _build(self, context: Context, timings: Timings) -> Components:
+        settings = self.settings
+        storage = await open_storage(context, self._previous)
+        started_ns = context.clock_ns()
+        streams = Streams(settings.max_streams)
+        watchers = Hub(storage.published or Topology(0))
+        publishers = build_publishers(context)
+        evidence = build_evidence(context, storage, streams)
+        ingest = build_ingest(context, streams, evidence, publishers.mqtt)
+        inference = await build_inference(
+            context,
+            storage,
+            streams,
+            evidence,
+            publishers.cluster,
+            topology=lambda: watchers.current.topology,
+            inferred=timings.inference.observe,
+        )
+        publishing, problems = build_publishing(
+            context,
+            storage,
+            evidence,
+            watchers,
+            publishers,
+            more=self._publishers,
+            decided=timings.placement.observe,
+        )
+        return Components(
+            version=importlib.metadata.version("hyperscout"),
+            started_ns=started_ns,
+            stale_after_ns=int(settings.stale_after_s * NS),
+            load_problems=[*storage.problems, *problems],
+            clock_ns=context.clock_ns,
+            evidence=evidence,
+            ingest=ingest,
+            inference=inference,
+            publishing=publishing,
+            callers=build_callers(context),
+            event_logs=context.event_logs,
+        )
+
+    # Backend of the API
+
+    @property
+    def watchers(self) -> Hub:
+        return self.components.publishing.watchers
+
+    @property
+    def store(self) -> EvidenceStore:
+        return self.components.evidence.store
+
+    @property
+    def history(self) -> HistoryReader | None:
+        return self.components.publishing.recorder
+
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        return status(self.components, omit_agents=omit_agents)
+
+    def event_log(self) -> Iterator[str]:
+        return all_lines(self.components.event_logs)
+
+    def is_stale(self, seen_ns: int) -> bool:
+        return seen_ns < self._clock_ns() - self.components.stale_after_ns
+
+    def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
+        return [key for node in nodes for key in self.components.evidence.state.keys_of(node)]
+
+    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]:
+        state = self.components.evidence.state
+        rows = ((node, row.fact) for node in nodes for row in state.rows_of(node))
+        return [MeasuredBy(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun)]
+
+    async def approve(self, generation: int) -> int:
+        try:
+            return await self.components.inference.pipeline.approve(generation)
+        except NotHeldError as error:
+            raise NothingHeldError(str(error)) from error

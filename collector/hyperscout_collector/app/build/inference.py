@@ -1,0 +1,154 @@
+"""Builds inference, and what adds to its inputs: measurements, the health of links, the blueprint."""
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.build.ingest import Storage
+from hyperscout_collector.app.fabric.blueprint_file import BlueprintFile
+from hyperscout_collector.app.fabric.cluster import Cluster
+from hyperscout_collector.app.fabric.link_watch import LinkWatch
+from hyperscout_collector.app.measuring.measuring import Measuring, MeasuringTools
+from hyperscout_collector.app.measuring.nccl import NcclRuns
+from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
+from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
+from hyperscout_collector.app.publication.pipeline import Pipeline
+from hyperscout_collector.app.settings.configured import (
+    generation_settings,
+    health_settings,
+    inference_inputs,
+)
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.app.status.components import Evidence, Inferring
+from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
+from hyperscout_collector.decisions.publication.generations import Generations
+from hyperscout_collector.decisions.publication.takeover import Takeover
+from hyperscout_collector.history.causes import BLUEPRINT, FINDINGS, RESTART, TAKEOVER, CauseLog
+from hyperscout_collector.ingest.streams import Streams
+
+NS = 1_000_000_000
+_DEBOUNCE_S = 0.05  # changes within this time are inferred together
+
+
+async def build_inference(
+    context: Context,
+    storage: Storage,
+    streams: Streams,
+    evidence: Evidence,
+    cluster: Cluster,
+    *,
+    topology: Callable[[], Topology],
+    inferred: Callable[[float], None],
+) -> Inferring:
+    """Build inference, and what adds to its inputs. Raises StartError.
+
+    `topology()`: the published topology. `inferred` receives the duration of each inference in seconds.
+    """
+    settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
+    options, node_map = inference_inputs(settings)
+    measuring = _build_measuring(context, streams, evidence, topology)
+    links = LinkWatch(
+        health_settings(settings), evidence.store, clock_ns, partial(signals.inputs_changed, FINDINGS)
+    )
+    blueprint = None
+    if settings.blueprint is not None:
+        blueprint = BlueprintFile(settings.blueprint, partial(signals.inputs_changed, BLUEPRINT))
+        await BoundedExecutor("blueprint")(blueprint.read)
+    inference = Inference(
+        InferenceSettings(options, node_map, settings.cloud_labels),
+        evidence.texts,
+        Generations(
+            generation_settings(settings), storage.published, clock_ns(), context.event_log("generations")
+        ),
+        timer=context.timer,
+        takeover=_takeover(context, storage),
+        measured_enough=measuring.has_measured_enough,
+        add_health=links.added_to,
+        add_drift=blueprint.drifted if blueprint is not None else lambda topology: topology,
+    )
+    pipeline = Pipeline(
+        inference,
+        evidence.view,
+        cluster,
+        publish=signals.published,
+        superseded=evidence.cleanup.remove_rows,
+        inferred=inferred,
+        clock_ns=clock_ns,
+        debounce_s=_DEBOUNCE_S,
+        refresh_s=settings.refresh_s,
+        causes=_causes(settings, storage, clock_ns()),
+    )
+    nccl = NcclRuns(
+        streams,
+        evidence.state,
+        why_not_free=cluster.why_not_reserved,
+        why_paused=measuring.why_paused,
+        forget=evidence.cleanup.remove,
+        clock_ns=clock_ns,
+        new_id=lambda: secrets.randbits(64),
+    )
+    schedule = NcclSchedule(
+        parse_windows(settings.nccl_window), nccl, streams, evidence.state, topology, clock_ns=clock_ns
+    )
+    signals.connected.subscribe(measuring.connected)
+    signals.disconnected.subscribe(measuring.disconnected)
+    signals.disconnected.subscribe(nccl.disconnected)
+    for follow in (pipeline.follow, links.follow, measuring.follow, nccl.follow):
+        signals.committed.subscribe(follow)
+    signals.full_state.subscribe(pipeline.full_state)
+    signals.inputs_changed.subscribe(pipeline.infer_again)
+    signals.cluster_changed.subscribe(pipeline.cluster_changed)
+    return Inferring(pipeline, links, blueprint, measuring, nccl, schedule)
+
+
+def _build_measuring(
+    context: Context, streams: Streams, evidence: Evidence, topology: Callable[[], Topology]
+) -> Measuring:
+    settings = context.settings
+    return Measuring(
+        PairSettings(
+            probes_per_s=settings.measure_probes_per_s,
+            node_kbps=settings.measure_node_kbps,
+            reverify_s=settings.measure_reverify_s,
+        ),
+        streams,
+        evidence.state,
+        evidence.view,
+        topology,
+        MeasuringTools(
+            context.clock_ns,
+            context.timer,
+            secrets.token_bytes,
+            Random(),  # noqa: S311 - spreads the choice of pairs; keys come from `secrets`
+        ),
+        enabled=settings.measure,
+        learned=partial(context.signals.inputs_changed, FINDINGS),
+    )
+
+
+def _takeover(context: Context, storage: Storage) -> Takeover | None:
+    """The takeover to complete before the first inference; None = there is none.
+
+    With leader election each start on a published tree is a takeover: even a replica that led before has
+    missed evidence in between.
+    """
+    settings, published = context.settings, storage.published
+    if not (settings.leader_election or storage.is_takeover):
+        return None
+    if published is None or not published.hypernodes:
+        return None
+    log = context.event_log("takeover")
+    return Takeover(published, settings.takeover_limit_s, context.clock_ns(), log)
+
+
+def _causes(settings: CollectorSettings, storage: Storage, now_ns: int) -> CauseLog:
+    if storage.published is None:
+        return CauseLog()
+    limit_s = settings.takeover_limit_s if storage.is_takeover else settings.restart_grace_s
+    return CauseLog(TAKEOVER if storage.is_takeover else RESTART, now_ns + int(limit_s * NS))

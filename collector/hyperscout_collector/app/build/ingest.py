@@ -1,0 +1,129 @@
+"""Opens the files of the collector, and builds the evidence and what brings it in."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from hyperscout_mqtt.topics import device_of
+from hyperscout_publish.mqtt.publisher import MqttPublisher
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import StartError
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.fabric.evidence_cleanup import EvidenceCleanup
+from hyperscout_collector.app.fabric.seeds import Seeds
+from hyperscout_collector.app.fabric.sweeps import Sweeps
+from hyperscout_collector.app.publication.recall import published_before
+from hyperscout_collector.app.publication.saver import read_saved
+from hyperscout_collector.app.status.agent_table import AgentTable
+from hyperscout_collector.app.status.components import Evidence, Ingest
+from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import EvidenceStore, Loaded
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.ingest.devices import Devices
+from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.reservations import ReservationFile, Reservations
+from hyperscout_collector.store.writer import Writer
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The files of the collector, their writer, and what was published before it started.
+
+    `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
+    """
+
+    writer: Writer
+    store: EvidenceStore
+    loaded: Loaded
+    reservations: Reservations
+    published: Topology | None
+    is_takeover: bool
+    problems: tuple[str, ...]
+
+
+async def open_storage(context: Context, previous: Topology | None) -> Storage:
+    """Open the files, and close them at the stop. `previous`: see `Collector`. Raises StartError."""
+    settings, clock_ns, lifecycle = context.settings, context.clock_ns, context.lifecycle
+    in_thread = BoundedExecutor("start")
+    try:
+        path = settings.data_dir / "evidence.db"
+        max_bytes = settings.evidence_max_mib << 20
+        store = await in_thread(partial(SqliteStore, path, max_bytes=max_bytes, now_ns=clock_ns))
+        lifecycle.on_stop("evidence", store.close)
+        loaded = await in_thread(store.load)
+        # After the store, whose lock protects the folder.
+        path = settings.data_dir / "placements.db"
+        file = await in_thread(ReservationFile, path, clock_ns)
+        lifecycle.on_stop("reservations", file.close)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    saved, problem = await in_thread(read_saved, loaded.topology)
+    published = await published_before(settings, context.kube, previous, saved)
+    problems = (*loaded.problems, *([problem] if problem else []))
+    writer = Writer()
+    reservations = Reservations(file, writer, now_ns=clock_ns)
+    return Storage(writer, store, loaded, reservations, published, published is not saved, problems)
+
+
+def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:
+    """Build the evidence in memory and its only writer."""
+    settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
+    state = EvidenceState()
+    state.load(storage.loaded.rows, storage.loaded.agents)
+    view = InputsView(state, settings.stale_after_s, clock_ns())
+    committer = Committer(
+        state,
+        storage.store,
+        storage.writer,
+        on_commit=signals.committed,
+        on_full_state=signals.full_state,
+        clock_ns=clock_ns,
+        grace_s=settings.restart_grace_s,
+    )
+    cleanup = EvidenceCleanup(
+        state, view, committer, is_connected=lambda node: streams.get(node) is not None, clock_ns=clock_ns
+    )
+    return Evidence(storage.store, storage.writer, state, view, SweepTexts(storage.store), committer, cleanup)
+
+
+def build_ingest(
+    context: Context, streams: Streams, evidence: Evidence, mqtt: MqttPublisher | None
+) -> Ingest:
+    """Build what agents and devices report to. `mqtt`: the connection by which devices report."""
+    settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
+    state = evidence.state
+    log = context.event_log("leases")
+    sweeps = Sweeps(settings.sweep_interval_s, streams, state, evidence.texts, clock_ns, log)
+    seeds = Seeds(streams, state)
+    agents = AgentTable(state, streams, int(settings.stale_after_s * NS))
+    signals.connected.subscribe(sweeps.connected)
+    signals.disconnected.subscribe(sweeps.disconnected)
+    signals.connected.subscribe(seeds.connected)
+    signals.committed.subscribe(sweeps.follow)
+    signals.committed.subscribe(seeds.follow)
+    signals.committed.subscribe(agents.follow)
+    signals.full_state.subscribe(agents.touch)
+    devices = None
+    if mqtt is not None and settings.mqtt_devices:
+        devices = Devices(
+            dict(map(device_of, settings.mqtt_devices)),
+            mqtt,
+            state,
+            streams,
+            evidence.committer,
+            sweeps,
+            per_s=settings.mqtt_findings_per_s,
+            heard=agents.device_heard,
+            full_state=signals.full_state,
+            clock_ns=clock_ns,
+            timer=context.timer,
+        )
+        mqtt.received.subscribe(devices.take)
+    return Ingest(streams, sweeps, seeds, agents, devices)

@@ -1,0 +1,49 @@
+"""Sets the free resources of nodes from evidence where pods are not watched.
+
+Each node has one worker and the GPUs that its agent found. The use of those GPUs is not known here, so the
+free resources are the existing ones minus the reservations.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.cluster.devices import devices_of
+from hyperscout_placer.cluster.request import WORKERS
+
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+
+
+class EvidenceCapacity:
+    """Sets the resources of nodes in `placements`. Call `begin` once, then `follow` for each commit."""
+
+    def __init__(self, placements: Placements, state: EvidenceState) -> None:
+        self._placements = placements
+        self._state = state
+        self._set: dict[str, dict[str, int]] = {}  # GPUs set last, by node; nodes without GPUs are left out
+
+    def begin(self) -> None:
+        self._placements.set_default_unused({WORKERS: 1})
+        self._touch(self._state.nodes)
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        self._touch(
+            {
+                change.key.node
+                for change in changes
+                if any(isinstance(row.fact, Gpu) for row in (*change.before, *change.after))
+            }
+        )
+
+    def _touch(self, nodes: Iterable[str]) -> None:
+        for node in list(nodes):
+            gpus = devices_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
+            if gpus == self._set.get(node, {}):
+                continue
+            if gpus:
+                self._set[node] = gpus
+                self._placements.set_unused_of(node, {WORKERS: 1, **gpus})
+            else:
+                del self._set[node]
+                self._placements.set_unused_of(node, None)

@@ -1,0 +1,240 @@
+"""Infers a topology from a snapshot of the evidence, and lets the generations decide whether to publish it.
+
+    evidence, cluster -> sweeps -> infer -> takeover, drift from the blueprint -> Generations -> Decision
+
+The methods of `Inference` block for seconds on a large fabric. The pipeline calls them in its thread, one at
+a time: `Generations` is a state machine. After a takeover the published topology replaces the inferred one
+until the takeover is complete (`decisions.publication.takeover`).
+"""
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
+from hyperscout_formats.text.reporters import FABRIC_PROBES
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_inference.hierarchy.history import forget
+from hyperscout_inference.labels.cloud_labels import Keys, domains_of
+from hyperscout_runtime.errors import described
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.publication.failures import Failure
+from hyperscout_collector.decisions.publication.generations import Decision, Generations
+from hyperscout_collector.decisions.publication.quarantine import Missing, marked, why_lacking
+from hyperscout_collector.decisions.publication.takeover import Takeover
+from hyperscout_collector.evidence.measurements import PairTables
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.switch_tables import chassis_ids
+from hyperscout_collector.evidence.view import Resolved, Snapshot, resolve, stale_nodes, stale_switches
+
+_log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the cyclic garbage collector within the block.
+
+    Inference leaves almost no cyclic garbage, but it allocates so many objects that the garbage collector
+    would traverse all evidence repeatedly.
+    """
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceSettings:
+    """`node_map`: adapter GUID -> host. `cloud_labels`: the label keys of nodes, per cloud."""
+
+    options: InferOptions = field(default_factory=InferOptions)
+    node_map: Mapping[int, str] = field(default_factory=dict)
+    cloud_labels: tuple[Keys, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one inference.
+
+    `stale`, `stale_switches`: when each stale node or switch was last seen, Unix ns.
+    `lacks`: why the published topology replaces the inferred one; "" = it does not.
+    """
+
+    resolved: Resolved
+    inferred: Topology
+    stale: Mapping[str, int]
+    stale_switches: Mapping[str, int]
+    is_takeover: bool = False
+    lacks: str = ""
+    decision: Decision = field(default_factory=Decision)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _AcceptedLosses:
+    """The nodes and links that were missing when an operator accepted the wiring as it is."""
+
+    nodes: frozenset[str]
+    anomalies: frozenset[tuple[str, str, str, str, str]]
+
+    @classmethod
+    def of(cls, topology: Topology) -> "_AcceptedLosses":
+        missing = (x.key for x in topology.anomalies if x.kind in ("MissingLink", "MissingSwitch"))
+        return cls(frozenset(topology.nodes_without_evidence), frozenset(missing))
+
+    def any_in(self, topology: Topology) -> bool:
+        return not self.nodes.isdisjoint(topology.nodes_without_evidence) or any(
+            x.key in self.anomalies for x in topology.anomalies
+        )
+
+
+class Inference:
+    """Infers, and offers the results to `generations`. `timer`: monotonic seconds.
+
+    `measured_enough`: whether measured latency may place nodes without link evidence. `add_health` adds the
+    health of ports to the inputs. `add_drift` adds the differences from the blueprint to the topology.
+    """
+
+    def __init__(
+        self,
+        settings: InferenceSettings,
+        texts: SweepTexts,
+        generations: Generations,
+        *,
+        timer: Callable[[], float],
+        takeover: Takeover | None = None,
+        measured_enough: Callable[[], bool] = lambda: True,
+        add_health: Callable[[FabricInputs], FabricInputs] = lambda inputs: inputs,
+        add_drift: Callable[[Topology], Topology] = lambda topology: topology,
+    ) -> None:
+        self.generations = generations
+        self.takeover = takeover
+        self._settings = settings
+        self._texts = texts
+        self._timer = timer
+        self._measured_enough = measured_enough
+        self._add_health = add_health
+        self._add_drift = add_drift
+        self._accepted: _AcceptedLosses | None = None
+
+    @property
+    def published(self) -> Topology | None:
+        return self.generations.published
+
+    def labels_of(self, view: ClusterView) -> Mapping[str, tuple[str, ...]]:
+        """The domains that the cloud's labels name, by node."""
+        return domains_of(view.labels, self._settings.cloud_labels)
+
+    def accept_losses(self, topology: Topology) -> None:
+        """Forget the nodes, links and switches that are missing from this topology. Does not block."""
+        self._accepted = _AcceptedLosses.of(topology)
+
+    @uncollected()
+    def run(
+        self, evidence: Snapshot, view: ClusterView, now_ns: int, missing: Sequence[Missing], since_ns: int
+    ) -> Result:
+        """Infer, and let the generations decide.
+
+        `missing`: the reporters that are set aside. `since_ns`: when inference began to fail, if it fails.
+        """
+        began_s = self._timer()
+        resolved = self._resolved(evidence, view)
+        published, failing = self.published, ""
+        takeover = self._takeover_in_progress(resolved, evidence, view, now_ns)
+        if takeover is not None and published is not None:
+            stale, switches = takeover.stale(), takeover.stale_switches()
+            result = Result(resolved, published, stale, switches, is_takeover=True)
+        else:
+            topology = marked(self._topology_of(resolved, view), missing, published)
+            result = Result(resolved, topology, stale_nodes(evidence, topology), stale_switches(evidence))
+            if published is not None and (lacks := why_lacking(topology, missing, published)):
+                result = replace(result, inferred=published, lacks=lacks)
+                failing = str(Failure(since_ns, lacks))
+        decision = self.offer(result, view, now_ns, failing)
+        return replace(result, decision=decision, seconds=self._timer() - began_s)
+
+    @uncollected()
+    def error_of(self, evidence: Snapshot, view: ClusterView) -> str | None:
+        """The exception of an inference from this evidence; None = it raises none. The result is dropped."""
+        try:
+            # A trial must not change the shared table of pairs.
+            resolved = self._resolved(replace(evidence, pair_tables=PairTables()), view)
+            stale_nodes(evidence, self._topology_of(resolved, view))
+            stale_switches(evidence)
+        except Exception as error:
+            return described(error)
+        return None
+
+    def offer(self, result: Result, view: ClusterView, now_ns: int, failing: str) -> Decision:
+        """Offer a result to the generations with the present state of the cluster.
+
+        `failing`: why the result is not newer, "" = it is the newest.
+        """
+        down = view.down(result.inferred, self.published)
+        facts = ConditionFacts(down, result.stale, result.stale_switches, failing=failing)
+        return self.generations.offer(view.marked(result.inferred), now_ns, facts)
+
+    def _resolved(self, evidence: Snapshot, view: ClusterView) -> Resolved:
+        resolved = resolve(evidence, self._texts, self._settings.node_map)
+        if labels := self.labels_of(view):
+            resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
+        return resolved
+
+    def _topology_of(self, resolved: Resolved, view: ClusterView) -> Topology:
+        options = self._settings.options
+        if options.cluster_nodes is None and view.expected is not None:
+            options = replace(options, cluster_nodes=view.expected)
+        if not self._measured_enough():
+            options = replace(options, latency_places=False)
+        return self._add_drift(infer(self._add_health(resolved.inputs), options, self._previous()))
+
+    def _previous(self) -> Topology | None:
+        """The published topology without accepted losses: inference continues from it."""
+        published, accepted = self.published, self._accepted
+        if accepted is None or published is None:
+            return published
+        if not accepted.any_in(published):
+            self._accepted = None
+            return published
+        return forget(published, accepted.nodes, accepted.anomalies)
+
+    def _takeover_in_progress(
+        self, resolved: Resolved, snapshot: Snapshot, view: ClusterView, now_ns: int
+    ) -> Takeover | None:
+        takeover = self.takeover
+        if takeover is None or not takeover.active:
+            return None
+        sweeps = [
+            [f"{guid:016x}" for guid in x.sweep.guid[x.sweep.kind == SWITCH].tolist()]
+            for x in resolved.inputs.sweeps
+            if not x.partial and x.observed_at_ns >= _due_ns(x.source, takeover, snapshot)
+        ]
+        chassis = {
+            name: {port.chassis_id for port in ports} for name, ports in resolved.inputs.switch_ports.items()
+        } | chassis_ids(snapshot.tables)
+        if not takeover.ended(now_ns, view.down(self.published), sweeps, chassis, snapshot.unsure):
+            return takeover
+        after_s = (now_ns - takeover.started_ns) / NS
+        _log.info("take-over complete after %.1f s; no report from: %s", after_s, takeover.waits_for())
+        return None
+
+
+def _due_ns(probe: str, takeover: Takeover, snapshot: Snapshot) -> int:
+    """The earliest time, Unix ns, from which a sweep of this source counts for a takeover.
+
+    An agent sweeps at once when the new leader grants it a lease, so its sweep must be newer than the
+    takeover. The reading of a fabric manager comes with the full state of the agent that queried it, so it
+    counts as long as it is not stale.
+    """
+    return snapshot.limit_ns if probe in FABRIC_PROBES else takeover.started_ns

@@ -1,0 +1,104 @@
+"""Settings of what the collector publishes: HyperNodes, labels, taints, gates and files for Slurm."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+
+class PublisherSettings(BaseModel):
+    """The settings of the publishers except MQTT; `CollectorSettings` inherits them."""
+
+    publish_file: str | None = Field(
+        None,
+        description='write the HyperNodes as YAML to this file at each generation; "-" = standard output',
+    )
+
+    kubernetes: Literal["off", "dry-run", "publish"] = Field(
+        "off", description="publish HyperNodes in a Kubernetes cluster; dry-run prints the changes"
+    )
+    kubeconfig: Path | None = Field(
+        None, description="kubeconfig file of the cluster (default: the service account of the pod)"
+    )
+    node_selector: str = Field(
+        "!node-role.kubernetes.io/control-plane",
+        description='label selector of the cluster\'s nodes in the hierarchy; "" = all nodes',
+    )
+    node_labels: Literal["off", "dry-run", "on"] = Field(
+        "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
+    )
+    kueue_topology: str = Field(
+        "", description='name of the Kueue Topology to maintain, with one level per tier; "" = none'
+    )
+    taints: Literal["off", "dry-run", "on"] = Field(
+        "off", description="taint nodes whose own links are degraded; dry-run prints the changes"
+    )
+    taint_share: float = Field(
+        0.1, ge=0, le=1, description="maximum share of nodes that are tainted at once; one node always may be"
+    )
+    taint_after_s: float = Field(30.0, ge=0, description="a node is tainted after this long in trouble")
+    taint_clear_after_s: float = Field(
+        300.0, ge=0, description="the taint is removed after this long without trouble"
+    )
+    taint_uplink_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of degraded uplinks or switches of a tier-1 domain from which all its nodes are "
+        "tainted; 0 = never",
+    )
+    gates: Literal["off", "dry-run", "on"] = Field(
+        "off",
+        description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
+        "prints the placements",
+    )
+    gates_replace_after_s: float = Field(
+        60.0, gt=0, description="a placed pod that the scheduler does not bind for this long is placed anew"
+    )
+    gates_hot_swap: bool = Field(
+        True, description="move pods of a failed node near their gang; off = they wait for their node"
+    )
+    slurm_tree_file: Path | None = Field(
+        None, description="file of Slurm's topology.conf for topology/tree to maintain"
+    )
+    slurm_block_file: Path | None = Field(
+        None, description="file of Slurm's topology.conf for topology/block to maintain"
+    )
+    slurm_yaml_file: Path | None = Field(
+        None, description="file of Slurm's topology.yaml to maintain, with tree and blocks"
+    )
+    slurm_hook: str = Field(
+        "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
+    )
+
+    @field_validator("kueue_topology")
+    @classmethod
+    def _is_object_name(cls, value: str) -> str:
+        if value and re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", value) is None:
+            raise ValueError(f"{value!r}: expected the name of a Kubernetes object")
+        return value
+
+    @field_validator("slurm_hook")
+    @classmethod
+    def _is_command(cls, value: str) -> str:
+        shlex.split(value)  # raises ValueError
+        return value
+
+    @model_validator(mode="after")
+    def _check_publishers(self) -> "PublisherSettings":
+        needs_kubernetes = {
+            "node_labels": self.node_labels != "off",
+            "taints": self.taints != "off",
+            "kueue_topology": bool(self.kueue_topology),
+            "gates": self.gates != "off",
+        }
+        names = ", ".join(name for name, is_set in needs_kubernetes.items() if is_set)
+        if names and self.kubernetes == "off":
+            raise ValueError(f"{names}: set kubernetes too; while it is off, nothing is written to a cluster")
+        if self.slurm_hook.strip() and not (
+            self.slurm_tree_file or self.slurm_block_file or self.slurm_yaml_file
+        ):
+            raise ValueError("slurm_hook: set slurm_tree_file, slurm_block_file or slurm_yaml_file too")
+        return self

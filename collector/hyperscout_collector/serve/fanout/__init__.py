@@ -1,0 +1,1 @@
+"""Sends generations to the readers of gRPC and REST."""

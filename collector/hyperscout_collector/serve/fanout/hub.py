@@ -1,0 +1,100 @@
+"""Holds the published generation, and sends each new one to the channels of gRPC."""
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.diff import Diff
+from hyperscout_topology.problems import topology_problems
+from hyperscout_topology.proto import delta_to_proto, topology_to_proto
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.serve.fanout.channel import Channel, Form, WatchEndedError
+
+MAX_DELTAS = 64  # that a slow reader may lag behind
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+class Generation:
+    """A topology with its encoded answers. Each is encoded once, at its first use. Thread-safe."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._lock = threading.Lock()
+        self._responses: dict[bool, bytes] = {}
+
+    @cached_property
+    def wrong(self) -> tuple[str, ...]:
+        """The result of `problems.topology_problems`.
+
+        It takes up to tens of ms, so `Hub.publish` computes it in a thread.
+        """
+        return tuple(topology_problems(self.topology))
+
+    def get_response(self, omit_links: bool) -> bytes:
+        """An encoded GetTopologyResponse. Blocks for seconds on a large topology: call it in a thread."""
+        with self._lock:
+            if omit_links not in self._responses:
+                found = topology_to_proto(self.topology, omit_links=omit_links)
+                self._responses[omit_links] = pb.GetTopologyResponse(topology=found).SerializeToString()
+            return self._responses[omit_links]
+
+
+class Hub:
+    """The published generation and its readers by gRPC. `limit`: readers at once."""
+
+    def __init__(self, topology: Topology, limit: int = 1000) -> None:
+        self.current = Generation(topology)
+        self._limit = limit
+        self._channels = {omit: Channel(_form(omit), lambda: self.current.topology) for omit in (False, True)}
+        self._subscribers: list[Callable[[], None]] = []
+        self._compute = BoundedExecutor("publish")
+
+    def __len__(self) -> int:
+        return sum(map(len, self._channels.values()))
+
+    @property
+    def full(self) -> bool:
+        return len(self) >= self._limit
+
+    @property
+    def resnapshots(self) -> int:
+        """Times that a slow reader was sent a new snapshot, since the start."""
+        return sum(channel.restarts_total for channel in self._channels.values())
+
+    def channel(self, omit_links: bool) -> Channel:
+        """The channel of encoded WatchTopologyResponses."""
+        return self._channels[omit_links]
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Register a function that is called on the event loop after each new generation."""
+        self._subscribers.append(callback)
+
+    async def publish(self, topology: Topology) -> None:
+        """Make a topology the current generation and send its delta. Calls must not overlap."""
+        new = Generation(topology)
+        await self._compute(lambda: new.wrong)
+        self.current = new
+        for callback in self._subscribers:
+            callback()
+        for channel in self._channels.values():
+            await channel.advance(topology)
+
+    def close(self, reason: str, leader: str | None = None) -> None:
+        """End all watches, present and future ones."""
+        for channel in self._channels.values():
+            channel.close(WatchEndedError(reason, leader))
+
+
+def _form(omit_links: bool) -> Form:
+    def snapshot(topology: Topology) -> tuple[bytes]:
+        found = topology_to_proto(topology, omit_links=omit_links)
+        return (pb.WatchTopologyResponse(snapshot=found).SerializeToString(),)
+
+    def delta(diff: Diff) -> bytes:
+        found = delta_to_proto(diff, omit_links=omit_links)
+        return pb.WatchTopologyResponse(delta=found).SerializeToString()
+
+    return Form(snapshot, delta, MAX_DELTAS, _MAX_BYTES)

@@ -1,0 +1,108 @@
+"""Computes responses of PlacementService in a thread, on a copy of the free resources.
+
+No function changes a reservation: PlacementService applies a computed repair.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_placer.book.placements import Reservation, Trial
+from hyperscout_placer.cluster.allreduce import Predicted, TierSpeed, predict
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.messages.placements import (
+    defragment_message,
+    explanation_message,
+    held_message,
+    improve_message,
+    placement_message,
+    repair_message,
+)
+from hyperscout_placer.repair.defrag import Running, defragment
+from hyperscout_placer.repair.repair import Repair, improvement, repair
+from hyperscout_placer.solve.explain import explain
+from hyperscout_placer.solve.place import NO_MASKS, place
+
+_T = TypeVar("_T")
+
+
+class OutdatedRequestError(Exception):
+    """The request of a gang does not fit the current tiers. The caller must place the gang again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The free resources. `capacity`: a copy that belongs to this object only."""
+
+    capacity: Capacity
+    speeds: Sequence[TierSpeed]
+
+
+def tried(gang: str, request: Request, free: Free, trial: Callable[[], Trial]) -> tuple[Trial, pb.Placement]:
+    found = trial()
+    answer = found.answer
+    return found, placement_message(gang, request, answer, free.capacity.forest, _predicted(answer, free))
+
+
+def reserved(held: Reservation, free: Free) -> pb.Placement:
+    return held_message(held, free.capacity.forest.top, _predicted(held.placement, free))
+
+
+def explained(gang: str, request: Request, free: Free, limit: int) -> pb.ExplainPlacementResponse:
+    capacity = free.capacity
+    answer = _for_current_tiers(lambda: place(capacity, request))
+    found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=free.speeds)
+    return explanation_message(gang, request, found, capacity.forest)
+
+
+def explained_held(
+    held: Reservation, without: Callable[[], Capacity], speeds: Sequence[TierSpeed], limit: int
+) -> pb.ExplainPlacementResponse:
+    return explained(held.gang, held.request, Free(without(), speeds), limit)
+
+
+def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
+    return _for_current_tiers(
+        lambda: repair(free.capacity, held.request, held.placement.nodes, lost, NO_MASKS)
+    )
+
+
+def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
+    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
+    return repair_message(held.gang, held.request, found, free.capacity.forest, predicted)
+
+
+def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
+    capacity = free.capacity
+    found = _for_current_tiers(lambda: improvement(capacity, held.request, held.placement.nodes, NO_MASKS))
+    predicted = None if found is None else _predicted(found.placement, free)
+    return improve_message(held.gang, held.request, found, capacity.forest, predicted)
+
+
+def defragmented(
+    gang: str, request: Request, book: Sequence[Reservation], free: Free, most_moves: int
+) -> pb.DefragmentResponse:
+    gangs = [Running(held.gang, held.request, held.placement.nodes) for held in book]
+    found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
+    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
+    return defragment_message(gang, request, found, free.capacity.forest, predicted)
+
+
+def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:
+    if isinstance(answer, Refusal):
+        return None
+    if not all(node in free.capacity.forest.index for node in answer.nodes):
+        return None  # some ranks stay on nodes that are no longer in any fabric
+    return predict(free.capacity.forest, free.speeds, answer.nodes)
+
+
+def _for_current_tiers(call: Callable[[], _T]) -> _T:
+    try:
+        return call()
+    except RequestError as error:
+        raise OutdatedRequestError(
+            f"the request does not fit the current tiers: {error}; release the gang and place it again"
+        ) from error

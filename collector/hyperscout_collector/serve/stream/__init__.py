@@ -1,1 +1,0 @@
-"""Serves the live stream of server-sent events."""

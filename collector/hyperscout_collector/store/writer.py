@@ -1,0 +1,246 @@
+"""Writes everything that the collector stores in one thread: evidence, reservations, topology and history.
+
+Each kind of data has a `WriteQueue`. Its owner puts batches into the queue and can wait until they are
+durable. A queue is bounded: batches that wait are joined. The one thread runs one short transaction at a
+time. Of the transactions that wait, it runs the one with the highest priority first, so evidence never waits
+for more than one transaction of the history.
+
+Nothing here depends on SQLite. A transaction is a blocking function that writes one batch completely or not
+at all and raises StoreError. Another database implements `EvidenceStore`, `ReservationStore` and
+`HistoryStore`, and uses the same queues.
+"""
+
+import asyncio
+import heapq
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
+from functools import partial
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+from hyperscout_collector.store.errors import StoreError
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_B = TypeVar("_B")
+
+_RETRY_S = 5.0  # between two attempts to write the same batch
+_MAX_WAIT_S = 20.0  # for a quiet moment, and after a long write
+
+
+class Priority(IntEnum):
+    """The order of transactions that wait: the lowest value first."""
+
+    EVIDENCE = 0
+    RESERVATIONS = 1
+    TOPOLOGY = 2
+    HISTORY = 3
+
+
+_Job = tuple[Priority, int, "Future[Any]", Callable[[], Any]]
+
+
+class Writer:
+    """The thread that writes, and the queues that use it.
+
+    Run `run` as a task. At the end cancel that task, then call `close`.
+    """
+
+    def __init__(self) -> None:
+        self.queues: list[WriteQueue[Any]] = []
+        self._jobs: list[_Job] = []  # a heap
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._thread = ThreadPoolExecutor(1, "store-writer")
+
+    async def run(self) -> None:
+        """Write what is put into the queues, until cancelled."""
+        tasks = [asyncio.create_task(queue.run()) for queue in self.queues]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def flush(self) -> None:
+        """Write all batches that wait now. A batch that cannot be written keeps waiting."""
+        for queue in self.queues:
+            await queue.flush()
+
+    def close(self) -> None:
+        """Wait for the running transaction, and end the thread. Never raises."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def in_thread(self, priority: Priority, work: Callable[..., _T], *args: object) -> _T:
+        """Run a transaction, and return its result or raise its exception.
+
+        A cancelled caller leaves after its transaction: one that waits is dropped, one that runs is finished.
+        """
+        done: Future[_T] = Future()
+        with self._lock:
+            job: _Job = (priority, next(self._numbers), done, partial(work, *args))
+            heapq.heappush(self._jobs, job)
+        self._thread.submit(self._run_first)
+        ended = asyncio.wrap_future(done)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if not done.cancel():
+                await asyncio.wait([ended])
+            raise
+
+    def _run_first(self) -> None:
+        with self._lock:
+            _, _, done, work = heapq.heappop(self._jobs)
+        if not done.set_running_or_notify_cancel():
+            return  # the caller was cancelled
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+
+class WriteQueue(Generic[_B]):
+    """Batches of one kind that wait to be written.
+
+    `write` makes one batch durable by transactions in `in_thread`. It returns whether there was something to
+    write, and raises StoreError if nothing was written. `label` begins the message about a failure, as "the
+    history is not written".
+
+    From `limit` waiting batches on, `join` makes one batch of the newest waiting batch and a new one; it
+    returns None if both must wait. `repeat`: a batch that failed is written again after a pause; otherwise it
+    is dropped, because its sender repeats it. `settle_s`: a batch is written when no newer one has come for
+    this time. `share`: the largest share of time that writing takes.
+
+    `problem`: why the last batch is not written; None = it is. `failures`: number of failed writes.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        priority: Priority,
+        label: str,
+        write: Callable[[_B], Awaitable[bool]],
+        *,
+        join: Callable[[_B, _B], _B | None],
+        limit: int = 1,
+        repeat: bool = True,
+        settle_s: float = 0.0,
+        share: float = 1.0,
+    ) -> None:
+        self.problem: str | None = None
+        self.failures = 0
+        self._writer = writer
+        self._priority = priority
+        self._label = label
+        self._write = write
+        self._join = join
+        self._limit = limit
+        self._repeat = repeat
+        self._settle_s = settle_s
+        self._rest = 1 / share - 1
+        self._waiting: deque[_B] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._work = asyncio.Event()
+        self._turn = asyncio.Lock()
+        writer.queues.append(self)
+
+    def put(self, batch: _B) -> None:
+        """Add a batch, or join it with the newest one that waits."""
+        self._waiting.append(batch)
+        self._shorten()
+        self._work.set()
+
+    async def written(self) -> None:
+        """Wait until all batches up to now are durable. Raises StoreError if a write fails."""
+        if self._waiting or self._turn.locked():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            self._work.set()
+            await waiter
+
+    async def in_thread(self, work: Callable[..., _T], *args: object) -> _T:
+        """Run a transaction in the writer's thread with the priority of this queue."""
+        return await self._writer.in_thread(self._priority, work, *args)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._work.wait()
+            if self._settle_s:
+                await self._settled()
+            self._work.clear()
+            began_s = time.monotonic()
+            if not await self.flush():
+                await asyncio.sleep(_RETRY_S)
+                self._work.set()
+            elif self._rest:
+                await asyncio.sleep(min((time.monotonic() - began_s) * self._rest, _MAX_WAIT_S))
+
+    async def flush(self) -> bool:
+        """Write all waiting batches. Returns False where a batch failed and has to be written again."""
+        async with self._turn:
+            while self._waiting:
+                waiters: list[asyncio.Future[None]] = []
+                batch = self._waiting.popleft()
+                if not self._waiting:  # all waiters wait for this batch or an earlier one
+                    waiters, self._waiters = self._waiters, []
+                try:
+                    wrote = await self._write(batch)
+                except StoreError as error:
+                    self._failed(error, waiters)
+                    if self._repeat:
+                        self._put_back(batch)
+                        return False
+                except BaseException:
+                    self._waiters += waiters
+                    if self._repeat:
+                        self._put_back(batch)
+                    raise
+                else:
+                    self._succeeded(waiters, wrote)
+            waiters, self._waiters = self._waiters, []  # they came while the last batch was written
+            self._succeeded(waiters, False)
+        return True
+
+    async def _settled(self) -> None:
+        """Wait until no newer batch has come for `settle_s`, but no longer than `_MAX_WAIT_S`."""
+        end_s = time.monotonic() + _MAX_WAIT_S
+        while self._work.is_set() and time.monotonic() < end_s:
+            self._work.clear()
+            await asyncio.sleep(self._settle_s)
+
+    def _put_back(self, batch: _B) -> None:
+        self._waiting.appendleft(batch)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        if len(self._waiting) > self._limit:
+            joined = self._join(self._waiting[-2], self._waiting[-1])
+            if joined is not None:
+                self._waiting.pop()
+                self._waiting[-1] = joined
+
+    def _succeeded(self, waiters: list["asyncio.Future[None]"], wrote: bool) -> None:
+        if wrote and self.problem is not None:
+            _log.warning("written again after a failure: %s", self.problem)
+            self.problem = None
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _failed(self, error: StoreError, waiters: list["asyncio.Future[None]"]) -> None:
+        self.failures += 1
+        problem = f"{self._label}: {error}"
+        if problem != self.problem:
+            _log.error("%s", problem)
+        self.problem = problem
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(StoreError(problem))

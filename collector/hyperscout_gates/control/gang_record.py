@@ -1,0 +1,81 @@
+"""The records of gangs that the controller and the writer share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_runtime.backoff import Backoff
+
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.machine import GangMachine
+
+_PARK_FIRST_S, _PARK_MOST_S = 5.0, 600.0
+
+
+@dataclass(slots=True, eq=False)
+class GangRecord:
+    """A gang: its state machine and the controller's data about it.
+
+    `stored`: the plan on the API server. `writes`: number of requests without a response yet.
+    """
+
+    machine: GangMachine
+    stored: Plan | None = None
+    name: str = ""  # name of its reservation; "" if it has none
+    pods: dict[str, Object] = field(default_factory=dict)  # in stored form, by uid
+    events: list[e.Event] = field(default_factory=list)
+    refused_at: int = -1  # value of `Turns._grown` when it did not fit
+    left: bool = False
+    down: frozenset[str] = frozenset()
+    writes: int = 0
+    parked_until_s: float | None = None
+    backoff: Backoff = field(default_factory=lambda: Backoff(_PARK_FIRST_S, _PARK_MOST_S))
+    begun_s: float = 0.0  # Unix seconds of its last restart
+    problem: str = ""  # why it is parked
+
+    def park(self, problem: str, now_s: float) -> float:
+        """Suspend the gang, and return for how many seconds. The pause doubles each time."""
+        if now_s >= self.begun_s + _PARK_MOST_S:
+            self.backoff.reset()
+        pause_s = self.backoff.next_s()
+        self.problem, self.parked_until_s = problem, now_s + pause_s
+        self.events.clear()
+        return pause_s
+
+
+class GangRecords:
+    """All records of gangs that have not ended, by key and by pod. Iteration is in the order of `add`."""
+
+    def __init__(self) -> None:
+        self._records: dict[GangRecord, None] = {}
+        self._by_key: dict[str, list[GangRecord]] = {}
+        self.by_pod: dict[str, GangRecord] = {}
+
+    def __iter__(self) -> Iterator[GangRecord]:
+        return iter(self._records)
+
+    def add(self, machine: GangMachine) -> GangRecord:
+        record = GangRecord(machine, machine.stored)
+        self._records[record] = None
+        self._by_key.setdefault(machine.key, []).append(record)
+        return record
+
+    def remove(self, record: GangRecord) -> None:
+        del self._records[record]
+        same_key = self._by_key[record.machine.key]
+        same_key.remove(record)
+        if not same_key:
+            del self._by_key[record.machine.key]
+        for uid in record.pods:
+            self.by_pod.pop(uid, None)
+
+    def find(self, key: str, run: str) -> GangRecord | None:
+        """Return the newest gang with this key and the uid `run` of its owner.
+
+        Some pods do not carry the uid of their owner (`run` is ""). They match any run of the owner.
+        """
+        for record in reversed(self._by_key.get(key, ())):
+            if not run or not record.machine.uid or record.machine.uid == run:
+                return record
+        return None

@@ -1,0 +1,147 @@
+"""Requests placements for gangs: which nodes the pods may use, where the gang goes, which ranks move.
+
+It stores each result as a reservation in `Placements`, which the API shares. A gang's reservation has the
+gang's key as name, unless another reservation has that name already.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.placements import Placements, PlacementsError, Reservation
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, RequestError, ends
+from hyperscout_placer.repair.repair import repair
+
+from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
+from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.machine import GangMachine
+from hyperscout_gates.workloads.eligible import demands_key, mask_for
+
+_MAX_MASKS = 256
+
+
+class PlacementRequests:
+    """Requests placements. `node`: returns the stored part of a node by name."""
+
+    def __init__(
+        self,
+        placements: Placements,
+        node: Callable[[str], Object | None],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._placements = placements
+        self._node = node
+        self._clock_ns = clock_ns
+        self._masks: dict[str, Mask] = {}
+        self._forest: Forest | None = None
+
+    def nodes_changed(self) -> None:
+        """Discard cached masks because nodes, their labels, their taints or their state have changed."""
+        self._masks.clear()
+
+    @property
+    def forest(self) -> Forest:
+        """The current forest. Discards cached masks if it has changed. Raises NotReadyError."""
+        forest = self._placements.capacity.forest
+        if forest is not self._forest:
+            self._forest = forest
+            self._masks.clear()
+        return forest
+
+    def name_for(self, key: str, uid: str) -> str:
+        """Return the reservation name for a gang without reservation."""
+        return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
+
+    def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
+        """Place a gang and reserve its nodes; a dry run reserves nothing."""
+        gang = asked.gang
+        try:
+            request = self._without(gang.request, asked.avoid)
+            masks = self._masks_for(gang)
+            holder = gang.kind
+            answer = self._placements.place(name, request, holder=holder, masks=masks, dry_run=dry_run)
+        except (PlacementsError, RequestError) as error:
+            return NotPlaced(str(error))
+        return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
+
+    def repair(self, name: str, asked: Repair) -> Placed | NotPlaced:
+        """Move these ranks of a plan to other nodes. No other rank moves."""
+        plan = asked.plan
+        held = self._placements.get(name)
+        if held is None:
+            return NotPlaced("it holds nothing")
+        try:
+            request = self._without(plan.request, asked.avoid)
+            # A rank without a node is one that has to move.
+            running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
+            masks = self._masks_for(asked.gang, plan.request)
+            found = repair(self._placements.capacity, request, running, frozenset(), masks)
+        except (PlacementsError, RequestError) as error:
+            return NotPlaced(str(error))
+        if isinstance(found, Refusal):
+            return NotPlaced(found.reason)
+        if others := {move.rank for move in found.moves} - set(asked.ranks):
+            return NotPlaced(f"{len(others)} pods that run would have to move too, rank {min(others)} first")
+        arrived = held.arrived - set(asked.ranks)
+        self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
+        return Placed(found.placement)
+
+    def update(self, name: str, machine: GangMachine, instruction: Hold | Arrive | Depart | Release) -> str:
+        """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""
+        if isinstance(instruction, Hold):
+            name = self.name_for(machine.key, machine.uid)
+            self.hold(name, instruction)
+        elif isinstance(instruction, Arrive):
+            self.arrive(name, instruction.ranks)
+        elif isinstance(instruction, Depart):
+            self.depart(name, instruction)
+        else:
+            self.release(name)
+            return ""
+        return name
+
+    def hold(self, name: str, asked: Hold) -> None:
+        self._restore(name, asked.plan, asked.arrived)
+
+    def arrive(self, name: str, ranks: Collection[int]) -> None:
+        if self._placements.get(name) is not None:
+            self._placements.arrive(name, ranks)
+
+    def depart(self, name: str, asked: Depart) -> None:
+        if (held := self._placements.get(name)) is not None:
+            self._restore(name, asked.plan, held.arrived - set(asked.ranks))
+
+    def release(self, name: str) -> None:
+        if self._placements.get(name) is not None:
+            self._placements.release(name)
+
+    def _restore(self, name: str, plan: Plan, arrived: frozenset[int]) -> None:
+        now_ns = self._clock_ns()
+        self._placements.restore(
+            Reservation(name, plan.kind, plan.request, plan.placement, now_ns, arrived=arrived)
+        )
+
+    def _without(self, request: Request, avoid: frozenset[str]) -> Request:
+        index = self.forest.index
+        return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
+
+    def _masks_for(self, gang: Gang, request: Request | None = None) -> Mapping[str, Mask]:
+        """Return the masks by role. A role without known pods gets the mask of the first role."""
+        forest = self.forest
+        found = {role: self._mask(spec, forest) for role, spec in gang.templates.items()}
+        if request is not None and found:
+            first = next(iter(found.values()))
+            found = {kind.role: found.get(kind.role, first) for kind in ends(request.gang)}
+        return found
+
+    def _mask(self, spec: Object, forest: Forest) -> Mask:
+        key = demands_key(spec)
+        if (mask := self._masks.get(key)) is None:
+            if len(self._masks) >= _MAX_MASKS:
+                self._masks.clear()
+            mask = self._masks[key] = mask_for(spec, self._node, forest)
+        return mask

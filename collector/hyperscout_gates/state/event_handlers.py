@@ -1,0 +1,202 @@
+"""What each event changes in the facts about a gang: one handler for each event."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.events import Event, Instruction
+from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang_plan import Plan, digest_of
+from hyperscout_gates.state.gang_state import GangFacts
+
+_SHOWN = 5  # moved ranks in a message
+
+
+@dataclass(slots=True)
+class EventHandlers(GangFacts):
+    """`apply` calls the handler of an event. `out`: instructions since the last call of `handle`."""
+
+    out: list[Instruction] = field(default_factory=list)
+
+    def apply(self, event: Event) -> None:
+        _HANDLERS[type(event)](self, event)
+
+    def _began(self, _: e.Began) -> None:
+        self.begun = True
+        if self.plan is not None:
+            if any(pod.is_open for pod in self.members):
+                self.reserve(self.plan)
+            else:
+                self.drop()
+
+    def _pod_seen(self, event: e.PodSeen) -> None:
+        self.members.put(event.pod)
+        if not (event.pod.is_alive and event.pod.gated):
+            self.maybe_open.discard(event.pod.uid)
+
+    def _pod_gone(self, event: e.PodGone) -> None:
+        self.members.remove(event.uid)
+        for uids in (self.opening, self.maybe_open, self.deleting):
+            uids.discard(event.uid)
+        self.backoff.forgive(f"open {event.uid}", f"delete {event.uid}")
+
+    def _owner_read(self, event: e.OwnerRead) -> None:
+        self.reading = False
+        self.is_over = event.over
+        if event.gang is not None:
+            self.gang = event.gang
+            if self.plan is None:
+                self.uid = self.uid or event.gang.uid  # not all pods carry it
+            self.backoff.forgive("read")
+            return
+        if self.plan is None:
+            self.gang = None
+        if not (event.over or event.problem):
+            return  # the owner exists, and no pod waits
+        self.backoff.failed("read", at_least_s=0.0 if event.retry else 10.0)
+        if event.problem and not event.retry:
+            self.say("Warning", "NoGang", event.problem)
+
+    def _owner_stale(self, _: e.OwnerStale) -> None:
+        if self.plan is None:
+            self.gang = None
+            self.backoff.forgive("read")
+
+    def _placed(self, event: e.Placed) -> None:
+        asked, self.asked = self.asked, None
+        if isinstance(asked, e.Repair):
+            self.plan = replace(asked.plan, placement=event.placement)
+            self.lost_since_s = None
+        elif isinstance(asked, e.Place):
+            gang = asked.gang
+            digest = digest_of(gang.request, gang.ranks)
+            plan = Plan(self.key, self.uid, gang.kind, digest, gang.request, event.placement)
+            self.has_reservation = True
+            self.seat(plan, gang)
+            seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}
+            self.plan = replace(plan, pods=seatless)
+
+    def _not_placed(self, event: e.NotPlaced) -> None:
+        self.asked = None
+        self.say("Normal", "Waits", f"waits: {event.reason}", every_s=30.0)
+
+    def _nodes_down(self, event: e.NodesDown) -> None:
+        self.down = event.nodes
+
+    def _plan_stored(self, event: e.PlanStored) -> None:
+        self.storing = False
+        self.backoff.forgive("store")
+        if message := _description(event.plan, self.stored):
+            self.say("Normal", "Placed" if self.stored is None else "Moved", message)
+        self.stored = self.plan if event.plan == self.plan else event.plan  # they are compared by identity
+
+    def _plan_not_stored(self, event: e.PlanNotStored) -> None:
+        self.storing = False
+        self.backoff.failed("store")
+        self.say("Warning", "NotStored", f"its plan is not stored: {event.problem}", every_s=60.0)
+        if event.rejected and not self.engaged:
+            self.drop()
+            self.backoff.failed("place", at_least_s=300.0)
+
+    def _plan_deleted(self, _: e.PlanDeleted) -> None:
+        self.deleting_plan = self.may_be_stored = False
+        self.backoff.forgive("drop")
+
+    def _plan_not_deleted(self, _: e.PlanNotDeleted) -> None:
+        self.deleting_plan = False
+        self.backoff.failed("drop")
+
+    def _opened(self, event: e.Opened) -> None:
+        self.opening.discard(event.uid)
+        if event.uid in self.members.seats:
+            self.maybe_open.add(event.uid)  # until the watch confirms it
+        self.backoff.forgive(f"open {event.uid}")
+
+    def _not_opened(self, event: e.NotOpened) -> None:
+        self.opening.discard(event.uid)
+        if event.uid not in self.members:
+            return
+        self.backoff.failed(f"open {event.uid}", at_least_s=30.0 if event.rejected else 0.0)
+        if event.rejected:
+            self.say("Warning", "NotOpened", event.problem, every_s=60.0)
+        else:
+            self.maybe_open.add(event.uid)
+
+    def _pod_deleted(self, event: e.PodDeleted) -> None:
+        self.deleting.discard(event.uid)
+        if (pod := self.members.pods.get(event.uid)) is not None:
+            self.members.put(replace(pod, going=True))
+
+    def _pod_not_deleted(self, event: e.PodNotDeleted) -> None:
+        self.deleting.discard(event.uid)
+        if event.uid in self.members:
+            self.backoff.failed(f"delete {event.uid}")
+
+    def _nothing(self, _: e.Tick | e.Turn) -> None:
+        """Only the next step depends on this event."""
+
+    # Changes that both events and next steps cause
+
+    def reserve(self, plan: Plan) -> None:
+        """Reserve the nodes of a plan that was decided earlier."""
+        self.has_reservation = self.was_used = True
+        self.arrived = self.members.arrived(plan.nodes)
+        self.out.append(e.Hold(plan, frozenset(self.arrived)))
+
+    def drop(self) -> None:
+        """Release the reservation and forget the plan. No pod may be open."""
+        if self.has_reservation:
+            self.out.append(e.Release())
+        self.plan = self.stored = None
+        self.has_reservation = self.was_used = self.clearing = False
+        self.arrived.clear()
+        self.members.seats.clear()
+        self.lost_since_s = None
+
+    def seat(self, plan: Plan, gang: Gang) -> None:
+        """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
+        count = len(plan.nodes)
+        last = {rank for rank in range(count) if self.is_bad(plan, rank)}
+        for pod in self.members.seat(gang, count, plan.pods, last):
+            message = f"pod {pod.name} waits: the gang was placed with {count} workers, and all of them exist"
+            self.say("Warning", "NoRank", message, every_s=60.0)
+
+    def say(self, severity: str, reason: str, message: str, every_s: float = 0.0) -> None:
+        if self.backoff.may_say(reason, message, every_s):
+            self.out.append(e.Say(severity, reason, message))
+
+
+def _description(plan: Plan, before: Plan | None) -> str:
+    """Return where a stored plan places the gang, or which ranks it moves; "" = nothing to report."""
+    if before is not None:
+        pairs = enumerate(zip(before.nodes, plan.nodes, strict=False))
+        moved = [f"rank {rank}: {a or 'nowhere'} -> {b}" for rank, (a, b) in pairs if a != b]
+        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
+        return f"other nodes: {', '.join(moved[:_SHOWN])}{more}" if moved else ""
+    if not plan.placement.exact and plan.placement.hypernode is None:
+        return ""
+    where = plan.placement.hypernode or "several islands"
+    return f"{len(plan.nodes)} workers on {len(set(plan.nodes))} nodes of {where}"
+
+
+_HANDLERS: Final[dict[type, Callable[[EventHandlers, Any], None]]] = {
+    e.Began: EventHandlers._began,
+    e.PodSeen: EventHandlers._pod_seen,
+    e.PodGone: EventHandlers._pod_gone,
+    e.OwnerRead: EventHandlers._owner_read,
+    e.OwnerStale: EventHandlers._owner_stale,
+    e.Turn: EventHandlers._nothing,
+    e.Placed: EventHandlers._placed,
+    e.NotPlaced: EventHandlers._not_placed,
+    e.PlanStored: EventHandlers._plan_stored,
+    e.PlanNotStored: EventHandlers._plan_not_stored,
+    e.PlanDeleted: EventHandlers._plan_deleted,
+    e.PlanNotDeleted: EventHandlers._plan_not_deleted,
+    e.Opened: EventHandlers._opened,
+    e.NotOpened: EventHandlers._not_opened,
+    e.PodDeleted: EventHandlers._pod_deleted,
+    e.PodNotDeleted: EventHandlers._pod_not_deleted,
+    e.NodesDown: EventHandlers._nodes_down,
+    e.Tick: EventHandlers._nothing,
+}

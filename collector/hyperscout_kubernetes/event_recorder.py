@@ -1,0 +1,82 @@
+"""Posts Kubernetes Events about objects (`kubectl describe`, `kubectl get events`).
+
+Events are best effort: they wait in a short queue that drops the oldest, an Event that cannot be written is
+dropped, and nothing waits for them. No library is used: the official Python client has no recorder.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from hyperscout_kubernetes.client import MANAGER, Kube, Object
+from hyperscout_kubernetes.errors import KubeError
+
+_log = logging.getLogger(__name__)
+
+# Events of cluster-scoped objects belong to this namespace, as in client-go's recorder.
+_NAMESPACE = "default"
+_MAX_NAME = 200  # node names and Event names may have 253 characters, and an Event name also has a time
+_MAX_MESSAGE = 1024  # bytes, the limit of the API
+_MAX_WAITING = 1000
+
+
+class EventRecorder:
+    """`record` queues Events, `run` posts them one after the other. `kube` should be rate-limited."""
+
+    def __init__(self, kube: Kube, *, clock_ns: Callable[[], int]) -> None:
+        self._kube = kube
+        self._clock_ns = clock_ns
+        self._waiting: deque[Object] = deque(maxlen=_MAX_WAITING)
+        self._work = asyncio.Event()
+        self._last_ns = 0
+        self._failing = False
+
+    def record(self, about: Mapping[str, str], severity: str, reason: str, message: str) -> None:
+        """Queue an Event. `about`: apiVersion, kind, name, uid and namespace of an object.
+
+        `uid` is "" if the object does not exist. A cluster-scoped object has no namespace.
+        `severity`: "Normal" or "Warning".
+        """
+        self._last_ns = max(self._clock_ns(), self._last_ns + 1)  # unique, because it is part of the name
+        self._waiting.append(_event(about, severity, reason, message, self._last_ns))
+        self._work.set()
+
+    async def run(self) -> None:
+        """Post queued Events until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting:
+                event = self._waiting.popleft()
+                path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+                try:
+                    await self._kube.write("POST", path, event, query={"fieldManager": MANAGER})
+                    self._failing = False
+                except KubeError as error:
+                    level = logging.DEBUG if self._failing else logging.WARNING
+                    self._failing = True
+                    _log.log(level, "an Event is not written (%s): %s", event["message"], error)
+
+
+def _event(about: Mapping[str, str], severity: str, reason: str, message: str, now_ns: int) -> Object:
+    """Return a core/v1 Event."""
+    at = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{about['name'][:_MAX_NAME].rstrip('-.')}.{now_ns:x}",
+            "namespace": about.get("namespace") or _NAMESPACE,
+        },
+        "involvedObject": {key: value for key, value in about.items() if value},
+        "type": severity,
+        "reason": reason,
+        "message": message.encode()[:_MAX_MESSAGE].decode(errors="ignore"),
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+    }

@@ -1,0 +1,80 @@
+"""The difference of two topologies, by kind of object.
+
+Delta messages (`proto`), steps on disk (`frames`), events (`events`) and the lines of `hyperscout diff` are
+derived from it. `proto.apply` is the inverse.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from hyperscout_topology.link_changes import link_changes
+from hyperscout_topology.topology import Adapter, Anomaly, HyperNode, Link, Switch, Topology
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """The changes of one kind of object. `changed`: (before, after) of objects with the same identity."""
+
+    added: tuple[T, ...] = ()
+    removed: tuple[T, ...] = ()
+    changed: tuple[tuple[T, T], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @property
+    def put(self) -> tuple[T, ...]:
+        """The objects that are new or changed, as they are now."""
+        return (*self.added, *(now for _, now in self.changed))
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The changes from `old` to `new`. Each kind is compared once, at its first use."""
+
+    old: Topology
+    new: Topology
+
+    @cached_property
+    def hypernodes(self) -> Changes[HyperNode]:
+        """Identified by name."""
+        return _changes(self.old.hypernodes, self.new.hypernodes, lambda h: h.name)
+
+    @cached_property
+    def switches(self) -> Changes[Switch]:
+        """Identified by id."""
+        return _changes(self.old.switches, self.new.switches, lambda s: s.id)
+
+    @cached_property
+    def anomalies(self) -> Changes[Anomaly]:
+        """Identified by kind and ends."""
+        return _changes(self.old.anomalies, self.new.anomalies, lambda x: x.key)
+
+    @cached_property
+    def adapters(self) -> Changes[Adapter]:
+        """Sorted. A changed adapter is removed and added."""
+        if self.old.adapters is self.new.adapters:
+            return Changes()
+        before, after = set(self.old.adapters), set(self.new.adapters)
+        return Changes(tuple(sorted(after - before)), tuple(sorted(before - after)))
+
+    @cached_property
+    def links(self) -> Changes[Link]:
+        """A link with other sources, note or fabric is removed and added. Takes 0.2 s for a million links."""
+        added, removed = link_changes(self.old.links, self.new.links)
+        return Changes(tuple(added), tuple(removed))
+
+
+def _changes(old: Iterable[T], new: Iterable[T], key: Callable[[T], object]) -> Changes[T]:
+    if old == new:
+        return Changes()
+    before, after = {key(x): x for x in old}, {key(x): x for x in new}
+    return Changes(
+        tuple(x for k, x in after.items() if k not in before),
+        tuple(x for k, x in before.items() if k not in after),
+        tuple((before[k], x) for k, x in after.items() if k in before and before[k] != x),
+    )

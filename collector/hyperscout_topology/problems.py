@@ -1,0 +1,77 @@
+"""Lists the problems of a topology and of the collector that published it, one line each."""
+
+from collections.abc import Collection, Sequence
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.reporters import is_fabric
+
+from hyperscout_topology.topology import Topology
+from hyperscout_topology.tree import count, marks
+
+if TYPE_CHECKING:
+    from hyperscout.v1.topology_pb2 import GetStatusResponse
+
+_MAX_NAMED = 10
+
+
+def problems_of(current: "GetStatusResponse", topology: Topology) -> list[str]:
+    """Every problem of the collector and the topology, one line each."""
+    away = {agent.node for agent in current.agents if not agent.connected}
+    blind = {
+        agent.node
+        for agent in current.agents
+        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
+    }
+    return all_problems(current, topology, away, blind, topology_problems(topology))
+
+
+def all_problems(
+    current: "GetStatusResponse",
+    topology: Topology,
+    away: Collection[str],
+    blind: Collection[str],
+    in_topology: Sequence[str],
+) -> list[str]:
+    """Like `problems_of`, for a caller that knows the parts. `agents` of `current` are not read.
+
+    `away`: agents that are not connected. `blind`: agents of role fabric with failed findings only.
+    `in_topology`: the result of `topology_problems`.
+    """
+    wrong = [f"collector: {problem}" for problem in current.problems]
+    if not topology.hypernodes:
+        wrong.append("no HyperNodes yet")
+    if current.HasField("held"):
+        held = current.held
+        wrong.append(
+            f"generation {held.generation} is held: {held.reason} (`hyperscout diff`, `hyperscout approve`)"
+        )
+    if away:
+        wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
+    # A single switch that does not answer is reported by its own finding; large fabrics always have one.
+    wrong += [
+        f"{node} has only failed findings (`hyperscout get findings {node} -o wide`)"
+        for node in sorted(blind)
+    ]
+    for lease in current.leases:
+        if lease.partial:
+            reason = lease.partial_reason or "partial sweep"
+            wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
+    return [*wrong, *in_topology]
+
+
+def topology_problems(topology: Topology) -> list[str]:
+    """The part of `problems_of` that follows from the topology alone."""
+    wrong = []
+    missing = topology.nodes_without_evidence
+    if missing:
+        wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
+    for h in topology.hypernodes:
+        wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
+    return wrong
+
+
+def _some(names: Collection[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return fold(nsmallest(_MAX_NAMED, names)) + more

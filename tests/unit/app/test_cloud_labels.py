@@ -1,0 +1,188 @@
+"""What labels of nodes say of their place, and when that is news."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
+from hyperscout_collector.app.publication.pipeline import Pipeline
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_collector.decisions.publication.generations import (
+    Decision,
+    Generations,
+    GenerationSettings,
+)
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_inference.hierarchy.conditions import NO_FACTS, ConditionFacts
+from hyperscout_inference.labels.cloud_labels import CLOUDS, domains_of, lists_of
+from hyperscout_runtime.settings import SettingsError
+from hyperscout_topology.topology import Topology
+from hypothesis import given
+from hypothesis import strategies as st
+
+AWS = "topology.k8s.aws/network-node-layer-"
+ALL = lists_of(list(CLOUDS))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (
+            {f"{AWS}1": "nn-a", f"{AWS}2": "nn-b", f"{AWS}3": "nn-c"},
+            (f"{AWS}1=nn-a", f"{AWS}2=nn-b", f"{AWS}3=nn-c"),
+        ),
+        ({f"{AWS}1": "nn-a", f"{AWS}3": "nn-c"}, (f"{AWS}1=nn-a",)),
+        ({f"{AWS}3": "nn-c", "topology.kubernetes.io/region": "r"}, ("topology.kubernetes.io/region=r",)),
+        ({f"{AWS}1": "", f"{AWS}2": "nn-b"}, None),
+        (
+            {"cloud.google.com/gce-topology-block": "b", "cloud.google.com/gce-topology-subblock": "s"},
+            ("cloud.google.com/gce-topology-block=b", "cloud.google.com/gce-topology-subblock=s"),
+        ),
+        (
+            {
+                "oci.oraclecloud.com/rdma.hpc_island_id": "i",
+                "oci.oraclecloud.com/rdma.network_block_id": "Unknown",
+            },
+            ("oci.oraclecloud.com/rdma.hpc_island_id=i",),
+        ),
+        (
+            {
+                "backend.coreweave.cloud/fabric": "f",
+                "backend.coreweave.cloud/superpod": "1",
+                "backend.coreweave.cloud/leafgroup": "2",
+                "topology.kubernetes.io/region": "r",
+            },
+            (
+                "backend.coreweave.cloud/fabric=f",
+                "backend.coreweave.cloud/superpod=1",
+                "backend.coreweave.cloud/leafgroup=2",
+            ),
+        ),
+        ({"topology.kubernetes.io/zone": "z"}, None),
+        ({"kubernetes.io/hostname": "x"}, None),
+        ({}, None),
+    ],
+)
+def test_what_labels_say(labels: Mapping[str, str], expected: tuple[str, ...] | None) -> None:
+    assert domains_of({"n": labels}, ALL) == ({} if expected is None else {"n": expected})
+    assert domains_of({"n": labels}, ()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[aws]", (CLOUDS["aws"],)),
+        (
+            "[[example.com/room, example.com/rack], gcp]",
+            (("example.com/room", "example.com/rack"), CLOUDS["gcp"]),
+        ),
+        ("[]", ()),
+    ],
+)
+def test_the_setting(text: str, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\ncloud_labels: {text}\n")
+    assert load_settings(file).cloud_labels == expected
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR_CLOUD_LABELS", '["oci"]')
+    assert load_settings(file).cloud_labels == (CLOUDS["oci"],)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[azure]", "'azure': expected one of aws, gcp"),
+        ("aws", "expected a list of clouds"),
+        ("[[]]", "1 to 8 label keys"),
+        ("[[a b]]", "'a b': expected a label key"),
+        ("[[3]]", "3: expected a label key"),
+        ("[[example.com/rack, example.com/rack]]", "twice"),
+        ("[[hyperscout.io/tier-1]]", "hyperscout writes this label and does not read it"),
+        ("[[topology.hyperscout.io/leaf]]", "hyperscout writes this label and does not read it"),
+        (str(["aws"] * 17), "17 lists"),
+    ],
+)
+def test_settings_that_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\ncloud_labels: {text}\n")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert words in str(refused.value)
+    file.write_text("cloud_labels: [aws]\n")
+    with pytest.raises(SettingsError, match="set kubernetes too"):
+        load_settings(file)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=9))
+def test_any_setting_is_taken_or_refused(value: Any) -> None:
+    try:
+        lists = lists_of(value)
+    except ValueError:
+        return
+    assert all(isinstance(key, str) for keys in lists for key in keys)
+
+
+class Offers(Generations):
+    """Keeps what was inferred."""
+
+    offered: Topology | None = None
+
+    def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
+        self.offered = topology
+        return super().offer(topology, now_ns, facts)
+
+
+class Cluster:
+    is_known = True
+
+    def __init__(self) -> None:
+        self.labels: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+
+    def view(self) -> ClusterView:
+        return ClusterView(dict.fromkeys(self.labels), {n: dict(of) for n, of in self.labels.items()})
+
+
+async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
+    cluster = Cluster()
+    inferred: asyncio.Queue[float] = asyncio.Queue()
+    generations = Offers(GenerationSettings(), None, 0)
+    work = Pipeline(
+        Inference(
+            InferenceSettings(cloud_labels=(CLOUDS["kubernetes"],)),
+            cast(SweepTexts, None),
+            generations,
+            timer=lambda: 0.0,
+        ),
+        InputsView(EvidenceState(), 300.0, 0),
+        cluster,
+        publish=lambda topology, cause: None,
+        superseded=lambda looks: None,
+        inferred=inferred.put_nowait,
+        clock_ns=lambda: 1,
+        debounce_s=0.0,
+        refresh_s=30.0,
+    )
+    zone = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "r1"}
+    task = asyncio.create_task(work.run())
+    try:
+        async with asyncio.timeout(10):
+            await inferred.get()
+            for labels in ({"a": zone, "b": {}}, {"a": zone, "b": zone}, {"a": {}, "b": zone}):
+                cluster.labels = labels
+                work.cluster_changed()
+                await inferred.get()
+                assert generations.offered is not None
+                told = [h.nodes for h in generations.offered.hypernodes if h.source == "labels"]
+                assert told == [tuple(node for node, of in labels.items() if of)]
+                cluster.labels = {node: of | {"beat": str(len(labels))} for node, of in labels.items()}
+                work.cluster_changed()
+                work.cluster_changed()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await work.close()
+    assert work.inferences == 4

@@ -1,0 +1,116 @@
+"""What a cluster says about nodes, and whose HyperNodes stand in the way."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from hyperscout_collector.app.fabric.cluster import (
+    RESERVED_LABEL,
+    ClusterView,
+    KubernetesCluster,
+    NoCluster,
+)
+from hyperscout_kubernetes.nodes import kept, why_down
+from hyperscout_topology.topology import Topology
+from support.builders import hypernode
+from support.kube_objects import node
+
+TREE = Topology(
+    1,
+    (
+        hypernode("leaf", ("n1", "n2", "n3"), parent="core"),
+        hypernode("core", ("n1", "n2", "n3"), tier_name="core", children=("leaf",)),
+    ),
+)
+
+
+def found(*, ready: str | None = "True", reason: str = "", **spec: object) -> dict[str, object]:
+    """A node with parts that are large, and are not kept."""
+    large = node(
+        ready=ready, reason=reason, spec={"podCIDR": "10.0.0.0/24", **spec}, annotations={"big": "x" * 10_000}
+    )
+    large["status"]["images"] = ["x"] * 100
+    return large
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (found(), None),
+        (found(unschedulable=True), "cordoned"),
+        (found(ready="False", reason="KubeletNotReady"), "NotReady: KubeletNotReady"),
+        (found(ready="Unknown", reason="NodeStatusUnknown"), "NotReady: NodeStatusUnknown"),
+        (found(ready="False", unschedulable=True), "NotReady"),
+        (found(ready=None), "NotReady"),
+        ({"metadata": {"name": "n1"}}, "NotReady"),
+    ],
+)
+def test_why_a_node_takes_no_work(found: dict[str, object], why: str | None) -> None:
+    assert why_down(kept(found)) == why
+
+
+def with_labels(labels: dict[str, str], **spec: object) -> dict[str, object]:
+    found = node(**spec)
+    return {**found, "metadata": {"name": "n1", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("found", "may"),
+    [
+        (found(), False),
+        (found(unschedulable=True), True),
+        (found(ready="False", unschedulable=True), True),  # its agent answers, and no pod comes
+        (found(ready="False"), False),
+        (with_labels({RESERVED_LABEL: "true"}), True),
+        (with_labels({RESERVED_LABEL: ""}), True),
+        (with_labels({RESERVED_LABEL: "false"}), False),
+        (with_labels({"reserved-for-measuring": "true"}), False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_which_nodes_may_be_measured_with(found: dict[str, object] | None, may: bool, known: bool) -> None:
+    synced = asyncio.Event()
+    if known:
+        synced.set()
+    nodes = SimpleNamespace(
+        get=lambda name: kept(found) if name == "n1" and found else None,
+        reflector=SimpleNamespace(synced=synced),
+    )
+    why = KubernetesCluster(nodes, ()).why_not_reserved("n1")  # type: ignore[arg-type]
+    assert (why is None) == (may and known)
+    if not known:
+        assert why == "the nodes of the cluster are not listed yet: try again"
+    elif found is None:
+        assert "no such node" in str(why)
+    elif not may:
+        assert "kubectl cordon" in str(why)
+    assert NoCluster().why_not_reserved("n1") is None
+
+
+def test_a_heartbeat_changes_nothing_that_is_kept() -> None:
+    before, after = found(), found()
+    after["metadata"] = {**after["metadata"], "resourceVersion": "2"}  # type: ignore[dict-item]
+    assert {**kept(before), "metadata": 0} == {**kept(after), "metadata": 0}
+
+
+def test_without_a_cluster_nothing_is_known_of_nodes() -> None:
+    view = NoCluster().view()
+    assert NoCluster().is_known
+    assert view.expected is None
+    assert view.down(TREE) == {}
+    assert view.marked(TREE) is TREE
+
+
+def test_a_member_that_is_no_node_is_down() -> None:
+    view = ClusterView({"n1": None, "n2": "cordoned", "n9": "NotReady"})
+    assert view.expected == {"n1", "n2", "n9"}
+    assert view.down(None) == {"n2": "cordoned", "n9": "NotReady"}
+    assert view.down(TREE, None) == {"n2": "cordoned", "n9": "NotReady", "n3": "no such node"}
+
+
+def test_an_overlap_is_an_anomaly_of_the_leaf() -> None:
+    member = {"type": "Node", "selector": {"exactMatch": {"name": "n2"}}}
+    foreign = {"metadata": {"name": "theirs"}, "spec": {"tier": 1, "members": [member]}}
+    (found,) = ClusterView({}, {}, (foreign,)).marked(TREE).anomalies
+    assert (found.kind, found.hypernode) == ("Overlap", "leaf")

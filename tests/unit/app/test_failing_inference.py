@@ -1,0 +1,320 @@
+"""What the pipeline does when inference raises. The exceptions are planted: `infer` is wrapped."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.app.fabric.cluster import NoCluster
+from hyperscout_collector.app.publication import inference as inference_module
+from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
+from hyperscout_collector.app.publication.pipeline import Pipeline
+from hyperscout_collector.decisions.publication.damping import DampingSettings
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_topology.topology import Topology
+from support.findings import T0, S, lldp
+
+POISON = "poison"  # the name of a port; inference raises where it is
+HOSTS = [f"n{i}" for i in range(1, 9)]
+
+
+def where(host: str) -> str:
+    """The leaf of a host."""
+    return f"leaf-{1 + (int(host[1:]) - 1) // 4}"
+
+
+class Rig:
+    """A pipeline on evidence in memory. `raises` decides from the inputs whether inference raises."""
+
+    def __init__(self, published: Topology | None = None, state: EvidenceState | None = None) -> None:
+        self.now_ns = T0
+        self.state = state or EvidenceState()
+        self.published = published
+        self.raises: Callable[[FabricInputs], bool] = poisoned
+        self.tried: list[FabricInputs] = []
+        settings = GenerationSettings(DampingSettings(0.0, 0.0, 0.0), 0.0, 0.0, details_s=0.0)
+        self.pipeline = Pipeline(
+            Inference(
+                InferenceSettings(),
+                cast(SweepTexts, None),
+                Generations(settings, published, T0),
+                timer=lambda: 0.0,
+            ),
+            InputsView(self.state, 3000.0, T0),
+            NoCluster(),
+            publish=lambda topology, cause: setattr(self, "published", topology),
+            superseded=lambda looks: None,
+            inferred=lambda seconds: None,
+            clock_ns=lambda: self.now_ns,
+            debounce_s=0.0,
+            refresh_s=30.0,
+        )
+
+    def infer(
+        self, inputs: FabricInputs, options: InferOptions, previous: Topology | None = None
+    ) -> Topology:
+        self.tried.append(inputs)
+        if self.raises(inputs):
+            raise ValueError("planted")
+        return infer(inputs, options, previous)
+
+    def put(self, *findings: Finding) -> None:
+        plan = Plan(self.state, self.now_ns)
+        for finding in findings:
+            plan.upsert(row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns), b"")
+        self.pipeline.follow(self.state.commit(plan))
+
+    def report(self, host: str, port: str = "") -> None:
+        found = lldp(host, "eth0", self.now_ns, neighbour=where(host), port=port or f"swp{host[1:]}")
+        self.put(found)
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_ns += int(seconds * S)
+        self.pipeline.infer_again()
+
+    def stale(self) -> set[str]:
+        assert self.published is not None
+        return {c.reason for h in self.published.hypernodes for c in h.conditions if c.type == "Stale"}
+
+    def anomalies(self) -> list[str]:
+        assert self.published is not None
+        return [x.subject.name for x in self.published.anomalies if x.kind == "EvidenceSetAside"]
+
+    def nodes(self) -> set[str]:
+        found = self.published.hypernodes if self.published is not None else ()
+        return {node for h in found for node in h.nodes}
+
+    @property
+    def set_aside(self) -> set[str]:
+        return set(self.pipeline.failures.quarantine.errors)
+
+    def has_port(self, port: str) -> bool:
+        found = self.published.links if self.published is not None else ()
+        return any(port in (x.a_port, x.b_port) for x in found)
+
+
+def poisoned(inputs: FabricInputs) -> bool:
+    heard = (n for ports in inputs.lldp.values() for port in ports for n in port.neighbours)
+    return any(neighbour.port_id.startswith(POISON) for neighbour in heard)
+
+
+@asynccontextmanager
+async def running(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["asyncio.Task[None]"]:
+    """Runs the pipeline, which must not end by itself."""
+    monkeypatch.setattr(inference_module, "infer", rig.infer)
+    task = asyncio.create_task(rig.pipeline.run())
+    try:
+        yield task
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await rig.pipeline.close()
+
+
+async def until(task: "asyncio.Task[None]", happens: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not happens():
+            if task.done():
+                task.result()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("culprits", [("n3",), ("n3", "n8")])
+async def test_the_evidence_of_culprits_is_set_aside_and_the_rest_goes_on(
+    culprits: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        for host in HOSTS:
+            rig.report(host, f"{POISON}{host}" if host in culprits else f"new{host}")
+        await until(task, lambda: rig.has_port("newn1"))
+        assert rig.set_aside == set(culprits)
+        assert sorted(rig.anomalies()) == list(culprits)
+        assert rig.nodes() == set(HOSTS), "their earlier evidence is used"
+        assert rig.has_port("swp3")
+        assert rig.pipeline.failures.present is None
+        assert [culprit for culprit in culprits if culprit in str(rig.pipeline.problems)] == list(culprits)
+        assert rig.published is not None
+        (kind,) = {
+            c.reason
+            for h in rig.published.hypernodes
+            for c in h.conditions
+            if c.type == "Consistent" and c.status == "False"
+        }
+        assert kind == "EvidenceSetAside"
+        rig.report("n1", "again")
+        await until(task, lambda: rig.has_port("again"))
+        assert rig.pipeline.failures.exceptions == 1
+
+
+async def test_a_culprit_that_recovers_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        rig.report("n3", POISON)
+        await until(task, lambda: rig.anomalies() == ["n3"])
+        rig.pass_s(31)
+        rig.report("n3", "better")
+        await until(task, lambda: rig.has_port("better"))
+        assert not rig.set_aside
+        assert not rig.pipeline.problems
+        await until(task, lambda: not rig.anomalies())
+
+
+async def test_a_culprit_that_reports_all_the_time_is_tried_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        rig.report("n3", POISON)
+        await until(task, lambda: rig.anomalies() == ["n3"])
+        rig.tried.clear()
+        for i in range(20):
+            done = rig.pipeline.inferences
+            rig.report("n3", f"{POISON}-{i}")
+            await until(task, lambda done=done: rig.pipeline.inferences > done)  # type: ignore[misc]
+        assert not any(map(poisoned, rig.tried)), "before its wait is over it is not tried"
+        rig.pass_s(31)
+        await until(
+            task, lambda: rig.pipeline.failures.exceptions == 2 and rig.pipeline.failures.present is None
+        )
+        tries = sum(map(poisoned, rig.tried))
+        assert 0 < tries <= 3, "one suspect needs no search"
+        assert rig.set_aside == {"n3"}
+        rig.pass_s(31)
+        done = rig.pipeline.inferences
+        rig.report("n3", f"{POISON}-again")
+        await until(task, lambda: rig.pipeline.inferences > done)
+        assert sum(map(poisoned, rig.tried)) == tries, "the wait has doubled"
+
+
+async def test_without_a_culprit_the_last_topology_stays_and_is_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        rig.raises = lambda inputs: True
+        rig.report("n1", "new")
+        await until(task, lambda: rig.stale() == {"InferenceFailed"})
+        assert rig.nodes() == set(HOSTS)
+        assert not rig.has_port("new")
+        assert not rig.set_aside
+        assert rig.pipeline.failures.present is not None
+        (problem,) = rig.pipeline.problems
+        assert "inference fails since" in problem
+        assert "ValueError: planted" in problem
+        rig.tried.clear()
+        for i in range(1, 6):
+            rig.report("n1", f"new{i}")
+            await until(task, lambda i=i: rig.pipeline.failures.exceptions == 1 + i)  # type: ignore[misc]
+        assert len(rig.tried) == 5, "each change is tried once; a search is not repeated at once"
+        rig.raises = poisoned
+        rig.report("n1", "newer")
+        await until(task, lambda: rig.has_port("newer") and rig.stale() == {"EvidenceFresh"})
+        assert rig.pipeline.failures.present is None
+
+
+async def test_a_failure_that_no_change_ends_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        rig.raises = lambda inputs: True
+        rig.report("n1", "new")
+        await until(task, lambda: rig.stale() == {"InferenceFailed"})
+        tries = len(rig.tried)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(rig.tried) == tries, "it waits"
+        rig.raises = poisoned
+        rig.now_ns += 31 * S
+        rig.pipeline.cluster_changed()  # wakes the loop, and is no reason to infer
+        await until(task, lambda: rig.has_port("new"))
+
+
+async def test_it_starts_on_evidence_that_makes_inference_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Rig()
+    for host in HOSTS:
+        before.report(host)
+    async with running(before, monkeypatch) as task:
+        await until(task, lambda: before.nodes() == set(HOSTS))
+    before.report("n3", POISON)
+    rig = Rig(before.published, before.state)
+    rig.report("n1", "new")
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.has_port("new"))
+        assert rig.set_aside == {"n3"}
+        assert rig.anomalies() == ["n3"]
+        assert rig.nodes() == set(HOSTS)
+        assert rig.published is not None
+        assert not [x for x in rig.published.anomalies if x.kind == "MissingLink"], "it is not seen, not gone"
+
+
+async def test_switches_that_only_a_culprit_shows_are_not_gone_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = Rig()
+    hosts = [*HOSTS[:4], "n5"]  # n5 alone is on leaf-2
+    for host in hosts:
+        before.report(host)
+    async with running(before, monkeypatch) as task:
+        await until(task, lambda: before.nodes() == set(hosts))
+    before.report("n5", POISON)
+    rig = Rig(before.published, before.state)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.stale() == {"InferenceFailed"})
+        assert rig.set_aside == {"n5"}
+        assert rig.published is not None
+        assert len(rig.published.switches) == 2
+        assert "n5" in str(rig.pipeline.failures)
+        rig.pass_s(31)
+        rig.report("n5", "better")
+        await until(task, lambda: rig.has_port("better"))
+        assert not rig.pipeline.problems
+
+
+async def test_the_end_waits_for_inference_for_a_bounded_time_and_leaves_the_event_loop_free(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slow(inputs: FabricInputs) -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return not go_on.wait(20)
+
+    rig.raises = slow
+    monkeypatch.setattr(inference_module, "infer", rig.infer)
+    task = asyncio.create_task(rig.pipeline.run())
+    await begun.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await rig.pipeline.close(0.0)
+    assert "its result is dropped" in caplog.text
+    closing = asyncio.create_task(rig.pipeline.close())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert caplog.text.count("its result is dropped") == 1

@@ -1,0 +1,91 @@
+"""What the collector runs stops in reverse order, and a step that does not end does not block the stop."""
+
+import asyncio
+
+import pytest
+from hyperscout_collector.app.build import lifecycle as module
+from hyperscout_collector.app.build.lifecycle import Lifecycle
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_steps_and_tasks_stop_in_reverse_order() -> None:
+    order: list[str] = []
+    started = asyncio.Event()
+
+    async def task() -> None:
+        started.set()
+        try:
+            await forever()
+        finally:
+            order.append("task")
+
+    async def step() -> None:
+        order.append("async step")
+
+    lifecycle = Lifecycle()
+    lifecycle.on_stop("first", lambda: order.append("first"))
+    lifecycle.run("task", task())
+    lifecycle.on_stop("async step", step)
+    await started.wait()
+    await lifecycle.stop()
+    lifecycle.check()
+    assert order == ["async step", "task", "first"]
+    assert not lifecycle.failed.is_set()
+
+
+async def test_a_step_that_does_not_end_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_STEP_S", 0.01)
+    monkeypatch.setattr(module, "_CANCEL_S", 0.01)
+    stopped, end, started = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        started.set()
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    lifecycle = Lifecycle()
+    lifecycle.on_stop("first", stopped.set)
+    lifecycle.run("stubborn", stubborn())
+    lifecycle.on_stop("endless", forever)
+    await started.wait()
+    async with asyncio.timeout(10):
+        await lifecycle.stop()
+    assert stopped.is_set()
+    assert "endless did not stop within" in caplog.text
+    assert "task stubborn does not end" in caplog.text
+    end.set()
+
+
+async def test_an_exception_of_a_step_is_raised_after_the_other_steps() -> None:
+    stopped = asyncio.Event()
+
+    def fails() -> None:
+        raise ValueError("planted")
+
+    lifecycle = Lifecycle()
+    lifecycle.on_stop("first", stopped.set)
+    lifecycle.on_stop("fails", fails)
+    with pytest.raises(ValueError, match="planted"):
+        await lifecycle.stop()
+    assert stopped.is_set()
+
+
+async def test_a_task_that_fails_is_reported_at_the_check() -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    lifecycle = Lifecycle()
+    lifecycle.run("fails", fails())
+    async with asyncio.timeout(10):
+        await lifecycle.failed.wait()
+    await lifecycle.stop()
+    with pytest.raises(ZeroDivisionError):
+        lifecycle.check()

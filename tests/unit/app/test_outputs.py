@@ -1,0 +1,77 @@
+"""Which publishers the settings ask for, and settings of theirs that cannot be meant."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.build.publishers import build_publishers
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_runtime.settings import SettingsError
+from support.fake_kube import FakeKube
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"node_labels": "on"}, "node_labels: set kubernetes too"),
+        ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
+        ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected the name"),
+        ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
+        ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),
+        (
+            {"slurm_tree_file": "/x", "slurm_hook": "scontrol 'reconfigure"},
+            "slurm_hook: No closing quotation",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_settings(None, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, []),
+        ({"slurm_yaml_file": "/x/topology.yaml"}, ["slurm-files"]),
+        ({"kubernetes": "publish"}, ["kubernetes", "node-labels", "taints"]),
+        ({"kubernetes": "dry-run"}, ["kubernetes", "node-labels"]),
+        ({"kubernetes": "dry-run", "taints": "on"}, ["kubernetes", "node-labels", "taints"]),
+        (
+            {"kubernetes": "publish", "kueue_topology": "wires"},
+            ["kubernetes", "node-labels", "taints", "kueue"],
+        ),
+    ],
+)
+async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]) -> None:
+    loaded = load_settings(None, settings)
+    kube = FakeKube().kube() if loaded.kubernetes != "off" else None
+    found = build_publishers(Context(loaded, kube))
+    assert [publisher.name for publisher in found.publishers] == names
+
+
+async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
+    woken: list[str] = []
+    done = asyncio.Event()
+    fake = FakeKube()
+    context = Context(load_settings(None, {"kubernetes": "publish"}), fake.kube())
+    context.signals.cluster_changed.subscribe(lambda: woken.append("inference"))
+    found = build_publishers(context)
+    for publisher in found.publishers:
+        publisher.wake = lambda name=publisher.name: woken.append(name)  # type: ignore[misc]
+    found.publishers[-1].wake = done.set
+    nodes = found.publishers[1]._nodes  # type: ignore[attr-defined]
+    fake.add_node("n1")
+    fake.add_node("n2")
+    fake.follow(nodes)
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert woken == ["inference", "inference", "node-labels"]
+
+
+def test_files_for_slurm_are_paths() -> None:
+    assert load_settings(None, {"slurm_tree_file": "/etc/slurm/topology.conf"}).slurm_tree_file == Path(
+        "/etc/slurm/topology.conf"
+    )

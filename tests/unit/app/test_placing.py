@@ -1,0 +1,145 @@
+"""The placer in a collector: what it is told, and when."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.placing.placing import Placing
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.store.reservations import ReservationFile, Reservations
+from hyperscout_collector.store.writer import Writer
+from hyperscout_placer.book.placements import NotReadyError, Reservation
+from hyperscout_placer.cluster.answer import Cost, Placement
+from support.builders import gang
+from support.placing import free_of
+from support.topologies import healthy_leaves
+
+ONE = {"workers": 1}
+
+
+class FakeCluster:
+    """`nodes`: why each is down; None = there is no cluster."""
+
+    def __init__(self) -> None:
+        self.is_known = True
+        self.nodes: dict[str, str | None] | None = None
+        self.asked = 0
+
+    def view(self) -> ClusterView:
+        self.asked += 1
+        return ClusterView(self.nodes)
+
+    def why_not_reserved(self, node: str) -> str | None:
+        return None
+
+
+class World:
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.now_ns = 100
+        self.cluster = FakeCluster()
+        self.writer = Writer()
+        self.file = ReservationFile(folder / "placements.db")
+        self.reservations = Reservations(self.file, self.writer, now_ns=lambda: self.now_ns)
+        self.placing = Placing(
+            self.reservations,
+            EvidenceState(),
+            self.cluster,
+            decided=lambda seconds: None,
+            clock_ns=lambda: self.now_ns,
+            timer=lambda: 0.0,
+            **more,
+        )
+        self.placements = self.placing.placements
+
+    def close(self) -> None:
+        self.writer.close()
+        self.file.close()
+
+    def free(self) -> set[str]:
+        return {node for node, free in free_of(self.placements).items() if free}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    found = World(tmp_path)
+    assert found.placing.load() == []
+    yield found
+    found.close()
+
+
+def test_without_a_cluster_each_node_takes_a_worker(world: World) -> None:
+    with pytest.raises(NotReadyError):
+        world.placements.place("a", gang(1), holder="api")
+    world.placing.published(healthy_leaves())
+    world.placing.tick()
+    assert free_of(world.placements) == dict.fromkeys(("n01", "n02", "n03", "n04"), ONE)
+
+
+def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
+    cluster = world.cluster
+    cluster.is_known = False
+    world.placing.published(healthy_leaves())
+    world.placing.tick()
+    assert cluster.asked == 0
+    assert world.free() == {"n01", "n02", "n03", "n04"}
+    cluster.is_known, cluster.nodes = True, {"n01": None, "n02": "cordoned", "n03": None}
+    world.placing.tick()
+    assert world.free() == {"n01", "n03"}  # the cluster has no n04
+    cluster.nodes["n02"] = None
+    world.placing.tick()
+    assert (world.free(), cluster.asked) == ({"n01", "n03"}, 1)  # nobody said that it changed
+    world.placing.cluster_changed()
+    world.placing.tick()
+    assert world.free() == {"n01", "n02", "n03"}
+
+
+def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:
+    world = World(tmp_path, pods_are_watched=True)
+    world.placing.load()
+    world.placing.published(healthy_leaves())
+    with pytest.raises(NotReadyError, match="the free resources of the nodes are unknown"):
+        world.placements.place("a", gang(1), holder="Job")
+    world.placements.set_unused({"n02": ONE})
+    world.placing.follow([])
+    assert world.free() == {"n02"}
+    world.close()
+
+
+async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path: Path) -> None:
+    first = World(tmp_path)
+    first.placing.load()
+    first.placing.published(healthy_leaves())
+    first.placements.place("a", gang(1), holder="api", expires_ns=200)
+    first.placements.place("b", gang(1), holder="api")
+    wrong = Placement(("n01",), 1, "leaf-a", Cost(1, (), 1, 0, ()))
+    first.reservations.follow("c", Reservation("c", "api", gang(1), wrong, 1))
+    await first.reservations.queue.flush()
+    first.file._file.connection.execute("UPDATE gangs SET placement = x'' WHERE gang = 'c'")
+    first.close()
+
+    second = World(tmp_path)
+    second.now_ns = 199
+    assert second.placing.load() == ["a reservation on disk is ignored: gang 'c': 0 nodes for 1 ranks"]
+    second.placing.published(healthy_leaves())
+    assert second.free() == {"n03", "n04"}
+    second.now_ns = 200
+    second.placing.tick()
+    assert second.free() == {"n01", "n03", "n04"}
+    second.reservations.queue.problem = "the disk is full"
+    assert second.placing.problems == ["the disk is full"]
+    second.reservations.queue.problem = None
+    await second.reservations.queue.flush()  # that "a" is over is written, too
+    second.close()
+
+    third = World(tmp_path)
+    third.now_ns = 1
+    third.placing.load()
+    assert [held.gang for held in third.placements] == ["b"]
+    third.close()
+
+    fourth = World(tmp_path)
+    assert fourth.placing.load(over=True) == []
+    assert list(fourth.placements) == []
+    fourth.close()

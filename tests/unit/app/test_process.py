@@ -1,0 +1,164 @@
+"""A replica says where it is reached, or why it cannot; and it ends when it is told to, whatever it does."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hyperscout.v1.topology_pb2 import WatchTopologyResponse
+from hyperscout_collector.app.replica import process
+from hyperscout_collector.app.replica.process import Replica, advertised
+from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
+from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.signals import Signal
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    """One that takes certificates only."""
+    files = {name: tmp_path / name for name in ("tls_cert", "tls_key", "tls_client_ca")}
+    return load_settings(flags={**files, "listen": "", "mtls_listen": "0.0.0.0:50054", **more})
+
+
+def test_a_replica_for_certificates_only_is_told_to_say_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="set advertise"):
+        advertised(settings(tmp_path))
+    assert advertised(settings(tmp_path, advertise="a:50051")) == "a:50051"
+
+
+class Leading:
+    """An elector, as far as it is asked."""
+
+    leading, term, may_write = True, 1, True
+
+    def fence(self) -> None: ...
+
+    def leader_address(self) -> str:
+        return "b:50051"
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        while not happened():
+            await asyncio.sleep(0)
+
+
+class Slow:
+    """A collector that waits for an API server which says nothing."""
+
+    begun = asyncio.Event()
+    ended = False
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.crashed = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        try:
+            Slow.begun.set()
+            await asyncio.Event().wait()
+        finally:
+            Slow.ended = True
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Connection:
+    def fenced(self, fence: object) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def connection() -> AsyncIterator[Connection]:
+    yield Connection()
+
+
+async def connected(_: object) -> Any:
+    return connection()
+
+
+@pytest.mark.parametrize("why", ["stop", "deposed"])
+async def test_a_leader_that_is_still_beginning_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(process, "Collector", Slow)
+    monkeypatch.setattr(process, "connected", connected)
+    Slow.begun, Slow.ended = asyncio.Event(), False
+    stop, elector = asyncio.Event(), Leading()
+    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None)})
+    election = asyncio.create_task(asyncio.Event().wait())
+    replica = Replica(settings(tmp_path))
+    work = asyncio.create_task(
+        replica._lead(settings(tmp_path), cast(Any, elector), follower, stop, cast(Any, election))
+    )
+    async with asyncio.timeout(10):
+        await Slow.begun.wait()
+    if why == "stop":
+        stop.set()
+    else:
+        elector.leading = False
+    try:
+        async with asyncio.timeout(5):
+            await work
+    finally:
+        election.cancel()
+        await asyncio.gather(election, work, return_exceptions=True)
+    assert Slow.ended
+
+
+class Listening:
+    """A standby that listens nowhere."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    async def __aenter__(self) -> "Listening":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def dismiss(self, leader: str) -> None: ...
+
+
+class Follows(Leading):
+    """An elector that does not lead."""
+
+    leading = False
+
+
+@pytest.mark.parametrize("part", ["follower", "history-follower"])
+async def test_a_standby_ends_when_a_part_of_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Without its task the history of a standby would stop, and nothing would say so."""
+
+    class Broken:
+        received = Signal[[WatchTopologyResponse]]()
+
+        async def run(self) -> None:
+            if part == "follower":
+                raise ZeroDivisionError
+            await asyncio.Event().wait()
+
+        def prepared(self) -> bool:
+            return True
+
+        async def why(self, generation: int) -> None: ...
+
+    async def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(process, "Standby", Listening)
+    if part == "history-follower":
+        monkeypatch.setattr(process.Following, "run", broken)
+    election = asyncio.create_task(asyncio.Event().wait())
+    replica = Replica(settings(tmp_path, data_dir=tmp_path))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ZeroDivisionError):
+                await replica._stand_by(
+                    settings(tmp_path, data_dir=tmp_path, history_max_days=1, advertise="a:1"),
+                    cast(Any, Follows()),
+                    cast(Any, Broken()),
+                    asyncio.Event(),
+                    cast(Any, election),
+                )
+    finally:
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)

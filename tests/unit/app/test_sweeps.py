@@ -1,0 +1,38 @@
+"""What sweep leases make of those who need none: agents of role fabric that ask a manager."""
+
+import asyncio
+from typing import cast
+
+from hyperscout.v1.discovery_pb2 import Hello
+from hyperscout_collector.app.fabric.sweeps import Sweeps
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+from support.findings import T0, S, sweep
+
+
+async def test_a_text_of_a_manager_that_cannot_be_read_is_a_problem_until_one_can() -> None:
+    streams = Streams(10)
+    stream = AgentStream(Hello(node="fabric/a"), cast("asyncio.Task[object]", None), T0, T0)
+    streams.add(stream)
+    sweeps = Sweeps(60.0, streams, EvidenceState(), cast(SweepTexts, None), lambda: T0)
+    sweeps.unreadable("fabric/a", "", "it is cut off")
+    assert sweeps.problems == ["sweep of fabric/a cannot be read: it is cut off"]
+    stream.ack(1, [])
+    assert [message.WhichOneof("message") for message in await stream.outgoing()] == ["ack"], "no lease ends"
+    found = sweep("fabric/a", b"x" * 32, lease_id="")
+    found.key.probe = found.sweep.format = "ufm"
+    row = row_of(found, sent_ns=T0 + S, received_ns=T0)
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    assert sweeps.problems == []
+
+
+def test_what_counts_errors_says_nothing_of_the_sweep() -> None:
+    sweeps = Sweeps(60.0, Streams(10), EvidenceState(), cast(SweepTexts, None), lambda: T0)
+    sweeps.unreadable("n1", "lease-1", "it is cut off")
+    counted = sweep("n1", b"x" * 32)
+    counted.key.probe = counted.sweep.format = "ibqueryerrors"
+    row = row_of(counted, sent_ns=T0 + S, received_ns=T0)
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    assert sweeps.problems == ["sweep of n1 cannot be read: it is cut off"]

@@ -1,0 +1,533 @@
+"""NVLink domains inside the wires: racks of trays, whole, parted and ailing, beside hosts of their own."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.nvlink import Gpus
+from hyperscout_sim.fabric.racks import RackCluster, racks
+from hyperscout_sim.readings.heard import heard
+from hyperscout_topology.json_reader import from_json
+from hyperscout_topology.objects import to_json
+from hyperscout_topology.topology import Topology
+from hypothesis import given
+from hypothesis import strategies as st
+from support.inference import Tiers, inferred, tiers
+from support.rack_inputs import changed, condition, degraded, domain_of, inferred_racks, seen, true_tiers
+from unit.inference.hierarchy.test_shapes import check_tree
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SMALL = racks(2, 2, trays=6, hgx=2, cpu_nodes=1)
+TRAY = SMALL.racks[1].trays[2]
+WELL = SMALL.gpus[TRAY]
+PCI = WELL[2].pci_address
+
+
+def names(topology: Topology) -> dict[str, frozenset[str]]:
+    return {h.name: frozenset(h.nodes) for h in topology.hypernodes}
+
+
+def told(topology: Topology) -> list[tuple[str, str]]:
+    return sorted((x.kind, x.subject.name) for x in topology.anomalies)
+
+
+def saved(topology: Topology) -> Topology:
+    """What is left of it when all that was kept is its JSON."""
+    return from_json(json.loads(json.dumps(to_json(topology))))
+
+
+def check(topology: Topology) -> None:
+    """What must hold of any tree with NVLink in it."""
+    check_tree(topology)
+    for h in topology.hypernodes:
+        assert LABEL.fullmatch(h.name)
+        if h.tier_name == "nvlink":
+            assert (h.source, h.tier) == ("nvlink", 1)
+
+
+# Healthy clusters
+
+HEALTHY = {
+    "two racks a unit": (racks(2, 2), ["nvlink", "leaf", "pod"]),
+    "beside HGX and a node without GPUs": (racks(2, 2, hgx=4, cpu_nodes=1), ["nvlink", "leaf", "pod"]),
+    "a rack in two cliques": (racks(2, 2, split={3: 7}), ["nvlink", "leaf", "pod"]),
+    "pods": (racks(2, 2, trays=4, pods=2, hgx=1), ["nvlink", "leaf", "pod", "core"]),
+    "racks that are units: the leaf groups nothing more": (racks(3, 1, trays=6), ["nvlink", "pod"]),
+    "one rack": (racks(1, 1, trays=6), ["nvlink"]),
+    "one rack in two cliques": (racks(1, 1, trays=6, split={0: 3}), ["nvlink", "leaf"]),
+    "units of one rack, one of them parted": (racks(3, 1, trays=6, split={1: 2}), ["nvlink", "leaf", "pod"]),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_clusters(name: str) -> None:
+    cluster, tier_names = HEALTHY[name]
+    topology = inferred_racks(cluster)
+    check(topology)
+    assert tiers(topology) == true_tiers(cluster)
+    assert [t for _, t in sorted({(h.tier, h.tier_name) for h in topology.hypernodes})] == tier_names
+    assert topology.anomalies == ()
+    assert degraded(topology) == {}
+    for h in topology.hypernodes:
+        if h.tier_name == "nvlink":
+            rack = next((rack.name for rack in cluster.racks if h.nodes[0] in rack.trays), h.nodes[0])
+            assert re.fullmatch(rf"{rack}(-tray)?(-[0-9]+)?-[0-9a-f]{{8}}", h.name)
+
+
+def test_nvlink_that_ends_at_home_is_no_tier_and_changes_nothing() -> None:
+    cluster = racks(1, 1, trays=1, hgx=6)
+    gpus = {host: nvlink.hgx_host(host) for host in cluster.hosts}
+    with_gpus, without = inferred_racks(cluster, gpus), inferred_racks(cluster, {})
+    check(with_gpus)
+    assert tiers(with_gpus) == [set(tier) for tier in cluster.fabric.truth.tiers]
+    assert names(with_gpus) == names(without)
+    assert {h.tier_name for h in with_gpus.hypernodes} == {"leaf", "pod"}
+
+
+def test_without_wires_each_domain_is_an_island() -> None:
+    topology = infer(seen(SMALL, wires=False))
+    check(topology)
+    assert {h.tier_name for h in topology.hypernodes} == {"nvlink"}
+    assert set(SMALL.nvlink[:4]) <= tiers(topology)[0]
+    assert not {n for h in topology.hypernodes for n in h.nodes} & set(SMALL.without_gpus)
+
+
+def test_trays_that_no_cable_shows_are_with_their_rack() -> None:
+    """The fabric of half a rack is down, or has no agent: NVLink says where it is."""
+    rack = SMALL.racks[0]
+    dark = set(rack.trays[3:])
+    guids = {x.guid for x in SMALL.fabric.adapters if x.host in dark}
+    fabric = replace(
+        SMALL.fabric,
+        adapters=tuple(x for x in SMALL.fabric.adapters if x.host not in dark),
+        cables=tuple(c for c in SMALL.fabric.cables if c.a not in guids),
+    )
+    topology = infer(seen(replace(SMALL, fabric=fabric)))
+    check(topology)
+    assert set(domain_of(topology, rack.trays[0]).nodes) == set(rack.trays)
+    assert set(rack.trays) < set(domain_of(topology, rack.trays[0], "leaf").nodes)
+
+
+def test_racks_under_ethernet_leaves() -> None:
+    """LLDP shows the leaves and nothing above them."""
+    cables = {cable.a: cable for cable in SMALL.fabric.cables}
+    switches = {switch.guid: switch for switch in SMALL.fabric.switches}
+    lldp = {
+        host: tuple(heard(switches, [(adapter, cables.get(adapter.guid)) for adapter in adapters]))
+        for host, adapters in SMALL.fabric.adapters_of().items()
+    }
+    topology = infer(FabricInputs(lldp=lldp, gpus=SMALL.gpus))
+    check(topology)
+    assert tiers(topology) == true_tiers(SMALL)[:2]
+    assert {h.tier_name for h in topology.hypernodes} == {"nvlink", "leaf"}
+    assert [x.message for x in topology.anomalies] == []
+
+
+# Faults
+
+
+@dataclass(frozen=True)
+class Case:
+    """`gpus`: what the tray tells. `says`: what its domain's Degraded must name; "" = it is not degraded.
+    `alone`: the tray is in a domain of its own; `later`: so when it was published with its rack before, and
+    then `missed` is said too."""
+
+    gpus: Gpus
+    says: Sequence[str] = ()
+    alone: bool = False
+    later: bool = False
+    missed: str = ""
+
+
+CASES = {
+    "a dead link": Case(nvlink.dead_link(WELL, 2, 11), (TRAY, PCI, "nvlink11")),
+    "two dead links": Case(nvlink.dead_link(nvlink.dead_link(WELL, 2, 11), 0, 3), ("nvlink11", "nvlink3")),
+    "a GPU in another clique": Case(nvlink.wrong_clique(WELL, 2, 7), (TRAY, PCI, "clique 7")),
+    "a GPU that is not done": Case(nvlink.in_progress(WELL, [2]), (TRAY, PCI, "in-progress")),
+    "a GPU whose registration failed": Case(
+        nvlink.failed_fabric(WELL, "Not Supported", [2]), (TRAY, PCI, "Not Supported")
+    ),
+    "a GPU with an access timeout": Case(
+        nvlink.unhealthy(WELL, "access timeout recovery", which=[2]), (TRAY, PCI, "access timeout recovery")
+    ),
+    "no GPU is done": Case(nvlink.in_progress(WELL), (TRAY, "in-progress"), alone=True),
+    "no GPU was registered": Case(nvlink.failed_fabric(WELL, "Unknown Error"), (TRAY, "Unknown"), alone=True),
+    "no GPU answers": Case((), alone=True, missed="no longer reports a GPU"),
+    "half of the GPUs are lost": Case(WELL[:2]),
+    "all are in another clique": Case(nvlink.with_fabric(WELL, clique_id=7), alone=True, later=True),
+    "all are in another cluster": Case(
+        nvlink.with_fabric(WELL, cluster_uuid="c0ffee"), alone=True, later=True
+    ),
+    "all end at home": Case(nvlink.with_fabric(WELL, cluster_uuid="", clique_id=0), alone=True, later=True),
+}
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["new", "published before"])
+@pytest.mark.parametrize("name", CASES)
+def test_faults_of_a_tray(name: str, before: bool) -> None:
+    case = CASES[name]
+    well = inferred_racks(SMALL)
+    topology = inferred_racks(SMALL, changed(SMALL, **{TRAY: case.gpus}), saved(well) if before else None)
+    check(topology)
+    alone = case.later if before else case.alone
+    inner = [domain - {TRAY} if alone else domain for domain in SMALL.nvlink]
+    assert tiers(topology)[0] == {*inner, *([frozenset([TRAY])] if alone else [])}
+    assert tiers(topology)[1:] == true_tiers(SMALL)[1:]
+    mine = domain_of(topology, TRAY)
+    found = degraded(topology)
+    says = [*case.says, *([case.missed] if before and case.missed else [])]
+    assert set(found) == ({mine.name} if says else set())
+    assert all(word in found[mine.name] for word in says)
+    if before:
+        kept = {h.name for h in well.hypernodes} - ({mine.name} if alone else set())
+        assert kept == {h.name for h in topology.hypernodes} - ({mine.name} if alone else set())
+        healed = inferred_racks(SMALL, previous=saved(topology))
+        assert names(healed) == names(well)
+        assert healed.anomalies == ()
+
+
+def test_a_new_domain_does_not_take_a_name_that_lives() -> None:
+    well = inferred_racks(SMALL)
+    apart = inferred_racks(
+        SMALL, changed(SMALL, **{TRAY: nvlink.with_fabric(WELL, clique_id=7)}), saved(well)
+    )
+    assert domain_of(apart, TRAY).name not in names(well)
+    assert domain_of(apart, TRAY).name.startswith(TRAY)
+
+
+def test_as_many_gpus_for_one_clique_as_for_another_stay_where_they_were() -> None:
+    torn = nvlink.with_fabric(WELL, [2, 3], clique_id=7)
+    gpus = changed(SMALL, **{TRAY: torn})
+    well = inferred_racks(SMALL)
+    topology = inferred_racks(SMALL, gpus, saved(well))
+    assert names(topology) == names(well)
+    other = changed(SMALL, **{TRAY: nvlink.with_fabric(WELL, [2, 3], clique_id=nvlink.CLIQUE + 1)})
+    assert names(inferred_racks(SMALL, other, saved(well))) == names(well)
+    assert all(x.confidence <= 0.5 for x in topology.anomalies)
+    # With no past, where most others are.
+    assert tiers(inferred_racks(SMALL, gpus)) == true_tiers(SMALL)
+    assert tiers(inferred_racks(SMALL, other)) == true_tiers(SMALL)
+
+
+def test_a_dead_nvlink_switch_is_seen_where_all_hang_on_it() -> None:
+    cluster = racks(1, 1, trays=3)
+    gpus = cluster.gpus
+    for place in range(4):
+        gpus = {host: nvlink.dead_link(mine, place, 5) for host, mine in gpus.items()}
+    topology = inferred_racks(cluster, gpus)
+    assert told(topology) == [("MissingLink", tray) for tray in cluster.hosts for _ in range(4)]
+    assert "12 NVLinks down" in next(iter(degraded(topology).values()))
+
+
+def test_bridges_that_nobody_bought_are_not_down() -> None:
+    """Cards with two of three bridges."""
+    gpus = {
+        host: tuple(
+            replace(gpu, links=tuple(replace(x, active=x.link < 8) for x in gpu.links))
+            for gpu in nvlink.pcie_host(host, bridges=True)
+        )
+        for host in SMALL.hosts
+    }
+    assert degraded(inferred_racks(SMALL, gpus)) == {}
+
+
+# NVLink against the wires
+
+
+def test_a_rack_goes_whole_to_the_leaves_that_hold_most_of_it() -> None:
+    plain = racks(2, 2, trays=6)
+    rack = plain.racks[1]
+    strays = rack.trays[4:]
+    cluster = racks(2, 2, trays=6, moved=dict.fromkeys(strays, 1))
+    topology = inferred_racks(cluster)
+    check(topology)
+    assert tiers(topology) == true_tiers(plain)
+    apart = [x for x in topology.anomalies if x.kind == "SourcesDisagree"]
+    assert apart
+    assert {x.subject.name for x in topology.anomalies} <= {*strays, rack.name}
+    text = " ".join(x.message for x in apart)
+    assert all(tray in text for tray in strays)
+    assert {node for x in apart for node in x.nodes} == set(strays)
+    consistent = condition(domain_of(topology, strays[0]), "Consistent")
+    assert consistent.status == "False"
+    assert strays[0] in consistent.message
+    assert degraded(topology) == {}
+
+
+def test_a_rack_in_equal_halves_stays_where_it_was() -> None:
+    plain = racks(2, 2, trays=6)
+    rack = plain.racks[3]
+    halves = racks(2, 2, trays=6, moved=dict.fromkeys(rack.trays[3:], 0))
+    well = inferred_racks(plain)
+    topology = inferred_racks(halves, previous=saved(well))
+    check(topology)
+    assert tiers(topology) == true_tiers(plain)
+    assert names(topology) == names(well)
+    new = inferred_racks(halves)
+    check(new)
+    assert set(rack.trays) in tiers(new)[0]
+
+
+def test_a_racks_name_is_its_own_whatever_it_is_plugged_into() -> None:
+    shared, own_leaves = inferred_racks(racks(2, 2, trays=6)), inferred_racks(racks(2, 1, trays=6))
+    no_wires = infer(seen(SMALL, wires=False))
+    tray = "uk-london1-dc01-row01-rack01-tray01"
+    assert len({domain_of(x, tray).name for x in (shared, own_leaves, no_wires)}) == 1
+
+
+# Time
+
+GROWN = racks(3, 2, trays=6)
+ROW_03 = {tray for rack in GROWN.racks[4:] for tray in rack.trays}
+ONE_RACK = set(GROWN.racks[1].trays)
+TWO_TRAYS = set(GROWN.racks[0].trays[4:])
+
+
+def without(cluster: RackCluster, gone: set[str]) -> FabricInputs:
+    """What is seen before those hosts came (or after they went), and with them the leaves that serve
+    nobody else."""
+    left = {x.guid for x in cluster.fabric.adapters if x.host in gone}
+    cables = [c for c in cluster.fabric.cables if c.a not in left]
+    serving = {c.b for c in cables if c.a in cluster.fabric.node_map()}
+    bare = {s.guid for s in cluster.fabric.switches if s.level == 1 and s.guid not in serving}
+    fabric = replace(
+        cluster.fabric,
+        switches=tuple(s for s in cluster.fabric.switches if s.guid not in bare),
+        adapters=tuple(x for x in cluster.fabric.adapters if x.host not in gone),
+        cables=tuple(c for c in cables if c.a not in bare),
+    )
+    gpus = {host: mine for host, mine in cluster.gpus.items() if host not in gone}
+    return seen(replace(cluster, fabric=fabric), gpus)
+
+
+def test_names_survive_a_restart() -> None:
+    first = inferred_racks(SMALL)
+    again = inferred_racks(SMALL, previous=saved(first))
+    assert to_json(again) == to_json(first) | {"generation": 2}
+
+
+@pytest.mark.parametrize("new", [ROW_03, ONE_RACK, TWO_TRAYS], ids=["a row", "a rack", "trays"])
+def test_names_survive_growth(new: set[str]) -> None:
+    first = infer(without(GROWN, new))
+    check(first)
+    assert first.anomalies == ()
+    after = inferred_racks(GROWN, previous=saved(first))
+    check(after)
+    assert tiers(after) == true_tiers(GROWN)
+    assert after.anomalies == ()
+    now = names(after)
+    assert all(now[name] - new == nodes for name, nodes in names(first).items())
+
+
+@pytest.mark.parametrize("gone", [ONE_RACK, TWO_TRAYS], ids=["a rack", "trays"])
+def test_what_loses_power_keeps_its_place(gone: set[str]) -> None:
+    first = inferred_racks(GROWN)
+    after = infer(without(GROWN, gone), previous=saved(first))
+    check(after)
+    assert names(after) == names(first)
+    assert set(after.nodes_without_evidence) == gone
+    back = inferred_racks(GROWN, previous=saved(after))
+    assert names(back) == names(first)
+    assert back.anomalies == ()
+
+
+def test_no_nvlink_evidence_for_a_while_moves_nobody() -> None:
+    """The probe is switched off, or the driver is being replaced everywhere."""
+    first = inferred_racks(SMALL)
+    after = inferred_racks(SMALL, {}, saved(first))
+    check(after)
+    assert names(after) == names(first)
+    assert after.anomalies == ()
+    rack = dict.fromkeys(SMALL.racks[1].trays, ())
+    assert inferred_racks(SMALL, changed(SMALL, **rack), saved(first)).anomalies == ()
+
+
+def test_a_rack_that_is_ready_late_is_not_called_after_a_tray() -> None:
+    """Its trays were in domains of their own meanwhile."""
+    trays = SMALL.racks[1].trays
+    ready = names(inferred_racks(SMALL))
+    late = changed(SMALL, **{tray: nvlink.in_progress(SMALL.gpus[tray]) for tray in trays})
+    first = inferred_racks(SMALL, late)
+    assert all(domain_of(first, tray).nodes == (tray,) for tray in trays)
+    half = inferred_racks(SMALL, {**late, **{tray: SMALL.gpus[tray] for tray in trays[:3]}}, saved(first))
+    assert domain_of(half, trays[0]).name == domain_of(inferred_racks(SMALL), trays[0]).name
+    assert names(inferred_racks(SMALL, previous=saved(half))) == ready
+    assert names(inferred_racks(SMALL, previous=saved(first))) == ready
+    nodes = frozenset(SMALL.hosts) - set(trays[1:])
+    one = inferred_racks(SMALL, previous=first, nodes=nodes)  # the others are no nodes of this cluster
+    assert domain_of(one, trays[0]).name == domain_of(first, trays[0]).name
+
+
+def test_a_leaf_that_went_when_nvlink_came_counts_where_its_domain_is_now() -> None:
+    first = inferred_racks(SMALL, {})
+    leaf = next(s for s in SMALL.fabric.switches if s.level == 1)
+    cut = replace(
+        SMALL.fabric,
+        switches=tuple(s for s in SMALL.fabric.switches if s is not leaf),
+        cables=tuple(c for c in SMALL.fabric.cables if leaf.guid not in (c.a, c.b)),
+    )
+    after = infer(seen(replace(SMALL, fabric=cut), SMALL.gpus), previous=saved(first))
+    gone = next(x for x in after.anomalies if x.kind == "MissingSwitch")
+    assert gone.subject.device == f"{leaf.guid:016x}"
+    tier = {h.name: h.tier for h in after.hypernodes}
+    assert gone.hypernode is not None
+    assert gone.tier == tier[gone.hypernode] == 2
+    later = infer(
+        seen(replace(SMALL, fabric=cut), {}), previous=replace(saved(after), hypernodes=first.hypernodes)
+    )
+    still = next(x for x in later.anomalies if x.kind == "MissingSwitch")
+    assert (still.hypernode, still.tier) == (gone.hypernode, 1)
+
+
+def test_nvlink_that_shows_later_becomes_the_innermost_tier() -> None:
+    first = inferred_racks(SMALL, {})
+    after = inferred_racks(SMALL, previous=saved(first))
+    check(after)
+    assert tiers(after) == true_tiers(SMALL)
+    assert {h.name for h in first.hypernodes} <= {h.name for h in after.hypernodes}
+    assert names(inferred_racks(SMALL, previous=saved(after))) == names(after)
+
+
+def test_domains_keep_their_nodes_when_only_hosts_of_no_domain_are_seen() -> None:
+    first = inferred_racks(SMALL)
+    ends = SMALL.fabric.adapters[:2]
+    adapters = tuple(replace(x, host=f"new-{i}", description=f"new-{i} mlx5_0") for i, x in enumerate(ends))
+    cable = SMALL.fabric.cables[0]._replace(a=ends[0].guid, a_port=1, b=ends[1].guid, b_port=1)
+    back_to_back = replace(SMALL.fabric, switches=(), adapters=adapters, cables=(cable,))
+    after = infer(seen(replace(SMALL, fabric=back_to_back), {}), previous=saved(first))
+    check(after)
+    assert names(after) == names(first)
+
+
+# Whatever comes
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a cluster of modest size."""
+    n = lambda low, high: draw(st.integers(low, high))  # noqa: E731
+    plan = {
+        "units": n(1, 3),
+        "racks_per_unit": n(1, 3),
+        "trays": n(2, 6),
+        "rails": n(2, 4),
+        "spines": n(2, 4),
+    }
+    number, tray = (
+        st.integers(0, plan["units"] * plan["racks_per_unit"] - 1),
+        st.integers(1, plan["trays"] - 1),
+    )
+    split = draw(st.dictionaries(number, tray, max_size=2))
+    return plan | {
+        "pods": n(1, 2),
+        "hgx": draw(st.sampled_from([0, 3, 4])),
+        "split": split,
+        "seed": n(0, 1000),
+    }
+
+
+@given(plans())
+def test_any_healthy_cluster_gives_exactly_its_domains(plan: dict[str, Any]) -> None:
+    cluster = racks(**plan)
+    topology = inferred_racks(cluster)
+    check(topology)
+    assert tiers(topology) == true_tiers(cluster)
+    assert [x.message for x in topology.anomalies] == []
+
+
+FAULTS: list[Callable[[Gpus], Gpus]] = [
+    lambda gpus: nvlink.dead_link(gpus, 0, 0),
+    lambda gpus: nvlink.erring_link(gpus, 1, 2, replays=7, ber_exponent=-5),
+    lambda gpus: nvlink.wrong_clique(gpus, 1, 9),
+    lambda gpus: nvlink.in_progress(gpus, [0]),
+    lambda gpus: nvlink.unhealthy(gpus, "degraded bandwidth", which=[1]),
+    lambda gpus: nvlink.failed_fabric(gpus, "Unknown Error", [0]),
+    lambda gpus: gpus[1:],
+]
+
+
+@given(plans(), st.data())
+def test_a_fault_of_less_than_half_a_trays_gpus_moves_nobody(
+    plan: dict[str, Any], data: st.DataObject
+) -> None:
+    cluster = racks(**plan)
+    trays = [tray for rack in cluster.racks for tray in rack.trays]
+    ill = data.draw(st.dictionaries(st.sampled_from(trays), st.sampled_from(FAULTS), max_size=4))
+    gpus = changed(cluster, **{tray: fault(cluster.gpus[tray]) for tray, fault in ill.items()})
+    topology = inferred_racks(cluster, gpus)
+    check(topology)
+    assert tiers(topology) == true_tiers(cluster)
+    named = {x.subject.name for x in topology.anomalies}
+    assert [x.message for x in topology.anomalies if x.subject.name not in ill] == []
+    assert {tray for tray, fault in ill.items() if fault is not FAULTS[-1]} - named <= {
+        tray for tray, fault in ill.items() if fault is FAULTS[1]
+    }
+
+
+UUIDS = st.sampled_from(["", "aa", "bb"])
+FABRICS = st.none() | st.builds(
+    NvlinkFabric,
+    st.sampled_from(["not-supported", "not-started", "in-progress", "completed", "what"]),
+    st.sampled_from(["", "Unknown Error"]),
+    UUIDS,
+    st.integers(0, 2),
+    st.sampled_from([(), ("degraded bandwidth",)]),
+)
+
+
+@st.composite
+def any_gpus(draw: st.DrawFn) -> dict[str, Gpus]:
+    """GPUs of a small cluster that were told anything."""
+    found = {}
+    for host in SMALL.hosts:
+        count = draw(st.integers(0, 3))
+        well = SMALL.gpus.get(host, WELL)
+        heard = [draw(FABRICS) for _ in range(count)]
+        found[host] = tuple(replace(gpu, fabric=said) for gpu, said in zip(well, heard, strict=False))
+    return found
+
+
+@given(any_gpus(), any_gpus(), st.randoms(use_true_random=False), st.booleans())
+def test_a_valid_tree_comes_out_of_anything_and_in_any_order(
+    before: dict[str, Gpus], now: dict[str, Gpus], rng: Random, wires: bool
+) -> None:
+    first = infer(seen(SMALL, before, wires=wires))
+    check(first)
+    inputs = seen(SMALL, now, wires=wires)
+    second = infer(inputs, previous=saved(first))
+    check(second)
+    hosts = list(now)
+    rng.shuffle(hosts)
+    shuffled: dict[str, tuple[Gpu, ...]] = {}
+    for host in hosts:
+        mine = list(now[host])
+        rng.shuffle(mine)
+        shuffled[host] = tuple(mine)
+    other = replace(inputs, gpus=shuffled, infiniband=dict(reversed(inputs.infiniband.items())))
+    assert to_json(infer(other, previous=saved(first))) == to_json(second)
+
+
+@given(plans(), st.data())
+def test_asking_for_some_nodes_changes_no_grouping(plan: dict[str, Any], data: st.DataObject) -> None:
+    cluster = racks(**plan)
+    asked = frozenset(data.draw(st.sets(st.sampled_from(cluster.hosts), min_size=1)))
+    whole, part = inferred_racks(cluster), inferred_racks(cluster, nodes=asked)
+    check(part)
+    cut: Tiers = [{domain & asked for domain in tier} - {frozenset()} for tier in true_tiers(cluster)]
+    assert tiers(part) == cut
+    assert {h.name for h in part.hypernodes} <= {h.name for h in whole.hypernodes}
+
+
+def test_gpus_without_a_fabric_leave_the_wires_as_they_are() -> None:
+    gpus = {host: nvlink.pcie_host(host, bridges=True) for host in SMALL.hosts}
+    topology = inferred_racks(SMALL, gpus)
+    assert tiers(topology) == tiers(inferred(SMALL.fabric))
+    assert degraded(topology) == {}

@@ -1,0 +1,90 @@
+"""Events are valid objects, the queue is bounded, and an Event that cannot be written holds up no other."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_kubernetes.event_recorder import EventRecorder
+
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+
+
+class Server:
+    def __init__(self, refused: int = 0) -> None:
+        self.written: list[tuple[str, dict[str, Any]]] = []
+        self.refused = refused
+
+    async def write(self, method: str, path: str, body: dict[str, Any], *, query: Mapping[str, str]) -> None:
+        assert (method, query) == ("POST", {"fieldManager": "hyperscout"})
+        self.written.append((path, body))
+        if len(self.written) <= self.refused:
+            raise ForbiddenError("no")
+
+
+async def posted(server: Server, recorder: EventRecorder, count: int) -> list[tuple[str, dict[str, Any]]]:
+    task = asyncio.create_task(recorder.run())
+    async with asyncio.timeout(10):
+        while len(server.written) < count:
+            await asyncio.sleep(0)
+    task.cancel()
+    return server.written
+
+
+def of(server: Server, clock_ns: int = 255 * 10**9) -> EventRecorder:
+    return EventRecorder(cast("Kube", server), clock_ns=lambda: clock_ns)
+
+
+@pytest.mark.parametrize(
+    ("about", "namespace", "involved"),
+    [
+        (NODE, "default", NODE),
+        ({**NODE, "uid": ""}, "default", {key: NODE[key] for key in ("apiVersion", "kind", "name")}),
+        ({**NODE, "kind": "Pod", "namespace": "ns"}, "ns", {**NODE, "kind": "Pod", "namespace": "ns"}),
+    ],
+)
+async def test_an_event_is_in_the_namespace_of_its_object(
+    about: Mapping[str, str], namespace: str, involved: Mapping[str, str]
+) -> None:
+    server = Server()
+    recorder = of(server)
+    recorder.record(about, "Warning", "Broken", "it is broken")
+    [(path, body)] = await posted(server, recorder, 1)
+    assert path == f"/api/v1/namespaces/{namespace}/events"
+    assert body["metadata"] == {"name": f"n1.{255 * 10**9:x}", "namespace": namespace}
+    assert body["involvedObject"] == involved
+    assert (body["type"], body["reason"], body["message"]) == ("Warning", "Broken", "it is broken")
+    assert body["firstTimestamp"] == body["lastTimestamp"] == "1970-01-01T00:04:15Z"
+
+
+async def test_names_differ_and_fit_and_messages_fit() -> None:
+    server = Server()
+    recorder = of(server)
+    for _ in range(2):
+        recorder.record({**NODE, "name": "n" * 199 + "-" + "x" * 53}, "Normal", "R", "\N{EURO SIGN}" * 1000)
+    first, second = [body for _, body in await posted(server, recorder, 2)]
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert len(first["metadata"]["name"]) <= 253
+    assert "-." not in first["metadata"]["name"]
+    assert first["message"] == "\N{EURO SIGN}" * 341
+
+
+async def test_the_oldest_of_too_many_are_dropped() -> None:
+    server = Server()
+    recorder = of(server)
+    for number in range(1002):
+        recorder.record(NODE, "Normal", "R", str(number))
+    assert [body["message"] for _, body in await posted(server, recorder, 1000)][:2] == ["2", "3"]
+
+
+async def test_a_refused_event_is_dropped_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(refused=2)
+    recorder = of(server)
+    for number in range(3):
+        recorder.record(NODE, "Normal", "R", str(number))
+    with caplog.at_level(logging.WARNING):
+        await posted(server, recorder, 3)
+    assert [record.getMessage() for record in caplog.records] == ["an Event is not written (0): no"]

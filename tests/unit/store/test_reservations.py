@@ -1,0 +1,206 @@
+"""What the API reserved, on disk: back after a restart, never half, and never in the way."""
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.reservations import ReservationFile, Reservations, read_row
+from hyperscout_collector.store.writer import Writer
+from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW_NS = 1_767_225_600_000_000_000
+ASKED = Request(
+    Group(
+        1,
+        (Workers(1, (("cpu", 500), ("nvidia.com/gpu", 8)), role="leader"), Group(1, (Workers(2),), tier=1)),
+        tier=2,
+        spread=Spread(2, 0, required=False),
+    ),
+    "soft",
+    frozenset({"n9", "leaf-b"}),
+    use_down=True,
+)
+PLACED = Placement(("n1", "n2", "n2"), 2, "core", Cost(2, (1,), 2, 0, (3, 1, 0)), exact=False)
+
+
+def held(gang: str = "a", holder: str = "api", expires_ns: int = 0) -> Reservation:
+    return Reservation(gang, holder, ASKED, PLACED, NOW_NS, expires_ns)
+
+
+class Book(Reservations):
+    """Reservations with a file and a writer of their own."""
+
+    def __init__(self, path: Path, now_ns: int) -> None:
+        self.file = ReservationFile(path / "placements.db", lambda: now_ns)
+        self.writer = Writer()
+        super().__init__(self.file, self.writer, now_ns=lambda: now_ns)
+        self.flush = self.queue.flush
+
+    def close(self) -> None:
+        self.writer.close()
+        self.file.close()
+
+
+def opened(path: Path, now_ns: int = NOW_NS) -> Book:
+    return Book(path, now_ns)
+
+
+async def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    bounded = replace(PLACED, tier=None, hypernode=None, bound=Cost(1, (), 1, 0, ()), relaxed=("no spread",))
+    other = Reservation("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10)
+    for one in (held("a"), other, held("gone"), held("job", "Job")):
+        kept.follow(one.gang, one)
+    kept.follow("gone", None)
+    assert not any("job" in changes for changes in kept.queue._waiting)  # nothing to write
+    assert await kept.flush()
+    kept.follow("job", None)
+    await kept.written()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([held("a"), other], [])
+    kept.follow("a", None)
+    kept.follow("b", held("b", "Job"))  # its pods hold it now
+    assert await kept.flush()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+async def test_what_is_over_does_not_come_back(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    kept.follow("a", held("a", expires_ns=NOW_NS + 10))
+    kept.follow("b", held("b"))
+    await kept.flush()
+    kept.close()
+    kept = opened(tmp_path, NOW_NS + 10)
+    assert [one.gang for one in kept.load()[0]] == ["b"]
+    assert await kept.flush()
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        assert other.execute("SELECT gang FROM gangs").fetchall() == [("b",)]
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load(over=True) == ([], [])  # another led since
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+async def test_who_asks_waits_for_the_disk(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    await kept.written()  # nothing to wait for
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.written())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    writing = asyncio.create_task(kept.writer.run())
+    async with asyncio.timeout(10):
+        await waiting
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        assert other.execute("SELECT gang FROM gangs").fetchall() == [("a",)]
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    kept.close()
+
+
+async def test_what_is_not_written_is_said_and_tried_again(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON gangs BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.written())
+    await asyncio.sleep(0)
+    assert not await kept.flush()
+    with pytest.raises(StoreError, match="no room"):
+        await waiting
+    assert kept.queue.problem is not None
+    kept.follow("b", held("b"))
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("DROP TRIGGER full")
+    assert await kept.flush()
+    assert kept.queue.problem is None
+    assert [one.gang for one in kept.load()[0]] == ["a", "b"]
+    kept.close()
+
+
+async def test_what_changed_while_the_disk_failed_is_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = opened(tmp_path)
+
+    def fails(changed: object, removed: object) -> None:
+        kept.follow("a", None)  # on the loop, in the end: here while the thread writes
+        raise StoreError("disk I/O error")
+
+    with monkeypatch.context() as full:
+        full.setattr(kept.file, "write", fails)
+        kept.follow("a", held("a"))
+        assert not await kept.flush()
+    assert await kept.flush()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+def test_a_power_cut_loses_nothing_that_was_told(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    assert kept.file._file.connection.execute("PRAGMA synchronous").fetchone() == (
+        2,
+    )  # FULL: each commit reaches the disk
+    kept.close()
+
+
+async def test_one_who_does_not_wait_any_more_is_no_trouble(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.written())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert await kept.flush()
+    kept.close()
+
+
+def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
+    (tmp_path / "placements.db").write_bytes(b"what is this" * 1000)
+    kept = opened(tmp_path)
+    found, problems = kept.load()
+    assert found == []
+    assert problems[0].endswith("moved to placements.db.damaged-20260101T000000Z: nothing is reserved")
+    assert (tmp_path / "placements.db.damaged-20260101T000000Z").read_bytes().startswith(b"what is this")
+    kept.close()
+
+
+def test_a_newer_file_or_none_at_all_ends_the_start(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "placements.db") as db:
+        db.execute("PRAGMA user_version = 9")
+    with pytest.raises(StoreError, match="format 9, this collector reads format 1"):
+        opened(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="let the collector write the folder"):
+        opened(tmp_path / "file")
+
+
+def test_rows_that_cannot_be_read_are_passed_over_and_counted(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("INSERT INTO gangs VALUES ('a', x'ffff', x'00')")
+    found, problems = kept.load()
+    assert (found, len(problems)) == ([], 1)
+    assert "1 stored reservations cannot be read" in problems[0]
+    kept.close()
+
+
+@given(request=st.binary(max_size=120), placement=st.binary(max_size=120))
+def test_any_bytes_are_a_reservation_or_none(request: bytes, placement: bytes) -> None:
+    found = read_row("a", request, placement)
+    assert found is None or found.gang == "a"

@@ -1,0 +1,172 @@
+"""One thread writes: the highest priority first, failed batches again, and never more than the bound."""
+
+import asyncio
+import threading
+
+import pytest
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from support.waiting import until
+
+
+class Disk:
+    """Writes numbers to a list. `full`: a write fails."""
+
+    def __init__(self, writer: Writer, priority: Priority = Priority.HISTORY, *, repeat: bool = True) -> None:
+        self.full = False
+        self.wrote: list[int] = []
+        self.queue: WriteQueue[int] = WriteQueue(
+            writer,
+            priority,
+            "not written",
+            self._write,
+            join=lambda old, new: old + new,
+            limit=2,
+            repeat=repeat,
+        )
+
+    async def _write(self, batch: int) -> bool:
+        if batch < 0:
+            raise ZeroDivisionError
+        await self.queue.in_thread(self._append, batch)
+        return True
+
+    def _append(self, batch: int) -> None:
+        if self.full:
+            raise StoreError("the disk is full")
+        self.wrote.append(batch)
+
+
+async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
+    writer, began, go = Writer(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow() -> None:
+        began.set()
+        assert go.wait(10)
+
+    first = asyncio.create_task(writer.in_thread(Priority.HISTORY, slow))
+    await until(began.is_set)
+    rest = [
+        asyncio.create_task(writer.in_thread(priority, order.append, priority.name))
+        for priority in (Priority.HISTORY, Priority.TOPOLOGY, Priority.EVIDENCE, Priority.RESERVATIONS)
+    ]
+    dropped = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, order.append, "dropped"))
+    await asyncio.sleep(0)
+    dropped.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(first, *rest)
+    assert order == ["EVIDENCE", "RESERVATIONS", "TOPOLOGY", "HISTORY"]
+    writer.close()
+
+
+async def test_batches_beyond_the_bound_are_joined() -> None:
+    writer = Writer()
+    disk = Disk(writer)
+    for batch in (1, 2, 3, 4):
+        disk.queue.put(batch)
+    await writer.flush()
+    assert disk.wrote == [1, 9]
+    writer.close()
+
+
+async def test_a_batch_that_failed_is_written_again_before_newer_ones() -> None:
+    writer = Writer()
+    disk = Disk(writer)
+    disk.full = True
+    disk.queue.put(1)
+    waiting = asyncio.create_task(disk.queue.written())
+    await asyncio.sleep(0)
+    assert not await disk.queue.flush()
+    with pytest.raises(StoreError, match="not written: the disk is full"):
+        await waiting
+    assert (disk.queue.problem, disk.queue.failures) == ("not written: the disk is full", 1)
+    disk.full = False
+    disk.queue.put(2)
+    waiting = asyncio.create_task(disk.queue.written())
+    await asyncio.sleep(0)
+    assert await disk.queue.flush()
+    await waiting
+    assert (disk.wrote, disk.queue.problem) == ([1, 2], None)
+    await disk.queue.written()  # nothing waits
+    writer.close()
+
+
+async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
+    writer, began, go = Writer(), threading.Event(), threading.Event()
+    disk = Disk(writer)
+    append = disk._append
+
+    def slowly(batch: int) -> None:
+        began.set()
+        assert go.wait(10)
+        append(batch)
+
+    disk._append = slowly  # type: ignore[method-assign]
+    running = asyncio.create_task(writer.run())
+    disk.queue.put(1)
+    await until(began.is_set)
+    waiting = asyncio.create_task(disk.queue.written())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    go.set()
+    async with asyncio.timeout(10):
+        await waiting
+    assert disk.wrote == [1]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    writer.close()
+
+
+async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
+    writer = Writer()
+    disk = Disk(writer, Priority.EVIDENCE, repeat=False)
+    disk.full = True
+    disk.queue.put(1)
+    assert await disk.queue.flush()
+    disk.full = False
+    disk.queue.put(2)
+    assert await disk.queue.flush()
+    assert (disk.wrote, disk.queue.failures) == ([2], 1)
+    writer.close()
+
+
+async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
+    writer = Writer()
+    disk, other = Disk(writer), Disk(writer)
+    running = asyncio.create_task(writer.run())
+    other.queue.put(1)
+    await other.queue.written()
+    disk.queue.put(-1)
+    with pytest.raises(ZeroDivisionError):
+        await running
+    other.queue.put(2)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert other.wrote == [1]
+    writer.close()
+
+
+async def test_a_write_that_is_cancelled_is_not_lost() -> None:
+    writer, began, go = Writer(), threading.Event(), threading.Event()
+    disk = Disk(writer)
+
+    def busy() -> None:
+        began.set()
+        assert go.wait(10)
+
+    first = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, busy))
+    await until(began.is_set)
+    disk.queue.put(1)
+    writing = asyncio.create_task(disk.queue.flush())
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    go.set()
+    await first
+    assert disk.wrote == []
+    await writer.flush()
+    assert disk.wrote == [1]
+    writer.close()
