@@ -27,8 +27,10 @@ HALF = {k: v for k, v in TEN.items() if k < "l05"}
 class Player:
     """A collector's shell in small: the clock, and wake-ups when they are asked for."""
 
-    def __init__(self, published: Topology | None = None, at: float = 0) -> None:
-        self.generations = Generations(SETTINGS, published, self.ns(at))
+    def __init__(
+        self, published: Topology | None = None, at: float = 0, settings: GenerationSettings = SETTINGS
+    ) -> None:
+        self.generations = Generations(settings, published, self.ns(at))
         self.log: list[tuple[float, Topology]] = []
         self.decision = Decision()
 
@@ -242,6 +244,18 @@ def test_a_node_that_goes_down_shows_at_once_and_flaps_damped() -> None:
     player.offer(4000, tree(TEN, absent=["n0002", "spare"]))
     assert condition(player.last, "l00", "Ready").status == "False"
     assert player.last.nodes_without_evidence == ("n0002", "spare")
+
+
+def test_a_node_that_joins_the_tree_is_not_without_evidence_any_more() -> None:
+    """Damping would show for a hold-down that it was without evidence a moment ago."""
+    player = Player(settings=replace(SETTINGS, settle_s=1))
+    player.offer(0, tree({**TEN, "l09": TEN["l09"][:3]}, absent=["n0039", "spare"]))
+    player.offer(4, tree(TEN, absent=["spare"]))
+    player.run(1000)
+    assert [(at, t.nodes_without_evidence) for at, t in player.log] == [
+        (2, ("n0039", "spare")),
+        (5, ("spare",)),
+    ]
 
 
 def test_mass_removal_is_held_while_conditions_go_on() -> None:

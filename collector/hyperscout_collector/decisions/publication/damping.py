@@ -11,7 +11,7 @@ a link). What is shown of it follows by these rules:
   that is shown.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -72,6 +72,11 @@ class Damper(Generic[K, I, T]):
             if key not in self._tracks and items:
                 self._tracks[key] = _Track(items, nothing, now_ns, None, now_ns)
         self._forget(now_ns)
+
+    def forget(self, keys: Iterable[K]) -> None:
+        """Show nothing of these keys from now on. Their next observation is their first."""
+        for key in keys:
+            self._tracks.pop(key, None)
 
     def show(self, now_ns: int) -> None:
         """Show every change that is due, and the current texts of what is shown."""

@@ -249,10 +249,14 @@ class Generations:
 
         `take`: with the members of the offered tree. `held`: that tree was held until now.
         """
-        for damper in self._dampers:
-            damper.show(now_ns)
         before = self._published
         tree = offered if take or before is None else before
+        if take and before is not None:
+            # A node that joins the tree has evidence: that it lacked evidence before is no flapping.
+            joined = nodes_of(tree.hypernodes) - nodes_of(before.hypernodes)
+            self._absent.forget(joined.difference(offered.nodes_without_evidence))
+        for damper in self._dampers:
+            damper.show(now_ns)
         wires = with_waiting(offered, before or offered, tree, list(self._anomalies.waiting()))
         if take or before is None or is_due(before, offered):
             wires = renewed(wires, offered, before)
