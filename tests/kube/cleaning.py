@@ -20,7 +20,7 @@ _ITS_OWN = (
     "/apis/apiregistration.k8s.io/",
     "/api/v1/componentstatuses",
 )
-_GONE_S = 90.0
+_GONE_S = 240.0
 _LOOK_EVERY_S = 0.05
 _NOW = {
     "kind": "DeleteOptions",

@@ -25,7 +25,7 @@ CRD = REPOSITORY / "deploy" / "crd" / "hypernodes.yaml"
 CRD_NAME = "hypernodes.topology.volcano.sh"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
-_READY_S = 90.0
+_READY_S = 240.0
 _LOOK_EVERY_S = 0.02
 
 # What kwok is to play: pods that are bound run at once, and stay until they are deleted. It looks at no pods

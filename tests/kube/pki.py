@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _DAYS = "3"
-_TIMEOUT_S = 90.0
+_TIMEOUT_S = 240.0
 LOOPBACK = "DNS:localhost,IP:127.0.0.1"
 
 

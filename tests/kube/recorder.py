@@ -26,7 +26,7 @@ _PREFIX = "/registry/topology.volcano.sh/hypernodes"
 # Sorts before all HyperNodes and outside of what the API server reads: tells how far the stream has come.
 _MARK = f"{_PREFIX}!mark"
 _END = f"{_PREFIX}0"
-_TIMEOUT_S = 90.0
+_TIMEOUT_S = 240.0
 
 
 class Recorder:

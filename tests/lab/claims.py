@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any, Protocol
 
-_TIMEOUT_S = 90.0
+_TIMEOUT_S = 240.0
 _REFUSED = 'hyperscout_collector_refused_total{reason="another_name"}'
 _AGENTS = "hyperscout_collector_agents"
 

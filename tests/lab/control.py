@@ -20,7 +20,7 @@ SERVER = f"https://{GATEWAY}:443"
 DOMAIN = "cluster.local"
 _ETCD = "http://127.0.0.1:2379"
 _PEER = "http://127.0.0.1:2380"
-_READY_S = 90.0
+_READY_S = 240.0
 _LOOK_EVERY_S = 0.1
 
 

@@ -36,7 +36,7 @@ SWEEP = f"{FOLDER}/umad2sim/ibnetdiscover.py"
 _VOLUME = "lab"
 _MODEL = "MQM8700"
 _PROMPT = b"sim> "
-WAIT_S = 90.0
+WAIT_S = 240.0
 _LOOK_S = 0.01
 
 # What the agent runs in place of ibnetdiscover. ibsim's client calls its only device ibsim0, and makes a

@@ -16,7 +16,7 @@ from lab.processes import tail
 
 ENTER = Path(__file__).with_name("enter.py")
 _END_S = 10.0
-_START_S = 90.0
+_START_S = 240.0
 
 
 class LabError(RuntimeError):

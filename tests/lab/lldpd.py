@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Costs nothing when the condition comes early. A busy machine needs much of it.
-WAIT_S = 90.0
+WAIT_S = 240.0
 _POLL_S = 0.05
 
 

@@ -25,7 +25,7 @@ _SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _FILTER = "2"  # SECCOMP_MODE_FILTER
 _REFUSED = ("401", "403")
 _NO = ("EPERM", "EACCES")
-TIMEOUT_S = 90.0
+TIMEOUT_S = 240.0
 
 
 class RightsError(AssertionError):

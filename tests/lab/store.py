@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.inside import CommandError, LabError, Place
 
 SOCKET = "run/containerd/containerd.sock"
-START_S = 90.0
+START_S = 240.0
 _IMPORT_S = 180.0
 _COPY_S = 60.0
 _LOOK_EVERY_S = 0.05

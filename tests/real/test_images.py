@@ -17,11 +17,11 @@ from lab.images import Images, images
 from support import lldp_frames, small_fabric
 from support.image_root import NET_RAW, USER, ImageRoot
 from support.real import ROOT, require_real
+from support.waiting import TIMEOUT_S
 
 require_real("images", "root")
 
 VERSION = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-TIMEOUT_S = 90.0
 _PACKAGES = "opt/hyperscout/lib/python3.11/site-packages"
 
 

@@ -20,8 +20,7 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 
 from support.findings import stamp
-
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 class AgentStream:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kube.processes import Program
 
-START_S = 90.0
+START_S = 240.0
 _SANDBOX = """set -e
 mount --make-rprivate /
 mount -t proc proc /proc

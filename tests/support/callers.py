@@ -13,8 +13,8 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
 from support.agent_stream import AgentStream
 from support.identities import show
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 Code = grpc.StatusCode
 # gRPC's client reports this when the server ends a stream while the client writes; the true status is lost.

@@ -15,7 +15,8 @@ import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
+
 _LISTENING = re.compile(rb"listens on (127\.0\.0\.\d+:\d+)")
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))

@@ -25,7 +25,7 @@ from hyperscout.v1.discovery_pb2 import (
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer, add_DiscoveryServiceServicer_to_server
 from hyperscout.v1.finding_pb2 import Finding
 
-WAIT_S = 90.0  # on a busy machine
+WAIT_S = 240.0  # on a busy machine
 
 Key = tuple[str, str, str]
 

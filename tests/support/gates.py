@@ -22,13 +22,13 @@ from kube.api import MERGE, ApiError, all_at_once
 
 from support.kube_objects import Object, pod
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 OWN = "hyperscout"  # the collector's namespace
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 PLANS = f"/api/v1/namespaces/{OWN}/configmaps?labelSelector={SELECTOR}"
-TIMEOUT_S = 90.0
 _NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from support.real import tool
 
-WAIT_S = 90.0
+WAIT_S = 240.0
 DEVICE = "ibsim0"
 _numbers = itertools.count(1)
 

@@ -24,8 +24,8 @@ from kube.cleaning import clean, snapshot
 from kube.control_plane import ControlPlane, Options
 
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 _NODES = "/api/v1/nodes"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

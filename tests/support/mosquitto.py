@@ -15,8 +15,7 @@ from typing import Any
 import aiomqtt
 
 from support.real import tool
-
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ from hyperscout_agent.uplink.uplink import Uplink
 from support.collector_process import CHANNEL_OPTIONS
 from support.nccl_stubs import alive, children
 
-WAIT_S = 90.0
+WAIT_S = 240.0
 _numbers = itertools.count(1)
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from support.real import tool
+from support.waiting import TIMEOUT_S
 
 T = TypeVar("T")
-TIMEOUT_S = 90.0
 INTERFACE = "eth0"
 _numbers = itertools.count(1)
 

@@ -16,9 +16,9 @@ from hyperscout_runtime.health_server import Answer, serving
 from kube.processes import Program, free_port
 
 from support.real import ROOT, tool
+from support.waiting import TIMEOUT_S
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-TIMEOUT_S = 90.0
 _LOOK_S = 0.2
 Job = Mapping[str, Any]  # of scrape_configs
 

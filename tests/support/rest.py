@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

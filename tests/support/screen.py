@@ -9,7 +9,7 @@ import termios
 import threading
 from collections.abc import Mapping, Sequence
 
-_LIMIT_S = 90.0
+_LIMIT_S = 240.0
 
 
 def on_screen(

@@ -19,7 +19,7 @@ from support.apart import environment
 from support.lldpd import Lab, ip
 from support.real import tool
 
-START_S = 90.0
+START_S = 240.0
 PORT = 161
 
 

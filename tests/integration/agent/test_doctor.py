@@ -21,10 +21,10 @@ from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run
 from support.real import require_real, tool
 from support.rest_collector import status_of
+from support.waiting import TIMEOUT_S
 
 NOW_S = 1_790_000_000.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
-TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")

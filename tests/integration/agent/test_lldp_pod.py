@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from hyperscout_agent.lldp.link import ListenerLink
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("root")
 
 USER = 10001  # of the agent's container; also the volume's group (fsGroup)
-TIMEOUT_S = 90.0
 
 
 def confined(*groups: int, capability: str) -> list[str]:

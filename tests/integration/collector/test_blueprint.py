@@ -11,8 +11,8 @@ from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
 from support.collectors import playing
 from support.rest_collector import status_of
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 PLAN = """\
 switches:
 - leaf-[01-02]

@@ -34,8 +34,7 @@ from support.collector_process import CHANNEL_OPTIONS, listed
 from support.collectors import collector_settings, playing
 from support.findings import adapter, failed, lldp, sweep
 from support.rest_collector import status_of
-
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 def settings(folder: Path, **more: Any) -> CollectorSettings:

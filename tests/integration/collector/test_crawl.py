@@ -14,8 +14,8 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
 from support.rest_collector import status_of
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
 

@@ -39,8 +39,7 @@ from support.collectors import collector_settings, playing
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
 from support.topologies import two_leaves
-
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 @asynccontextmanager

@@ -21,8 +21,8 @@ from hyperscout_sim.readings.ufm import ufm_answers
 from hyperscout_topology.topology import Topology
 from support import managers
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
 WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}

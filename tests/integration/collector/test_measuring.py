@@ -23,8 +23,8 @@ from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings
 from support.measuring_agent import LATENCY_PROBES, latency, measuring_agents
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 NODES = [f"n{i:02}" for i in range(12)]
 
 

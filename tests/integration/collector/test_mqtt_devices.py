@@ -20,12 +20,12 @@ from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, LEAVES, Reader, dpu, password_file, report, reports, secured, send
 from support.real import require_real
 from support.rest_collector import status_of
+from support.waiting import TIMEOUT_S
 
 require_real("mosquitto")
 
 USERS = ("collector", "reader", *(device.partition("=")[0] for device in DEVICES))
 QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "quiet_s": 0.1}
-TIMEOUT_S = 90.0
 
 
 @asynccontextmanager

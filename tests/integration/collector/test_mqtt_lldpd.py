@@ -12,11 +12,11 @@ from support.lldpd import ROUTER, Daemon, Lab, lldp_lab, run
 from support.mosquitto import Mosquitto, mosquitto
 from support.mqtt_world import password_file, secured
 from support.real import ROOT, require_real, tool
+from support.waiting import TIMEOUT_S
 
 require_real("root", "netns", "lldpd", "mosquitto", "mosquitto_pub")
 
 SCRIPT = ROOT / "deploy" / "devices" / "lldp_report.py"
-TIMEOUT_S = 90.0
 
 
 def report(daemon: Daemon, reporter: str) -> str:

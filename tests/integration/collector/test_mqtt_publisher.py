@@ -30,10 +30,9 @@ from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import ACL, Reader, password_file, send
 from support.real import require_real
 from support.topologies import two_leaves
+from support.waiting import TIMEOUT_S
 
 require_real("mosquitto", "openssl")
-
-TIMEOUT_S = 90.0
 
 
 class Stopping(Fence):

@@ -25,8 +25,8 @@ from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
 from support.placing import free_of, request
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 ALL_FREE = {node: {"workers": 1} for node in HOSTS}
 Code = grpc.StatusCode

@@ -43,8 +43,8 @@ from hyperscout_topology.topology import Topology
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings
 from support.identities import FakeReviews, Family
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 90.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 

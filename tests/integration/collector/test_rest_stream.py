@@ -16,8 +16,7 @@ from hyperscout_topology.topology import HyperNode, Link, LinkTable, Topology
 from support.rest import Event, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves
-
-TIMEOUT_S = 90.0
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture

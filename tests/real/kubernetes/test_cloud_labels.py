@@ -8,9 +8,9 @@ from typing import Any
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 AWS = "topology.k8s.aws/network-node-layer-"
-TIMEOUT_S = 90.0
 
 
 def layers(spine: str, leaf: str) -> dict[str, str]:

@@ -15,11 +15,11 @@ from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.snmp_responder import Table, responding
+from support.waiting import TIMEOUT_S
 
 require_real("kubernetes", "helm")
 
 COLLECTOR, AGENT, FABRIC = f"{RELEASE}-collector", f"{RELEASE}-agent", f"{RELEASE}-fabric"
-TIMEOUT_S = 90.0
 VALUES = {"crds": {"install": False}, "agent": {"lldp": {"enabled": False}}}
 
 

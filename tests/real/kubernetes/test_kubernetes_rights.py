@@ -16,11 +16,11 @@ from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import published, status_at
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("kubernetes", "helm")
 
 ACCOUNT = f"{RELEASE}-collector"
-TIMEOUT_S = 90.0
 VALUES = {
     "crds": {"install": False},
     "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},

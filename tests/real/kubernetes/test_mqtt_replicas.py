@@ -18,10 +18,10 @@ from support.kubernetes import Cluster
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, Reader, reports, send
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("mosquitto")
 
-TIMEOUT_S = 90.0
 SHORT = ("--lease-duration-s", "3")
 QUICK = ("--first-settle-s", "0.2", "--settle-s", "0.2", "--hold-down-s", "0.2", "--quiet-s", "0.2")
 RULES = [

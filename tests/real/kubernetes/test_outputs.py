@@ -21,12 +21,12 @@ from hyperscout_publish.nodes.taints import Mode, TaintsPublisher
 from hyperscout_publish.publisher.base import PublishError
 from support.kubernetes import Cluster
 from support.topologies import leaves, pods, two_leaves
+from support.waiting import TIMEOUT_S
 
 LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 LONG = "a-node-with-a-name-that-somebody-must-have-liked.rack-17.row-33.example"
-TIMEOUT_S = 90.0
 
 
 @asynccontextmanager

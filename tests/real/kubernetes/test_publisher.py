@@ -21,6 +21,7 @@ from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Condition, HyperNode, Measured, Topology
 from kube.control_plane import Options
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 NOW_NS = 1_800_000_000_000_000_000
 GOOD = (
@@ -30,7 +31,6 @@ GOOD = (
     Condition("Stale", "False", "EvidenceFresh", "fresh", NOW_NS),
 )
 BAD = Condition("Degraded", "True", "LinksDown", "1 of 4 uplinks down: leaf-a/p1", NOW_NS + 5 * 10**9)
-TIMEOUT_S = 90.0
 
 
 def tree(*leaves: tuple[str, tuple[str, ...]], root: str = "core") -> Topology:

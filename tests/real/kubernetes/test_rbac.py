@@ -20,6 +20,7 @@ from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_other
 from support.kube_objects import hypernode_object, pod
 from support.kubernetes import Cluster
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("kubernetes", "helm")
 
@@ -35,7 +36,6 @@ COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 # The definition is there already, by the fixture.
 NO_CRD = {"crds": {"install": False}}
 NO_TOKEN = {"automountServiceAccountToken": False}
-TIMEOUT_S = 90.0
 _numbers = itertools.count(1)
 
 

@@ -20,10 +20,10 @@ from hyperscout_placer.cluster.request import Workers
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 Object = dict[str, Any]
 
-TIMEOUT_S = 90.0
 _PODS = "/api/v1/namespaces/default/pods"
 
 

@@ -13,10 +13,10 @@ from kube.control_plane import Options
 from support.kube_objects import node_affinity, pod
 from support.kubernetes import Cluster
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 Object = dict[str, Any]
 
-TIMEOUT_S = 90.0
 _PODS = "/api/v1/namespaces/default/pods"
 _NODES = "/api/v1/nodes"
 

@@ -26,6 +26,7 @@ from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.volcano import Volcano, domains_in, require_volcano
+from support.waiting import TIMEOUT_S
 
 BINARIES = require_volcano()
 require_real("kubernetes", "kwok")
@@ -40,7 +41,6 @@ PROMPT = (
     *("--settle-s", "0.2", "--first-settle-s", "0.5"),
     *("--removal-share", "1", "--hold-s", "1"),
 )
-TIMEOUT_S = 90.0
 _LOOK_EVERY_S = 0.05
 Domains = Iterable[frozenset[str]]
 T = TypeVar("T")

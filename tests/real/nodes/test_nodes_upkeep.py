@@ -16,13 +16,13 @@ from lab.images import images
 from lab.inside import CommandError
 from support.chart import CHART
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("lab", "helm")
 
 NAMESPACE = RELEASE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 NODES = ("node1", "node2")
-TIMEOUT_S = 240.0
 # No node here has a port with a cable.
 VALUES = {
     "image": {"pullPolicy": "Never"},
