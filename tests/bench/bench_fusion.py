@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hyperscout_collector.app.publication.inference import uncollected
+from hyperscout_collector.app.inference.inference import uncollected
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse

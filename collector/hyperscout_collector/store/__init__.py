@@ -1,1 +1,1 @@
-"""One writer for everything on disk, SQLite files in the data folder, and the file of reservations."""
+"""SQLite files in the data folder, and the one writer for all of them."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.fabric import blueprint_file
+from hyperscout_collector.app.inference import blueprint_file
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
 from support.collectors import playing

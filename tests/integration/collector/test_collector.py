@@ -20,8 +20,8 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.publication import inference
-from hyperscout_collector.app.publication.failures import Failure
+from hyperscout_collector.app.inference import inference
+from hyperscout_collector.app.inference.failures import Failure
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer

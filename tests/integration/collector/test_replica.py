@@ -25,7 +25,7 @@ from hyperscout.v1.placement_pb2 import ListPlacementsRequest
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.publication import inference
+from hyperscout_collector.app.inference import inference
 from hyperscout_collector.app.replica import process
 from hyperscout_collector.app.replica.follower import Follower, PeerError, channel
 from hyperscout_collector.app.replica.standby import DISCOVERY_SERVICE, Standby

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.fabric.cluster import RESERVED_LABEL
+from hyperscout_collector.app.inference.cluster import RESERVED_LABEL
 from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
 from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.app.fabric import blueprint_file
-from hyperscout_collector.app.fabric.blueprint_file import BlueprintFile
+from hyperscout_collector.app.inference import blueprint_file
+from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.app.fabric.cluster import ClusterView
-from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
+from hyperscout_collector.app.inference.cluster import ClusterView
+from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.decisions.publication.generations import (

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from hyperscout_collector.app.fabric.cluster import (
+from hyperscout_collector.app.inference.cluster import (
     RESERVED_LABEL,
     ClusterView,
     KubernetesCluster,

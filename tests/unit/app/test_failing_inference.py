@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.app.fabric.cluster import NoCluster
-from hyperscout_collector.app.publication import inference as inference_module
-from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
+from hyperscout_collector.app.inference import inference as inference_module
+from hyperscout_collector.app.inference.cluster import NoCluster
+from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.decisions.publication.damping import DampingSettings
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings

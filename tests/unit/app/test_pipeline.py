@@ -5,9 +5,9 @@ import gc
 from typing import cast
 
 import pytest
-from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.inference.cluster import ClusterView
+from hyperscout_collector.app.inference.inference import Inference, InferenceSettings, uncollected
 from hyperscout_collector.app.publication import pipeline
-from hyperscout_collector.app.publication.inference import Inference, InferenceSettings, uncollected
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.evidence.state import EvidenceState

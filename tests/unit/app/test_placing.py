@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.inference.cluster import ClusterView
 from hyperscout_collector.app.placing.placing import Placing
+from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.store.reservations import ReservationFile, Reservations
 from hyperscout_collector.store.writer import Writer
 from hyperscout_placer.book.placements import NotReadyError, Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement

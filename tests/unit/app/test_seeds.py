@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.app.fabric.seeds import MAX_SEEDS, Seeds
+from hyperscout_collector.app.ingest.seeds import MAX_SEEDS, Seeds
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidenceState, Plan
 from hyperscout_collector.ingest.streams import AgentStream, Streams

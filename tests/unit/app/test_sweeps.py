@@ -4,7 +4,7 @@ import asyncio
 from typing import cast
 
 from hyperscout.v1.discovery_pb2 import Hello
-from hyperscout_collector.app.fabric.sweeps import Sweeps
+from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts

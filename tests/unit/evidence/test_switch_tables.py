@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, SwitchTable
-from hyperscout_collector.app.fabric.seeds import Seeds
+from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.evidence.rows import BadFinding, row_of
 from hyperscout_collector.evidence.state import EvidenceState, Plan
 from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, looks_of

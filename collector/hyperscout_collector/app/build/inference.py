@@ -10,13 +10,13 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.ingest import Storage
-from hyperscout_collector.app.fabric.blueprint_file import BlueprintFile
-from hyperscout_collector.app.fabric.cluster import Cluster
-from hyperscout_collector.app.fabric.link_watch import LinkWatch
+from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
+from hyperscout_collector.app.inference.cluster import Cluster
+from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
+from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
 from hyperscout_collector.app.measuring.measuring import Measuring, MeasuringTools
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
-from hyperscout_collector.app.publication.inference import Inference, InferenceSettings
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.settings.configured import (
     generation_settings,
@@ -53,7 +53,7 @@ async def build_inference(
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     options, node_map = inference_inputs(settings)
     measuring = _build_measuring(context, streams, evidence, topology)
-    links = LinkWatch(
+    links = LinkMonitor(
         health_settings(settings), evidence.store, clock_ns, partial(signals.inputs_changed, FINDINGS)
     )
     blueprint = None

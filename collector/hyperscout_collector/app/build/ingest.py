@@ -10,9 +10,10 @@ from hyperscout_runtime.errors import StartError
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
-from hyperscout_collector.app.fabric.evidence_cleanup import EvidenceCleanup
-from hyperscout_collector.app.fabric.seeds import Seeds
-from hyperscout_collector.app.fabric.sweeps import Sweeps
+from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
+from hyperscout_collector.app.ingest.seeds import Seeds
+from hyperscout_collector.app.ingest.sweeps import Sweeps
+from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.app.publication.recall import published_before
 from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
@@ -26,7 +27,6 @@ from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.reservations import ReservationFile, Reservations
 from hyperscout_collector.store.writer import Writer
 
 NS = 1_000_000_000

@@ -36,7 +36,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.ingest import Storage
-from hyperscout_collector.app.fabric.cluster import Cluster, KubernetesCluster, NoCluster
+from hyperscout_collector.app.inference.cluster import Cluster, KubernetesCluster, NoCluster
 from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.publication.saver import Saver
 from hyperscout_collector.app.settings.configured import own_namespace

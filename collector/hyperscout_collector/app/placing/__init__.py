@@ -1,1 +1,1 @@
-"""Runs the placer in the collector: its reservations, the free resources and the watchers."""
+"""Runs the placer in the collector: its inputs, its watchers, and the reservations on disk."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from hyperscout_placer.book.placements import Placements, PlacementsError
 from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.app.fabric.cluster import Cluster
+from hyperscout_collector.app.inference.cluster import Cluster
 from hyperscout_collector.app.placing.evidence_capacity import EvidenceCapacity
+from hyperscout_collector.app.placing.reservations import Reservations
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
-from hyperscout_collector.store.reservations import Reservations
 
 
 class Placing:

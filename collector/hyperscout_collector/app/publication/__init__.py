@@ -1,1 +1,1 @@
-"""Infers topologies from evidence and publishes them as generations."""
+"""Publishes inferred topologies as generations, saves them, and finds those of an earlier process."""

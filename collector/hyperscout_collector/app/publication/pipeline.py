@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.app.fabric.cluster import Cluster, ClusterView
-from hyperscout_collector.app.publication.failures import Failures
-from hyperscout_collector.app.publication.inference import Inference, Result
+from hyperscout_collector.app.inference.cluster import Cluster, ClusterView
+from hyperscout_collector.app.inference.failures import Failures
+from hyperscout_collector.app.inference.inference import Inference, Result
 from hyperscout_collector.decisions.publication.generations import Decision, NotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row

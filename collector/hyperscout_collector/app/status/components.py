@@ -10,12 +10,12 @@ from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_runtime.event_log import EventLog
 
-from hyperscout_collector.app.fabric.blueprint_file import BlueprintFile
-from hyperscout_collector.app.fabric.cluster import Cluster
-from hyperscout_collector.app.fabric.evidence_cleanup import EvidenceCleanup
-from hyperscout_collector.app.fabric.link_watch import LinkWatch
-from hyperscout_collector.app.fabric.seeds import Seeds
-from hyperscout_collector.app.fabric.sweeps import Sweeps
+from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
+from hyperscout_collector.app.inference.cluster import Cluster
+from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
+from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
+from hyperscout_collector.app.ingest.seeds import Seeds
+from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.measuring.measuring import Measuring
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
@@ -67,7 +67,7 @@ class Inferring:
     """Inference, and what adds to its inputs. `blueprint`: None = the settings name none."""
 
     pipeline: Pipeline
-    links: LinkWatch
+    links: LinkMonitor
     blueprint: BlueprintFile | None
     measuring: Measuring
     nccl: NcclRuns

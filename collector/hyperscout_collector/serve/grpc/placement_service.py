@@ -35,9 +35,9 @@ from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
 from hyperscout_collector.serve.grpc.placement_queries import Free, OutdatedRequestError
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.reservations import API
 
 SERVICE = "hyperscout.v1.PlacementService"
+API = "api"  # holder of the reservations that this service makes
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MAX_EXPIRES_S = 10 * 366 * 86_400

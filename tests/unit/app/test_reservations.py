@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations, read_row
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.reservations import ReservationFile, Reservations, read_row
 from hyperscout_collector.store.writer import Writer
 from hyperscout_placer.book.placements import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement

@@ -22,11 +22,10 @@ from hyperscout_placer.messages.placements import (
 )
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
+from hyperscout_collector.serve.grpc.placement_service import API
 from hyperscout_collector.store.database import Database, Kind
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
-
-API = "api"  # holder of the reservations in this file
 
 _SCHEMA = """
 CREATE TABLE gangs (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_collector.app.fabric.link_watch import LinkWatch
+from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
 from hyperscout_collector.decisions.fabric.link_health import HealthSettings
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -50,7 +50,7 @@ class Rig:
         self.now_ns = T0
         self.state = EvidenceState()
         self.told = 0
-        self.watch = LinkWatch(SETTINGS, store, lambda: self.now_ns, self._changed)
+        self.watch = LinkMonitor(SETTINGS, store, lambda: self.now_ns, self._changed)
 
     def _changed(self) -> None:
         self.told += 1

@@ -23,8 +23,8 @@ from hyperscout_inference.labels.cloud_labels import Keys, domains_of
 from hyperscout_runtime.errors import described
 from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.app.fabric.cluster import ClusterView
-from hyperscout_collector.app.publication.failures import Failure
+from hyperscout_collector.app.inference.cluster import ClusterView
+from hyperscout_collector.app.inference.failures import Failure
 from hyperscout_collector.decisions.publication.generations import Decision, Generations
 from hyperscout_collector.decisions.publication.quarantine import Missing, marked, why_lacking
 from hyperscout_collector.decisions.publication.takeover import Takeover

@@ -52,7 +52,7 @@ _MAX_WAITING = 256
 _FORGET_AFTER_S = 3600.0
 
 
-class LinkWatch:
+class LinkMonitor:
     """Assesses ports by their counters. Calls `changed` when an assessment changes. Run `run` as a task."""
 
     def __init__(
