@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
+from hyperscout_runtime.signals import Signal
 
 _MAX_DIRECTIVES = 256  # queued for one stream; an agent that reads none of them is ended
 _MAX_REFUSALS = 1000  # reported in one ack; further refusals are only counted
@@ -104,13 +105,16 @@ class AgentStream:
 
 
 class Streams:
-    """The connected streams by node. `limit`: largest number of streams."""
+    """The connected streams by node. `limit`: largest number of streams.
+
+    The signal `changed` is emitted with the node of each stream that connects, disconnects or sends.
+    """
 
     def __init__(self, limit: int) -> None:
+        self.changed = Signal[[str]]()
         self.counters = IngestCounters()
         self._limit = limit
         self._by_node: dict[str, AgentStream] = {}
-        self._listeners: list[Callable[[str], None]] = []
 
     def __len__(self) -> int:
         return len(self._by_node)
@@ -121,11 +125,6 @@ class Streams:
     def get(self, node: str) -> AgentStream | None:
         return self._by_node.get(node)
 
-    def subscribe(self, listener: Callable[[str], None]) -> None:
-        """Register `listener`, which is called on the loop with the node of each stream that connects,
-        disconnects or sends."""
-        self._listeners.append(listener)
-
     def heard(self, stream: AgentStream, at_ns: int, offset_ns: int | None = None) -> None:
         """Record a message.
 
@@ -134,7 +133,7 @@ class Streams:
         stream.last_heard_ns = at_ns
         if offset_ns is not None:
             stream.offset_ns = offset_ns
-        self._changed(stream)
+        self.changed(stream.node)
 
     @property
     def full(self) -> bool:
@@ -157,7 +156,7 @@ class Streams:
             old.end(grpc.StatusCode.ABORTED, "a newer stream of this node replaced it")
         self._by_node[stream.node] = stream
         self.counters.streams += 1
-        self._changed(stream)
+        self.changed(stream.node)
         return old
 
     def discard(self, stream: AgentStream) -> bool:
@@ -165,12 +164,8 @@ class Streams:
         if self._by_node.get(stream.node) is not stream:
             return False
         del self._by_node[stream.node]
-        self._changed(stream)
+        self.changed(stream.node)
         return True
-
-    def _changed(self, stream: AgentStream) -> None:
-        for listener in self._listeners:
-            listener(stream.node)
 
     def end_all(self, code: grpc.StatusCode, reason: str) -> None:
         for stream in self:

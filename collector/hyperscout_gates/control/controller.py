@@ -98,7 +98,7 @@ class Gates:
         self._tiers: list[str] | None = None
         self._turns = Turns(self._give_turn, timer)
         self._reading: set[asyncio.Task[None]] = set()
-        placements.follow(self._reservation_changed)
+        placements.changed.subscribe(self._reservation_changed)
 
     @property
     def services(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
 from hyperscout_placer.book.free_capacity import FreeCapacity
@@ -63,6 +64,7 @@ Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 class Placements:
     """The reservations of all gangs.
 
+    The signal `changed` is emitted with the gang and its new reservation; None = the reservation is removed.
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
     returns monotonic seconds.
     """
@@ -75,19 +77,15 @@ class Placements:
         engine: Engine = best_place,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self.changed = Signal[[str, Reservation | None]]()
         self._decided = decided
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs together
         self._clock_ns = clock_ns
         self._timer = timer
         self._engine = engine
-        self._followers: list[Callable[[str, Reservation | None], None]] = []
         self._held: dict[str, Reservation] = {}
         self._free = FreeCapacity()
-
-    def follow(self, follower: Callable[[str, Reservation | None], None]) -> None:
-        """Call `follower(gang, held)` for each reservation that is added, changed or removed (None)."""
-        self._followers.append(follower)
 
     async def run(self) -> None:
         """Read large topologies in a thread, until cancelled."""
@@ -308,7 +306,7 @@ class Placements:
         """Release a gang's reservation. Raises NotHeldError."""
         self.held(gang)
         self._let_go(gang)
-        self._notify(gang, None)
+        self.changed(gang, None)
 
     def expire(self) -> list[str]:
         """Release the expired reservations; returns the names of their gangs."""
@@ -352,11 +350,7 @@ class Placements:
 
     def _set(self, held: Reservation) -> None:
         self._held[held.gang] = held
-        self._notify(held.gang, held)
-
-    def _notify(self, gang: str, held: Reservation | None) -> None:
-        for follower in self._followers:
-            follower(gang, held)
+        self.changed(held.gang, held)
 
 
 def _is_quick(request: Request) -> bool:

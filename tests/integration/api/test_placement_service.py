@@ -59,7 +59,7 @@ class World:
         self.now_ns = 10**18
         self.placements = Placements(clock_ns=lambda: self.now_ns)
         self.watchers = PlacementWatchers(lambda: list(self.placements))
-        self.placements.follow(self.watchers.changed)
+        self.placements.changed.subscribe(self.watchers.changed)
         self.disk = Disk()
         self.service = PlacementService(
             self.placements, self.watchers, self.disk, clock_ns=lambda: self.now_ns

@@ -57,8 +57,8 @@ def free_nodes(placements: Placements) -> set[str]:
 
 def test_what_is_placed_is_held_and_released() -> None:
     placements, told = book(), []
-    placements.follow(lambda name, held: told.append((name, held and held.placement.nodes)))
-    placements.follow(lambda name, held: told.append(("again", name)))
+    placements.changed.subscribe(lambda name, held: told.append((name, held and held.placement.nodes)))
+    placements.changed.subscribe(lambda name, held: told.append(("again", name)))
     found = placed(placements.place("a", gang(2), holder="api", expires_ns=77))
     assert (found.nodes, found.tier) == (("n1", "n2"), 1)
     held = placements.get("a")

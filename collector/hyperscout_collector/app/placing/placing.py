@@ -40,7 +40,7 @@ class Placing:
         self._cluster = cluster
         self._cluster_changed = False
         self._topology = Topology(0)
-        self._room = None if pods_are_watched else EvidenceCapacity(self.placements, state)
+        self._capacity = None if pods_are_watched else EvidenceCapacity(self.placements, state)
 
     def load(self, *, over: bool = False) -> list[str]:
         """Restore the reservations from disk, even if their resources are not free now.
@@ -54,10 +54,10 @@ class Placing:
                 self.placements.restore(held)
             except PlacementsError as error:
                 problems.append(f"a reservation on disk is ignored: {error}")
-        self.placements.follow(self.watchers.changed)
-        self.placements.follow(self.reservations.follow)
-        if self._room is not None:
-            self._room.begin()
+        self.placements.changed.subscribe(self.watchers.changed)
+        self.placements.changed.subscribe(self.reservations.follow)
+        if self._capacity is not None:
+            self._capacity.begin()
         return problems
 
     @property
@@ -76,8 +76,8 @@ class Placing:
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
-        if self._room is not None:
-            self._room.follow(changes)
+        if self._capacity is not None:
+            self._capacity.follow(changes)
 
     def tick(self) -> None:
         """Remove expired reservations and mark down nodes as unusable. Call it about once a second."""

@@ -51,7 +51,7 @@ class AgentTable:
         self._encoded: dict[str, bytes] = {}  # a GetStatusResponse each, with one agent
         self._order: list[str] = []  # the keys of `_encoded`, sorted
         self._count(state.nodes)
-        streams.subscribe(self.touch)
+        streams.changed.subscribe(self.touch)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
