@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
 from functools import partial
@@ -74,13 +74,16 @@ class Writer:
             await queue.flush()
 
     def close(self) -> None:
-        """Wait for the running transaction, and end the thread. Never raises."""
+        """Wait for the running transaction, and end the thread. Never raises.
+
+        It blocks: call it in a thread.
+        """
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def in_thread(self, priority: Priority, work: Callable[..., _T], *args: object) -> _T:
         """Run a transaction, and return its result or raise its exception.
 
-        A cancelled caller leaves after its transaction: one that waits is dropped, one that runs is finished.
+        When the caller is cancelled, a waiting transaction is dropped, and a running one is finished first.
         """
         done: Future[_T] = Future()
         with self._lock:
@@ -187,26 +190,29 @@ class WriteQueue(Generic[_B]):
         """Write all waiting batches. Returns False where a batch failed and has to be written again."""
         async with self._turn:
             while self._waiting:
-                waiters: list[asyncio.Future[None]] = []
                 batch = self._waiting.popleft()
-                if not self._waiting:  # all waiters wait for this batch or an earlier one
-                    waiters, self._waiters = self._waiters, []
+                # With the last batch, all waiters wait for this batch or an earlier one.
+                waiters = [] if self._waiting else self._take_waiters()
                 try:
                     wrote = await self._write(batch)
                 except StoreError as error:
-                    self._failed(error, waiters)
+                    if not self._repeat:
+                        waiters += self._take_waiters()  # they wait for the dropped batch too
+                    self._failed(error)
+                    _fail(waiters, f"{self._label}: {error}")
                     if self._repeat:
                         self._put_back(batch)
                         return False
-                except BaseException:
+                except BaseException as error:
                     self._waiters += waiters
                     if self._repeat:
                         self._put_back(batch)
+                    else:
+                        _fail(self._take_waiters(), f"{self._label}: {error!r}")
                     raise
                 else:
                     self._succeeded(waiters, wrote)
-            waiters, self._waiters = self._waiters, []  # they came while the last batch was written
-            self._succeeded(waiters, False)
+            self._succeeded(self._take_waiters(), False)  # they came while the last batch was written
         return True
 
     async def _settled(self) -> None:
@@ -215,6 +221,10 @@ class WriteQueue(Generic[_B]):
         while self._work.is_set() and time.monotonic() < end_s:
             self._work.clear()
             await asyncio.sleep(self._settle_s)
+
+    def _take_waiters(self) -> "list[asyncio.Future[None]]":
+        waiters, self._waiters = self._waiters, []
+        return waiters
 
     def _put_back(self, batch: _B) -> None:
         self._waiting.appendleft(batch)
@@ -235,12 +245,15 @@ class WriteQueue(Generic[_B]):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _failed(self, error: StoreError, waiters: list["asyncio.Future[None]"]) -> None:
+    def _failed(self, error: StoreError) -> None:
         self.failures += 1
         problem = f"{self._label}: {error}"
         if problem != self.problem:
             _log.error("%s", problem)
         self.problem = problem
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(StoreError(problem))
+
+
+def _fail(waiters: Sequence["asyncio.Future[None]"], problem: str) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(StoreError(problem))

@@ -27,6 +27,22 @@ def test_a_replica_for_certificates_only_is_told_to_say_where_it_is(tmp_path: Pa
     assert advertised(settings(tmp_path, advertise="a:50051")) == "a:50051"
 
 
+async def test_all_terms_use_the_ports_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("listen", "mtls_listen", "http_listen", "rest_listen")
+    found = {name: f"127.0.0.1:{port}" for port, name in enumerate(names, 40_000)}
+
+    @contextlib.asynccontextmanager
+    async def listening(_: CollectorSettings, leader: Callable[[], str]) -> AsyncIterator[Any]:
+        addresses = {name.replace("listen", "address"): address for name, address in found.items()}
+        yield type("Listening", (), addresses)
+
+    monkeypatch.setattr(process, "Standby", listening)
+    for name in names:
+        one_free = settings(tmp_path, **{**found, name: "127.0.0.1:0"})
+        pinned = await process._with_ports(one_free)
+        assert {name: getattr(pinned, name) for name in names} == found
+
+
 class Leading:
     """An elector, as far as it is asked."""
 

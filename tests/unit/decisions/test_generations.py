@@ -264,7 +264,7 @@ def test_mass_removal_is_held_while_conditions_go_on() -> None:
     held = player.decision.held
     assert held is not None
     assert held.generation == 2
-    assert held.reason == "removes 5 of 11 HyperNodes and 20 of 40 nodes (at most 20% go unasked)"
+    assert held.reason == "removes 5 of 11 HyperNodes and 20 of 40 nodes (more than 20% need an approval)"
     assert (held.since_ns, held.applies_at_ns) == (player.ns(200), player.ns(800))
     assert held.removes_hypernodes == ("l05", "l06", "l07", "l08", "l09")
     assert held.removes_nodes == tuple(f"n{i:04}" for i in range(20, 40))
@@ -293,7 +293,7 @@ def test_a_removal_that_was_held_alone_keeps_its_number_and_goes_out_when_approv
     assert held is not None
     assert held.reason == (
         "changes the number of tiers from 2 to 1 and removes 1 of 11 HyperNodes and 0 of 40 nodes"
-        " (at most 20% go unasked)"
+        " (more than 20% need an approval)"
     )
     for wrong in (1, 3):
         with pytest.raises(NotHeldError, match=f"{wrong} is not held: generation 2 is held"):

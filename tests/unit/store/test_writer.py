@@ -10,7 +10,7 @@ from support.waiting import until
 
 
 class Disk:
-    """Writes numbers to a list. `full`: a write fails."""
+    """Writes numbers to a list. `full`: a write fails. 0 always fails."""
 
     def __init__(self, writer: Writer, priority: Priority = Priority.HISTORY, *, repeat: bool = True) -> None:
         self.full = False
@@ -32,7 +32,7 @@ class Disk:
         return True
 
     def _append(self, batch: int) -> None:
-        if self.full:
+        if self.full or not batch:
             raise StoreError("the disk is full")
         self.wrote.append(batch)
 
@@ -130,6 +130,20 @@ async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
     disk.queue.put(2)
     assert await disk.queue.flush()
     assert (disk.wrote, disk.queue.failures) == ([2], 1)
+    writer.close()
+
+
+async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
+    writer = Writer()
+    disk = Disk(writer, Priority.EVIDENCE, repeat=False)
+    for batch in (0, 2):
+        disk.queue.put(batch)
+    waiting = asyncio.create_task(disk.queue.written())
+    await asyncio.sleep(0)
+    assert await disk.queue.flush()
+    with pytest.raises(StoreError, match="not written"):
+        await waiting
+    assert disk.wrote == [2], "the second batch is not held up"
     writer.close()
 
 

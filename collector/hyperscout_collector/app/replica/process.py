@@ -184,7 +184,7 @@ async def recorded(
                 # Before the writer's task is cancelled: it would not know whether its last batch is written.
                 await writer.flush()
     finally:
-        writer.close()
+        await BoundedExecutor("store-writer-end")(writer.close)
         recorder.close()
 
 
@@ -198,7 +198,7 @@ async def _wake_publishers(elector: Elector, collector: Collector) -> None:
 
 async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
     """Replace each port 0 by a free port, so that all terms use the same ports. Raises StartError."""
-    addresses = (settings.listen, settings.mtls_listen, settings.http_listen)
+    addresses = (settings.listen, settings.mtls_listen, settings.http_listen, settings.rest_listen)
     if not any(address.endswith(":0") for address in addresses):
         return settings
     async with Standby(settings, lambda: "") as chosen:
@@ -207,6 +207,7 @@ async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
                 "listen": chosen.address,
                 "mtls_listen": chosen.mtls_address,
                 "http_listen": chosen.http_address,
+                "rest_listen": chosen.rest_address,
             }
         )
 

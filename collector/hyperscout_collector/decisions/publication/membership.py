@@ -355,4 +355,4 @@ class Membership:
                 f" and {len(lost.nodes)} of {offer.nodes} nodes"
             )
         share = self.facts.settings.removal_share
-        return f"{' and '.join(parts)} (at most {share:.0%} go unasked)"
+        return f"{' and '.join(parts)} (more than {share:.0%} need an approval)"
