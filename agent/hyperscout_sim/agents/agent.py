@@ -158,7 +158,7 @@ class PlayedAgent:
         else:
             swept = self._world.sweep(adapter)
             sweep.port_guid = adapter.port_guid
-            sweep.sha256 = self.store.put_compressed(swept.bulk)
+            sweep.sha256 = self.store.put_bulk(swept.bulk)
             sweep.size_bytes = swept.bulk.size_bytes
             sweep.partial = bool(swept.partial_reason)
             sweep.partial_reason = finding.reason = swept.partial_reason
