@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -41,16 +41,6 @@ _RECHECK_AGENT_S = 3600.0  # an agent's token is checked again after this plus `
 CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller("anonymous"))  # noqa: B039 - a frozen value
 
 
-class Authenticator(Protocol):
-    """What the findings service needs for authentication. All methods raise AccessError."""
-
-    async def reporter(self, context: Any) -> Caller:
-        """Returns the caller that wants to report findings."""
-
-    async def still_reports(self, caller: Caller) -> Caller:
-        """Checks a caller again after its `until_s`. Returns it with a new `until_s`."""
-
-
 class Access:
     """Checks credentials. `reviews`: None = callers without a certificate are admitted as "anonymous".
 
@@ -74,6 +64,7 @@ class Access:
     # Agents
 
     async def reporter(self, context: Any) -> Caller:
+        """Returns the caller that wants to report findings. Raises AccessError."""
         found = _shown(context)
         if found.certificate:
             caller = self._certified(found)
@@ -84,15 +75,8 @@ class Access:
         return await self._agent(self._reviews, _token(found))
 
     async def still_reports(self, caller: Caller) -> Caller:
-        if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: present a new one")
-        try:
-            again = await self._agent(self._reviews, caller.token)
-        except UnknownCallerError as error:
-            raise AskLaterError(f"the token of {caller} has expired: present a new one") from error
-        except AskLaterError:
-            # While the API server is unreachable, an agent cannot get a new token either: keep its stream.
-            return replace(caller, until_s=self._now_s() + _LATER_S)
+        """Checks a caller again after its `until_s`. Returns it with a new `until_s`. Raises AccessError."""
+        again = await self._again(caller, self._agent)
         return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
 
     async def _agent(self, reviews: Reviews, token: str) -> Caller:
@@ -116,19 +100,23 @@ class Access:
 
     async def still_admitted(self, caller: Caller, verb: Verb) -> Caller:
         """Checks a caller again after its `until_s`, while its call continues. Raises AccessError."""
-        if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: present a new one")
-        try:
-            return await self._user(self._reviews, caller.token, verb)
-        except UnknownCallerError as error:
-            raise AskLaterError(f"the token of {caller} has expired: present a new one") from error
-        except AskLaterError:
-            return replace(caller, until_s=self._now_s() + _LATER_S)
+        return await self._again(caller, lambda reviews, token: self._user(reviews, token, verb))
 
     async def _user(self, reviews: Reviews, token: str, verb: Verb) -> Caller:
         user = await reviews.user(token)
         await reviews.allow(user, token, verb)
         return Caller("user", user.name, self._now_s() + _RECHECK_S, token)
+
+    async def _again(self, caller: Caller, check: Callable[[Reviews, str], Awaitable[Caller]]) -> Caller:
+        if self._reviews is None or not caller.token:
+            raise AskLaterError(f"the certificate of {caller} has expired: present a new one")
+        try:
+            return await check(self._reviews, caller.token)
+        except UnknownCallerError as error:
+            raise AskLaterError(f"the token of {caller} has expired: present a new one") from error
+        except AskLaterError:
+            # While the API server is unreachable, the caller cannot get a new token either.
+            return replace(caller, until_s=self._now_s() + _LATER_S)
 
     def _certified(self, found: Shown) -> Caller:
         try:

@@ -19,7 +19,7 @@ from hyperscout_formats.text.reporters import is_reporter
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
 from hyperscout_collector.evidence.state import Bulk, EvidenceState
-from hyperscout_collector.identity.access import Access, Authenticator
+from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate
@@ -87,7 +87,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         listener: StreamListener,
         read_text: TextReader,
         clock_ns: Callable[[], int],
-        identify: Authenticator | None = None,
+        identify: Access | None = None,
         take_id: TakeId | None = None,
     ) -> None:
         self._settings = settings
