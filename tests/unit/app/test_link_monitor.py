@@ -15,6 +15,7 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import (
     InfinibandPort,
@@ -50,7 +51,7 @@ class Rig:
         self.now_ns = T0
         self.state = EvidenceState()
         self.told = 0
-        self.watch = LinkMonitor(SETTINGS, store, lambda: self.now_ns, self._changed)
+        self.watch = LinkMonitor(SETTINGS, SweepTexts(store), lambda: self.now_ns, self._changed)
 
     def _changed(self) -> None:
         self.told += 1
@@ -312,7 +313,7 @@ async def test_a_text_that_is_not_there_costs_nothing_else(
     reading: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading.put(counted(b"never stored"), at_s=0)
-    await until(lambda: "its text is not in the store" in caplog.text)
+    await until(lambda: "the store does not contain its text" in caplog.text)
     assert await read(reading, 60, text(xaa=1)) == {}
 
 
