@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.names import visible
 from hyperscout_topology.topology import rfc3339
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.show.measure_nccl import size_text

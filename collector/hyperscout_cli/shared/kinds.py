@@ -8,8 +8,8 @@ import click
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology import objects
 from hyperscout_topology.figures import digits
+from hyperscout_topology.health import HEALTHY, marks
 from hyperscout_topology.topology import Endpoint, HyperNode, Topology
-from hyperscout_topology.tree import HEALTHY, marks
 
 from hyperscout_cli.shared.options import names_in
 from hyperscout_cli.shared.tables import Row, Table, age

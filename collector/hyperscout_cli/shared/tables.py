@@ -7,6 +7,7 @@ from typing import Any
 from hyperscout_topology.columns import padded, shortened, width
 from hyperscout_topology.names import visible
 
+from hyperscout_cli.shared.columns import padded, shortened, width
 from hyperscout_cli.shared.output import Terminal, emit, emit_data, terminal
 
 _GAP = "   "

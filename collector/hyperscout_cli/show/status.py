@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
 from hyperscout_topology.problems import problems_of

@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor

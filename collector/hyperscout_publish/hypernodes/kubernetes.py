@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
@@ -120,8 +121,7 @@ class KubernetesPublisher:
         trouble = await self._writer.write({w.name: w for w in tree})
         trouble += await self._write_conditions(tree)
         if trouble:
-            more = f" and {len(trouble) - _MAX_TROUBLE} more" if len(trouble) > _MAX_TROUBLE else ""
-            raise PublishError("; ".join(trouble[:_MAX_TROUBLE]) + more)
+            raise PublishError(first_few(trouble, _MAX_TROUBLE, "; "))
 
     async def _synced(self) -> None:
         try:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import Condition, rfc3339
-from hyperscout_topology.tree import HEALTHY
 
 from hyperscout_publish.hypernodes.plan import (
     EXACT,

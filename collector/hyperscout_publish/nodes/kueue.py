@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
 from hyperscout_topology.topology import Topology
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 GROUP = "kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
+_NAMED = 5  # ResourceFlavors in a problem
 MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
 _LOOK_AGAIN_S = 300.0  # interval between checks, because another client may delete the object
 # API versions with the same Topology schema. A server may serve a version without Topology.
@@ -128,7 +130,7 @@ class KueuePublisher:
             raise PublishError(
                 f"{what} has levels {', '.join(there)} and needs {', '.join(keys)}. "
                 "Levels are immutable: it is replaced when no ResourceFlavor refers to it "
-                f"({some(users)} now)"
+                f"({first_few(users, _NAMED)} now)"
             )
 
     async def _serves(self) -> tuple[str, str]:

@@ -152,10 +152,9 @@ def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) ->
     """Return the message about nodes above the cap; None if there are none."""
     if not decision.over:
         return None
-    more = f" and {len(decision.over) - named} more" if len(decision.over) > named else ""
     return (
         f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
-        f"{', '.join(decision.over[:named])}{more} {'is' if len(decision.over) == 1 else 'are'} degraded "
+        f"{first_few(decision.over, named)} {'is' if len(decision.over) == 1 else 'are'} degraded "
         "but not tainted"
     )
 
