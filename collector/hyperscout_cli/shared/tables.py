@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperscout_topology.columns import padded, shortened, width
+from hyperscout_runtime.units import NS
 from hyperscout_topology.names import visible
 
 from hyperscout_cli.shared.columns import padded, shortened, width
@@ -115,7 +115,7 @@ def age(since_ns: int, now_ns: int) -> str:
     """Age in kubectl's format: 12s, 5m12s, 3h20m, 2d4h, 41d; "" if unknown."""
     if not since_ns:
         return ""
-    s = max(0, now_ns - since_ns) // 1_000_000_000
+    s = max(0, now_ns - since_ns) // NS
     steps = (
         (s // 86_400, "d", s // 3600 % 24, "h"),
         (s // 3600, "h", s // 60 % 60, "m"),

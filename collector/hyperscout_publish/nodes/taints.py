@@ -15,11 +15,11 @@ from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import PATH, Nodes
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
 from hyperscout_publish.nodes.taint_policy import (
-    NS,
     TaintDecision,
     TaintPolicy,
     TaintSettings,

@@ -3,14 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hyperscout_collector.decisions.fabric.link_health import (
-    NS,
-    Counts,
-    HealthSettings,
-    LinkHealth,
-    Look,
-)
+from hyperscout_collector.decisions.fabric.link_health import Counts, HealthSettings, LinkHealth, Look
 from hyperscout_inference.fabric.inputs import PortHealth
+from hyperscout_runtime.units import NS
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

@@ -25,9 +25,9 @@ from hyperscout_formats.text.counts import first_few
 from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_runtime.event_log import EventLog, copied
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
-NS = 1_000_000_000
 # Sources of links that come from a sweep or a manager of a whole fabric, not from an agent of a node or
 # switch.
 SWEEPS = frozenset({"ibnetdiscover", "ufm"})
