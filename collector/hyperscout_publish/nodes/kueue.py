@@ -17,8 +17,8 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun
-from hyperscout_publish.nodes.tier_labels import level_keys, some
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.nodes.tier_labels import level_keys
+from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _log = logging.getLogger(__name__)
 
@@ -37,15 +37,15 @@ def levels(topology: Topology) -> list[str]:
     return [*keys[-(MAX_LEVELS - 1) :], HOSTNAME] if keys else []
 
 
-class KueuePublisher:
+class KueuePublisher(Publisher):
     """Publishes the Topology `object_name`. `dry_run`: write nothing; `say` receives the changes."""
 
     name = "kueue"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, kube: Kube, object_name: str, say: Callable[[str], None], *, dry_run: bool = False
     ) -> None:
+        super().__init__()
         self._kube = kube
         self._object = object_name
         self._dry = dry_run

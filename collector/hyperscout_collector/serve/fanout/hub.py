@@ -1,11 +1,12 @@
 """Holds the published generation, and sends each new one to the channels of gRPC."""
 
 import threading
-from collections.abc import Callable
 from functools import cached_property
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_publish.publisher.base import Publisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.signals import Signal
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.problems import topology_problems
 from hyperscout_topology.proto import delta_to_proto, topology_to_proto
@@ -42,14 +43,20 @@ class Generation:
             return self._responses[omit_links]
 
 
-class Hub:
-    """The published generation and its readers by gRPC. `limit`: readers at once."""
+class Hub(Publisher):
+    """The published generation and its readers by gRPC. `limit`: readers at once.
+
+    `changed` is emitted on the event loop after each new generation.
+    """
+
+    name = "memory"
 
     def __init__(self, topology: Topology, limit: int = 1000) -> None:
+        super().__init__()
         self.current = Generation(topology)
         self._limit = limit
         self._channels = {omit: Channel(_form(omit), lambda: self.current.topology) for omit in (False, True)}
-        self._subscribers: list[Callable[[], None]] = []
+        self.changed: Signal[[]] = Signal()
         self._compute = BoundedExecutor("publish")
 
     def __len__(self) -> int:
@@ -68,17 +75,12 @@ class Hub:
         """The channel of encoded WatchTopologyResponses."""
         return self._channels[omit_links]
 
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """Register a function that is called on the event loop after each new generation."""
-        self._subscribers.append(callback)
-
     async def publish(self, topology: Topology) -> None:
         """Make a topology the current generation and send its delta. Calls must not overlap."""
         new = Generation(topology)
         await self._compute(lambda: new.wrong)
         self.current = new
-        for callback in self._subscribers:
-            callback()
+        self.changed()
         for channel in self._channels.values():
             await channel.advance(topology)
 

@@ -55,7 +55,7 @@ class Handlers:
         self._rendered = Rendered(Topology(0))
         self._reads = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
         self._bodies = BoundedExecutor("rest-bodies", most=_MOST_WAITING)
-        backend.watchers.subscribe(self._forget)
+        backend.watchers.changed.subscribe(self._forget)
 
     def close(self) -> None:
         self._reads.close()

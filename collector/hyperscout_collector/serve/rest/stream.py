@@ -69,7 +69,7 @@ class Stream:
             resume_s=RESUME_S,
         )
         self.channel = Channel(form, lambda: hub.current.topology)
-        hub.subscribe(self._news.set)
+        hub.changed.subscribe(self._news.set)
 
     def __len__(self) -> int:
         return len(self.channel)
