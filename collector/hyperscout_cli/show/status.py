@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
 from hyperscout_topology.problems import problems_of
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.remote.waiting import READY, Progress, WantedState, wanted_states
 from hyperscout_cli.remote.waiting import wait as waited
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from hyperscout_cli.remote.client import Collector
 
-    Seen = tuple[GetStatusResponse, Topology]
+    Seen = tuple[GetStatusResponse, Topology, list[str]]  # the last: every problem
 
 POLL_S = 0.5
 MAX_MISSING = 5  # missing states in an error
@@ -101,44 +100,40 @@ def status(
         if wait or wanted:
             raise click.UsageError("--event-log cannot be used with --wait or --for: call status twice")
         with Collector(collector) as connection:
-            _write(event_log, connection.event_log())
+            _write(event_log, list(connection.event_log()))  # before the file is opened: it may be refused
         return 0
     wanted = wanted or ((WantedState(READY),) if wait else ())
     with Collector(collector) as connection:
         seen, missing = _wait(connection, wanted, wait_timeout_s)
-    current, topology = seen
-    wrong = problems_of(current, topology)
+    current, _, wrong = seen
     if not emit_data(objects.plain(current) | {"wrong": wrong}, output):
         emit(report(current, wrong, time.time_ns()))
     if not missing:
         return 0
-    if [state.text for state in wanted] == [READY]:
-        raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {count(len(wrong), 'thing')} wrong")
-    raise AnswerIsNoError(f"not so after {wait_timeout_s:g} s: {'; '.join(missing[:MAX_MISSING])}")
+    only_ready = [state.text for state in wanted] == [READY]
+    what = count(len(wrong), "problem") if only_ready else "; ".join(missing[:MAX_MISSING])
+    raise AnswerIsNoError(f"the time limit of {wait_timeout_s:g} s has passed: {what}")
 
 
-def _write(file: Path, lines: Iterable[str]) -> None:
+def _write(file: Path, lines: Sequence[str]) -> None:
     """Write an event log, readable only by its owner: it names pods and workloads."""
-    count = 0
     try:
         with open(file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            for line in lines:
-                out.write(f"{line}\n")
-                count += 1
+            out.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise CliError(f"{file}: cannot be written: {error.strerror}") from error
-    click.echo(f"{file}: {count} lines written", err=True)
+    click.echo(f"{file}: {len(lines)} lines written", err=True)
 
 
 def _wait(connection: "Collector", wanted: Sequence[WantedState], limit_s: float) -> "tuple[Seen, list[str]]":
-    """The status and the topology once they are as wanted, or at the time limit."""
+    """The status, the topology and the problems once they are as wanted, or at the time limit."""
 
     def look() -> "Seen":
-        return connection.status(), connection.topology(links=False)
+        current, topology = connection.status(), connection.topology(links=False)
+        return current, topology, problems_of(current, topology)
 
     def lacking(seen: "Seen") -> list[str]:
-        wrong = problems_of(*seen)
-        return [line for state in wanted for line in state.lacking(seen[1], wrong)]
+        return [line for state in wanted for line in state.lacking(*seen[1:])]
 
     if not wanted:
         return look(), []
