@@ -27,9 +27,9 @@ class Names:
     tiers: Mapping[int, str]
 
     @classmethod
-    def of(cls, topology: "Topology", nodes: Iterable[str]) -> "Names":
-        """The names for these nodes."""
-        used = set(nodes)
+    def of(cls, topology: "Topology", placement: "pb.Placement") -> "Names":
+        """The names for a placement."""
+        used = {x.node for x in placement.assignments}
         domains = {
             node: h.name for h in topology.hypernodes if h.tier == 1 for node in used.intersection(h.nodes)
         }
@@ -41,8 +41,9 @@ class Names:
         return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
-def placement_text(placement: "pb.Placement", names: Names) -> Iterator[str]:
+def placement_text(placement: "pb.Placement", topology: "Topology") -> Iterator[str]:
     """One that is placed."""
+    names = Names.of(topology, placement)
     yield from facts(_summary(placement, names), 14)
     yield "\n"
     yield from ranks_table(placement.assignments, names)

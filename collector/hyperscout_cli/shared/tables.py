@@ -8,7 +8,7 @@ from hyperscout_runtime.units import NS
 from hyperscout_topology.names import visible
 
 from hyperscout_cli.shared.columns import padded, shortened, width
-from hyperscout_cli.shared.output import Terminal, emit, emit_data, terminal
+from hyperscout_cli.shared.output import Terminal, emit, emit_data, note, terminal
 
 _GAP = "   "
 # Columns that are shortened if a line is too long; `describe` and `-o json` show the whole text.
@@ -72,14 +72,16 @@ def lines(
         yield _GAP.join(parts).rstrip() + "\n"
 
 
-def show(table: Table, output: str) -> None:
-    """Print a table in the format asked for."""
+def show(table: Table, output: str, empty: str = "") -> None:
+    """Print a table in the format asked for. `empty`: the note for people if the table has no rows."""
     if emit_data([row.data for row in table.rows], output):
         return
     if output == "name":
         emit(f"{table.kind}/{row.name}\n" for row in table.rows)
     elif table.rows:
         emit(lines(table, wide=output == "wide"))
+    elif empty:
+        note(empty)
 
 
 def _tones(headings: Sequence[str], row: Sequence[str], name: str) -> dict[int, str]:

@@ -19,7 +19,7 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import AnswerIsNoError, CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
-from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
@@ -159,7 +159,7 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
 
     connected = sum(agent.connected for agent in current.agents)
     failed = sum(agent.failed_findings for agent in current.agents)
-    facts = {
+    values = {
         "Collector": f"{current.version}, started {ago(current.started_at.ToNanoseconds())}",
         "Generation": f"{current.generation}, published {ago(current.published_at.ToNanoseconds())}",
         "Agents": f"{connected} of {len(current.agents)} connected",
@@ -167,9 +167,8 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
     }
     if current.placements:
         workers = count(current.placed_workers, "worker")
-        facts["Placed"] = f"{count(current.placements, 'gang')}, {workers}"
-    for key, value in facts.items():
-        yield f"{key + ':':<12}{value}\n"
+        values["Placed"] = f"{count(current.placements, 'gang')}, {workers}"
+    yield from facts(values, 12)
     if current.leases:
         yield "\n"
         yield from lines(_leases(current, now_ns))
