@@ -7,7 +7,7 @@ clock. The users here are state machines, streams and timers that count failures
 from dataclasses import dataclass
 from typing import Protocol
 
-NS = 1_000_000_000
+from hyperscout_runtime.units import NS
 
 
 class Uniform(Protocol):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Protocol
 
-NS = 1_000_000_000
+from hyperscout_runtime.units import NS
+
 EVENTS = 4096
 ITEMS = 400_000
 

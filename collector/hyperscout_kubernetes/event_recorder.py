@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from hyperscout_runtime.units import NS
+
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import KubeError
 
@@ -62,7 +64,7 @@ class EventRecorder:
 
 def _event(about: Mapping[str, str], severity: str, reason: str, message: str, now_ns: int) -> Object:
     """Return a core/v1 Event."""
-    at = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = datetime.fromtimestamp(now_ns // NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",

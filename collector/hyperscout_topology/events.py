@@ -9,7 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from hyperscout_formats.text.counts import count
+
 from hyperscout_topology.diff import Changes, Diff
+from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -20,7 +23,6 @@ from hyperscout_topology.topology import (
     Topology,
     say,
 )
-from hyperscout_topology.tree import HEALTHY, count
 
 # The order of events within a generation. The generation is last, so that it comes first in a list with the
 # newest event at the top.

@@ -5,10 +5,12 @@ No two measurements are equal. A published value changes only when the change is
 
 from collections.abc import Callable
 
+from hyperscout_runtime.units import NS
+
 from hyperscout_topology.topology import HyperNode, Measured, Tier, rfc3339
 
 MOVED = 0.2  # fraction of the published value; smaller changes are normal in a quiet network
-MAX_AGE_NS = 3600 * 1_000_000_000  # newer measurements renew published values after this time
+MAX_AGE_NS = 3600 * NS  # newer measurements renew published values after this time
 
 
 def digits(value: float, count: int = 2) -> str:

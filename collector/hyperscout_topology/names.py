@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from hyperscout_formats.text.counts import and_more
+
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*")
 # Words that a YAML 1.1 parser (types bool, null and float) or Slurm's parser reads as another type.
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"])
@@ -47,6 +49,5 @@ def are_slurm_names(names: Sequence[str]) -> bool:
 def left_out(names: Sequence[str], why: str) -> Iterator[str]:
     """Comment lines that name what a format cannot contain; no lines where there is nothing."""
     if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         listed = ", ".join(json.dumps(name) for name in names[:_MAX_NAMED])
-        yield f"# left out, {why}: {listed}{more}\n"
+        yield f"# left out, {why}: {listed}{and_more(len(names) - _MAX_NAMED)}\n"

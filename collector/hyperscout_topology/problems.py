@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_formats.text.reporters import is_fabric
 
+from hyperscout_topology.health import marks
 from hyperscout_topology.topology import Topology
-from hyperscout_topology.tree import count, marks
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
@@ -73,5 +74,4 @@ def topology_problems(topology: Topology) -> list[str]:
 
 
 def _some(names: Collection[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return fold(nsmallest(_MAX_NAMED, names)) + more
+    return fold(nsmallest(_MAX_NAMED, names)) + and_more(len(names) - _MAX_NAMED)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_runtime.units import NS
 
 ANOMALY_KINDS = (
     "MissingLink",
@@ -263,9 +264,9 @@ class Topology:
 
 def rfc3339(ns: int) -> str:
     """Unix nanoseconds as an absolute UTC time in whole seconds: 2026-01-31T14:03:07Z."""
-    return str(np.datetime64(ns // 1_000_000_000, "s")) + "Z"
+    return str(np.datetime64(ns // NS, "s")) + "Z"
 
 
 def from_rfc3339(text: str) -> int:
     """Unix nanoseconds of such a time. Raises ValueError."""
-    return int(np.datetime64(text.removesuffix("Z"), "s").astype(np.int64)) * 1_000_000_000
+    return int(np.datetime64(text.removesuffix("Z"), "s").astype(np.int64)) * NS

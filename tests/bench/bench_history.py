@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from hyperscout_runtime.units import NS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
@@ -37,7 +38,6 @@ from hyperscout_topology.topology import (
 from support.inference import inferred
 from support.recorder import record
 
-NS = 1_000_000_000
 DAY_NS = 86_400 * NS
 BEGAN_NS = 1_767_225_600 * NS  # 2026-01-01
 DAYS, FLIPS = 30, 2000  # a day

@@ -8,11 +8,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from decisions.measured_world import NS, World, most_within
+from decisions.measured_world import World, most_within
 from hyperscout_collector.decisions.measuring.pair_events import Tick
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
 from hyperscout_inference.latency.pairs import PairReader
+from hyperscout_runtime.units import NS
 
 NODES, RESULTS = 1024, 120
 AGENTS = 10_000

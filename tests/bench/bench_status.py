@@ -18,6 +18,8 @@ from statistics import median
 from typing import Any, cast
 from zlib import crc32
 
+from hyperscout_runtime.units import NS
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.discovery_pb2 import Hello
@@ -37,7 +39,6 @@ NODES, RAILS, PER_LEAF, SPINES = 10_000, 8, 125, 8
 DOWN, AWAY = 200, 100
 HEARD = 1000  # between two requests: a second of heartbeats
 CALLS = 30
-NS = 1_000_000_000
 TIMEOUT_S = 300.0
 VERSION = "0.1.0"
 BUDGET = "5 ms"

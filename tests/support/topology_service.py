@@ -24,7 +24,7 @@ class FakeTopologyService(TopologyServiceServicer):
     findings: list[pb.StoredFinding] = field(default_factory=list)
     events: list[pb.WatchTopologyResponse] = field(default_factory=list)
     approved: list[int] = field(default_factory=list)
-    event_log: list[str] = field(default_factory=list)
+    event_log: list[str] | None = field(default_factory=list)  # None: refused
     held: int = 0
     hang: bool = False
     asked_links: list[bool] = field(default_factory=list)
@@ -66,6 +66,9 @@ class FakeTopologyService(TopologyServiceServicer):
     def GetEventLog(  # noqa: N802
         self, request: pb.GetEventLogRequest, context: Any
     ) -> Iterator[pb.GetEventLogResponse]:
+        if self.event_log is None:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "needs the right to change")
+        assert self.event_log is not None
         yield from (pb.GetEventLogResponse(lines=[line]) for line in self.event_log)
 
     def Approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:  # noqa: N802

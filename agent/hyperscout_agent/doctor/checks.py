@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.text.counts import first_few
 
 from hyperscout_agent.doctor.facts import (
     AgentSeen,
@@ -278,5 +279,4 @@ def _name(port: InfinibandPort) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return (", ".join(names[:_MAX_NAMED]) or "none") + more
+    return first_few(names, _MAX_NAMED) or "none"

@@ -9,11 +9,12 @@ it, the first new neighbour replaces those that have been silent since.
 from dataclasses import dataclass
 
 from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_runtime.units import NS
 
 # More neighbours on one port are a storm, not a topology.
 _MAX_NEIGHBOURS = 16
 # How long an unreadable frame is reported.
-_TROUBLE_NS = 120 * 1_000_000_000
+_TROUBLE_NS = 120 * NS
 _MAX_TROUBLES = 256
 _MAX_SENDERS = 4096
 
@@ -28,7 +29,7 @@ class _Known:
 
     @property
     def expires_ns(self) -> int:
-        return self.heard_ns + self.neighbour.ttl_s * 1_000_000_000
+        return self.heard_ns + self.neighbour.ttl_s * NS
 
 
 class NeighbourTable:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_formats.text.counts import first_few
+
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.runtime.threads import in_thread
 
@@ -97,5 +99,4 @@ async def idle_gpus(read: ReadGpus, wait: Wait) -> int:
         if turn + 1 < _READS:
             await wait(asyncio.Event(), _PAUSE_S)
     found = (*use.processes, *use.busy)
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    raise GpusUnknownError(f"the GPUs are not idle: {', '.join(found[:3])}{more}")
+    raise GpusUnknownError(f"the GPUs are not idle: {first_few(found, 3)}")

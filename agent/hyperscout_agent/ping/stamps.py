@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hyperscout_runtime.units import NS
+
 _SO_TIMESTAMPING = 37
 _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
 _OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
@@ -99,7 +101,7 @@ def stamp_in(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPING and len(data) >= _TIMESPECS.size:
             seconds, nanoseconds = _TIMESPECS.unpack_from(data)[:2]
-            return int(seconds) * 1_000_000_000 + int(nanoseconds)
+            return int(seconds) * NS + int(nanoseconds)
     return 0
 
 

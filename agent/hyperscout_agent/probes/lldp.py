@@ -17,6 +17,7 @@ from re import Pattern
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.facts.wire import lldp_to_proto
+from hyperscout_runtime.units import NS
 
 from hyperscout_agent.findings.probe import (
     Observation,
@@ -45,7 +46,7 @@ _log = logging.getLogger(__name__)
 NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
 NOTHING_YET = "nothing heard yet"
 # Twice the interval at which switches send frames.
-_PATIENCE_NS = 60 * 1_000_000_000
+_PATIENCE_NS = 60 * NS
 NOTHING_HEARD = (
     "nothing heard on a port that is up: LLDP is off on the switch, or the NIC's own LLDP agent keeps the "
     "frames (Intel: `ethtool --set-priv-flags PORT disable-fw-lldp on`; NVIDIA: `mlxconfig` with "

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hyperscout_collector.app.status.event_logs import EventLogError, Replay, replay
+from hyperscout_formats.text.counts import count
 from hyperscout_topology.names import visible
 from hyperscout_topology.topology import rfc3339
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.shared.errors import NO, CliError
 from hyperscout_cli.shared.output import emit, emit_data

@@ -36,7 +36,7 @@ def read(path: str) -> list[Written]:
     """All HyperNodes of a YAML file: documents, a List, or both. Raises CliError with file and line."""
     import yaml
 
-    data = read_bytes(path, MAX_BYTES)
+    data = read_bytes(path, limit=MAX_BYTES)
     try:
         documents = list(yaml.load_all(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:

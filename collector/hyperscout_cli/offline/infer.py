@@ -69,27 +69,19 @@ Examples:
 @output_option(words=OUTPUTS, default="tree")
 def infer(
     *,
-    ibnetdiscover: Sequence[str],
-    lldp: Sequence[str],
-    snmpwalk: Sequence[str],
-    nvlink: Sequence[str],
-    latency: Sequence[str],
-    ufm: Sequence[str],
-    netq: Sequence[str],
-    nmx: Sequence[str],
-    node_labels: Sequence[str],
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
     blueprint: str | None,
     output: str,
+    **by_kind: Sequence[str],
 ) -> int:
     """Infer the tiered hierarchy of network domains from files.
 
     Prints the hierarchy to stdout. Prints skipped lines and anomalies (missing links, miswired cables) to
     stderr. `-` reads a file from stdin; gzip files are unpacked.
     """
-    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, ufm, netq, nmx, node_labels)
+    evidence = _Files(**by_kind)
     files = [
         *(f for some in evidence for f in some),
         *(f for f in (node_map, nodes, previous, blueprint) if f),
@@ -172,7 +164,7 @@ def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":
     from hyperscout_formats.infiniband.ibnetdiscover import parse
     from hyperscout_inference.fabric.inputs import SweepSeen
 
-    sweep = parse(_content(path, "the output of `ibnetdiscover`"), shown(path))
+    sweep = parse(read_bytes(path, "the output of `ibnetdiscover`"), shown(path))
     problems.extend(sweep.problems)
     return SweepSeen(sweep)
 
@@ -200,7 +192,7 @@ def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTab
         if stem in stems:
             raise CliError(f"{shown(path)}: a second file named {stem!r}: expected one file for each switch")
         stems.add(stem)
-        rows, passed_over = parse(_content(path, "the output of `snmpwalk -On`"), shown(path))
+        rows, passed_over = parse(read_bytes(path, "the output of `snmpwalk -On`"), shown(path))
         table = read(rows, stem)
         problems.extend(passed_over)
         problems.extend(Problem(shown(path), 0, text) for text in table.problems)
@@ -228,7 +220,7 @@ def _by_node(
         node = node_name(path)
         if node in found:
             raise CliError(f"{shown(path)}: a second file for node {node!r}: expected one file for each node")
-        found[node], passed_over = parse(_content(path, what), shown(path))
+        found[node], passed_over = parse(read_bytes(path, what), shown(path))
         problems.extend(passed_over)
     return found
 
@@ -239,7 +231,7 @@ def _pairs(paths: Sequence[str], problems: "list[Problem]") -> "PairTable":
 
     rows: list[LatencyRow] = []
     for path in paths:
-        found, passed_over = parse(_content(path, "CSV of node_a,node_b,rtt_us"), shown(path))
+        found, passed_over = parse(read_bytes(path, "CSV of node_a,node_b,rtt_us"), shown(path))
         rows.extend(found)
         problems.extend(passed_over)
     return pairs_of_rows(rows)
@@ -250,7 +242,7 @@ def _with_ufm(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "
     from hyperscout_formats.managers import ufm
     from hyperscout_inference.fabric.inputs import SweepSeen
 
-    fabric = ufm.parse(_content(path, "JSON"), shown(path))
+    fabric = ufm.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(fabric.problems)
     sweep = ibnetdiscover.parse(fabric.text, shown(path))
     problems.extend(sweep.problems)
@@ -261,7 +253,7 @@ def _with_netq(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> 
     from hyperscout_formats.managers import netq
     from hyperscout_inference.fabric.inputs import SwitchTableSeen
 
-    graph = netq.parse(_content(path, "JSON"), shown(path))
+    graph = netq.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(graph.problems)
     tables = (SwitchTableSeen(table, "netq") for table in graph.tables.values() if table.ports)
     return replace(inputs, tables=(*inputs.tables, *tables))
@@ -270,7 +262,7 @@ def _with_netq(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> 
 def _with_nmx(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
     from hyperscout_formats.managers import nmx
 
-    found = nmx.parse(_content(path, "JSON"), shown(path))
+    found = nmx.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(found.problems)
     return replace(inputs, managed_gpus={**found.gpus, **inputs.managed_gpus})
 
@@ -280,7 +272,7 @@ def _with_labels(inputs: "FabricInputs", path: str, problems: "list[Problem]") -
     from hyperscout_formats.text import node_labels
     from hyperscout_inference.labels.cloud_labels import CLOUDS, domains_of
 
-    nodes, passed_over = node_labels.parse(_content(path, "JSON"), shown(path))
+    nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(passed_over)
     return replace(inputs, labels={**domains_of(nodes, list(CLOUDS.values())), **inputs.labels})
 
@@ -293,13 +285,6 @@ def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
     hosts, passed_over = parse(read_bytes(path), shown(path))
     problems.extend(passed_over)
     return hosts
-
-
-def _content(path: str, what: str) -> bytes:
-    data = read_bytes(path)
-    if not data.strip():
-        raise CliError(f"{shown(path)}: empty: expected {what}")
-    return data
 
 
 def _cluster(path: str) -> frozenset[str]:

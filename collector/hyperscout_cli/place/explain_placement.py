@@ -2,7 +2,7 @@
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, gang_options
+from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options
 from hyperscout_cli.place.place import EXPLAINED
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import SeveralCommand
@@ -24,12 +24,7 @@ Examples:
 Exit codes: 0 there is a placement, 1 failure, 2 wrong usage or input, 3 there is no placement.""",
 )
 @gang_options
-@click.option(
-    "--capacity",
-    metavar="FILE",
-    type=click.Path(),
-    help="Free capacity of each node (JSON; with --topology).",
-)
+@capacity_option
 @click.option(
     "--gang",
     "name",

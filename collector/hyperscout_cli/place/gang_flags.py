@@ -260,6 +260,13 @@ def gang_options(command: Command) -> Command:
     return found
 
 
+capacity_option = click.option(
+    "--capacity",
+    metavar="FILE",
+    type=click.Path(),
+    help="Free capacity of each node (JSON; with --topology).",
+)
+
 _UNITS: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MAX_DAYS = 3650
 

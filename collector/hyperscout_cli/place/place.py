@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, gang_options, seconds
+from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, seconds
 from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
@@ -40,12 +40,7 @@ worker, or its GPUs / --gpus-per-worker where `infer --nvlink` saw GPUs.
 Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement.""",
 )
 @gang_options
-@click.option(
-    "--capacity",
-    metavar="FILE",
-    type=click.Path(),
-    help="Free capacity of each node (JSON; with --topology).",
-)
+@capacity_option
 @click.option("--explain", is_flag=True, help="Also show the candidates, and why each was not chosen.")
 @click.option("--gang", "name", metavar="NAME", help="Name of the gang, for --reserve.")
 @click.option("--reserve", is_flag=True, help="Reserve the nodes at the collector.")
@@ -117,11 +112,10 @@ def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, outpu
             data["explanation"] = explanation_json(found)
         emit_data(data, output)
     else:
-        from hyperscout_cli.place.placement_text import Names, explanation_text, placement_text
+        from hyperscout_cli.place.placement_text import explanation_text, placement_text
 
         if placement.placed:
-            nodes = {x.node for x in placement.assignments}
-            emit(placement_text(placement, Names.of(asked.topology(), nodes)))
+            emit(placement_text(placement, asked.topology()))
         else:
             note(placement.reason)
         if found is not None:

@@ -159,11 +159,8 @@ def _asked(request: "Request") -> Sequence[str]:
 
 
 def _text(path: str, what: str) -> str:
-    data = read_bytes(path)
-    if not data.strip():
-        raise CliError(f"{shown(path)}: empty: expected {what}")
     try:
-        return data.decode("utf-8-sig")
+        return read_bytes(path, what).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CliError(f"{shown(path)}: not JSON: not UTF-8 at byte {error.start}") from error
 

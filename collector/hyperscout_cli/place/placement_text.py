@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.names import visible
 from hyperscout_topology.topology import rfc3339
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.show.measure_nccl import size_text
@@ -27,9 +27,9 @@ class Names:
     tiers: Mapping[int, str]
 
     @classmethod
-    def of(cls, topology: "Topology", nodes: Iterable[str]) -> "Names":
-        """The names for these nodes."""
-        used = set(nodes)
+    def of(cls, topology: "Topology", placement: "pb.Placement") -> "Names":
+        """The names for a placement."""
+        used = {x.node for x in placement.assignments}
         domains = {
             node: h.name for h in topology.hypernodes if h.tier == 1 for node in used.intersection(h.nodes)
         }
@@ -41,8 +41,9 @@ class Names:
         return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
-def placement_text(placement: "pb.Placement", names: Names) -> Iterator[str]:
+def placement_text(placement: "pb.Placement", topology: "Topology") -> Iterator[str]:
     """One that is placed."""
+    names = Names.of(topology, placement)
     yield from facts(_summary(placement, names), 14)
     yield "\n"
     yield from ranks_table(placement.assignments, names)

@@ -50,9 +50,7 @@ def list_placements(*, output: str, collector: Endpoint) -> None:
 
     with Collector(collector) as connection:
         table = placements_table(connection.placements(), time.time_ns())
-    show(table, output)
-    if not table.rows and output in {"table", "wide"}:
-        note("no gang holds nodes")
+    show(table, output, "no gang holds nodes")
 
 
 @placements.command(
@@ -251,13 +249,13 @@ def _with_moves(
 def _moved(
     moves: "Iterable[pb.Move]", placement: "pb.Placement", topology: "Topology", words: str
 ) -> Iterator[str]:
-    from hyperscout_cli.place.placement_text import Names, moves_table, placement_text
+    from hyperscout_cli.place.placement_text import moves_table, placement_text
 
     yield from moves_table(moves)
     yield "\n"
     if words:
         yield words + "\n"
-    yield from placement_text(placement, Names.of(topology, (x.node for x in placement.assignments)))
+    yield from placement_text(placement, topology)
 
 
 def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
@@ -273,10 +271,9 @@ def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
 
 
 def _plan_text(found: "pb.DefragmentResponse", topology: "Topology") -> Iterator[str]:
-    from hyperscout_cli.place.placement_text import Names, placement_text, plan_table
+    from hyperscout_cli.place.placement_text import placement_text, plan_table
 
     if found.gangs:
         yield from plan_table(found.gangs)
         yield "\nThen:\n\n"
-    placement = found.placement
-    yield from placement_text(placement, Names.of(topology, (x.node for x in placement.assignments)))
+    yield from placement_text(found.placement, topology)

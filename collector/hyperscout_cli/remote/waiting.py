@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from hyperscout_formats.text.counts import and_more
 from hyperscout_formats.text.host_list import HostListError, expand, fold
-from hyperscout_topology.columns import shortened
+from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.names import visible
-from hyperscout_topology.tree import HEALTHY
 
+from hyperscout_cli.shared.columns import shortened
 from hyperscout_cli.shared.errors import CliError
 
 if TYPE_CHECKING:
@@ -102,8 +103,7 @@ def _wanted_state(text: str) -> WantedState:
 
 
 def _missing(what: str, names: list[str]) -> list[str]:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return [f"{what} {fold(names[:_MAX_NAMED])}{more}"] if names else []
+    return [f"{what} {fold(names[:_MAX_NAMED])}{and_more(len(names) - _MAX_NAMED)}"] if names else []
 
 
 def wait(

@@ -13,8 +13,11 @@ MAX_BYTES = 1 << 30  # a fabric of 65,536 hosts is 44 MB
 _GZIP = b"\x1f\x8b"
 
 
-def read_bytes(path: str, limit: int = MAX_BYTES) -> bytes:
-    """The file's bytes, `-` for stdin; gzip is unpacked. Raises CliError."""
+def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> bytes:
+    """The file's bytes, `-` for stdin; gzip is unpacked. Raises CliError.
+
+    `expected`: what the file must contain; "" = it may be empty.
+    """
     try:
         if path == "-":
             data = sys.stdin.buffer.read(limit + 1)
@@ -27,6 +30,8 @@ def read_bytes(path: str, limit: int = MAX_BYTES) -> bytes:
         data = _unpacked(data, path, limit)
     if len(data) > limit:
         raise CliError(f"{path}: larger than {limit >> 20} MiB: split the file")
+    if expected and not data.strip():
+        raise CliError(f"{shown(path)}: empty: expected {expected}")
     return data
 
 
@@ -59,9 +64,7 @@ def read_json(path: str) -> Any:
     """A JSON file. Raises CliError that names the line."""
     import json
 
-    data = read_bytes(path)
-    if not data.strip():
-        raise CliError(f"{shown(path)}: empty: expected what `hyperscout infer -o json` prints")
+    data = read_bytes(path, "what `hyperscout infer -o json` prints")
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:

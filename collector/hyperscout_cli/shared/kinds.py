@@ -8,9 +8,10 @@ import click
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology import objects
 from hyperscout_topology.figures import digits
+from hyperscout_topology.health import HEALTHY, marks
 from hyperscout_topology.topology import Endpoint, HyperNode, Topology
-from hyperscout_topology.tree import HEALTHY, marks
 
+from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import names_in
 from hyperscout_cli.shared.tables import Row, Table, age
 
@@ -23,6 +24,13 @@ ALIASES = {
     "anomalies": ("anomaly", "an"),
 }
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
+
+
+def check_found(kind: str, table: Table, missing: Sequence[str]) -> None:
+    """Raise CliError if `select` did not find all names."""
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise CliError(f"no {table.kind} named {names}: `hyperscout get {kind}` lists all")
 
 
 def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

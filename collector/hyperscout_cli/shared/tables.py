@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperscout_topology.columns import padded, shortened, width
+from hyperscout_runtime.units import NS
 from hyperscout_topology.names import visible
 
-from hyperscout_cli.shared.output import Terminal, emit, emit_data, terminal
+from hyperscout_cli.shared.columns import padded, shortened, width
+from hyperscout_cli.shared.output import Terminal, emit, emit_data, note, terminal
 
 _GAP = "   "
 # Columns that are shortened if a line is too long; `describe` and `-o json` show the whole text.
@@ -71,14 +72,16 @@ def lines(
         yield _GAP.join(parts).rstrip() + "\n"
 
 
-def show(table: Table, output: str) -> None:
-    """Print a table in the format asked for."""
+def show(table: Table, output: str, empty: str = "") -> None:
+    """Print a table in the format asked for. `empty`: the note for people if the table has no rows."""
     if emit_data([row.data for row in table.rows], output):
         return
     if output == "name":
         emit(f"{table.kind}/{row.name}\n" for row in table.rows)
     elif table.rows:
         emit(lines(table, wide=output == "wide"))
+    elif empty:
+        note(empty)
 
 
 def _tones(headings: Sequence[str], row: Sequence[str], name: str) -> dict[int, str]:
@@ -114,7 +117,7 @@ def age(since_ns: int, now_ns: int) -> str:
     """Age in kubectl's format: 12s, 5m12s, 3h20m, 2d4h, 41d; "" if unknown."""
     if not since_ns:
         return ""
-    s = max(0, now_ns - since_ns) // 1_000_000_000
+    s = max(0, now_ns - since_ns) // NS
     steps = (
         (s // 86_400, "d", s // 3600 % 24, "h"),
         (s // 3600, "h", s // 60 % 60, "m"),

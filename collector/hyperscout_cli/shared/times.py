@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 import click
+from hyperscout_runtime.units import NS
 
-_NS = 1_000_000_000
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _AGO = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
@@ -19,7 +19,7 @@ def parse(text: str, now_ns: int) -> int:
     """Unix nanoseconds. Raises ValueError."""
     if _AGO.fullmatch(text):
         ago_s = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
-        if (at_ns := now_ns - int(ago_s * _NS)) < 0:
+        if (at_ns := now_ns - int(ago_s * NS)) < 0:
             raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
         return at_ns
     try:
@@ -30,7 +30,7 @@ def parse(text: str, now_ns: int) -> int:
         raise ValueError(f"{text!r}: no time zone: end it with Z, or with an offset such as +02:00")
     if (whole_s := when.timestamp()) < 0:
         raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
-    return int(whole_s) * _NS + when.microsecond * 1000
+    return int(whole_s) * NS + when.microsecond * 1000
 
 
 class When(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.2

@@ -14,7 +14,7 @@ OUTPUTS = ("tree", "json", "yaml", "hypernodes", "slurm-tree", "slurm-block", "s
 def written(topology: "Topology", output: str) -> Iterator[str]:
     """The topology in one of OUTPUTS, in pieces."""
     if output == "tree":
-        from hyperscout_topology.tree import tree
+        from hyperscout_cli.shared.tree import tree
 
         to = terminal()
         return tree(topology, colour=to.colour, columns=to.columns)

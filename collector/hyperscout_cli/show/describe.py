@@ -14,11 +14,10 @@ from hyperscout_topology.objects import domains_of
 from hyperscout_cli.remote.live_names import names as live_names
 from hyperscout_cli.remote.source import load
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.kinds import KINDS, TABLES, complete_kind, end_text, links, select
+from hyperscout_cli.shared.kinds import KINDS, TABLES, check_found, complete_kind, end_text, links, select
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data
-from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.shared.times import at_option
 
 if TYPE_CHECKING:
@@ -76,10 +75,7 @@ def describe(
             emit(_describe(found, row, table, loaded, now_ns))
             if seen is not None:
                 emit(_found(seen.get(row.name, [])))
-    if missing:
-        raise CliError(
-            f"no {table.kind} named {', '.join(map(repr, missing))}: `hyperscout get {found}` lists all"
-        )
+    check_found(found, table, missing)
 
 
 def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, list[Row]]:
@@ -141,7 +137,7 @@ def _describe(kind: str, row: Row, table: Table, topology: "Topology", now_ns: i
 def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
     (h,) = (h for h in topology.hypernodes if h.name == row.name)
     names = {s.id: s.name or s.id for s in topology.switches}
-    facts: dict[str, Any] = {
+    values = {
         "Name": h.name,
         "Tier": f"{h.tier} {h.tier_name}",
         "Parent": h.parent or "none: it is a root",
@@ -149,15 +145,14 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
         "Switches": ", ".join(names.get(s, s) for s in h.switches) or "none",
     }
     if h.children:
-        facts["Children"] = ", ".join(h.children)
+        values["Children"] = ", ".join(h.children)
     if h.source != "wires":
-        facts["Source"] = f"{h.source}, confidence {h.confidence:.2g}"
-    facts |= {
+        values["Source"] = f"{h.source}, confidence {h.confidence:.2g}"
+    values |= {
         what.capitalize(): text for what, text in measured_texts(h, lambda ns: f"{age(ns, now_ns)} ago")
     }
-    width = max(10, *(len(key) + 2 for key in facts))
-    for key, value in facts.items():
-        yield f"{key + ':':<{width}}{visible(value)}\n"
+    width = max(10, *(len(key) + 2 for key in values))
+    yield from facts(values, width)
     rows = tuple(
         Row(c.type, (c.type, c.status, c.reason, age(c.since_ns, now_ns), c.message)) for c in h.conditions
     )

@@ -9,10 +9,8 @@ import click
 from hyperscout_cli.remote.live_names import names as live_names
 from hyperscout_cli.remote.source import load
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.kinds import ALIASES, KINDS, TABLES, complete_kind, select
+from hyperscout_cli.shared.kinds import ALIASES, KINDS, TABLES, check_found, complete_kind, select
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
-from hyperscout_cli.shared.output import note
 from hyperscout_cli.shared.tables import show
 from hyperscout_cli.shared.times import at_option
 
@@ -79,11 +77,6 @@ def get(
         links = found in {"links", "nodes", "switches"}
         loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns)
         table, missing = select(found, TABLES[found](loaded, now_ns), names)
-    show(table, output)
-    if missing:
-        raise CliError(
-            f"no {table.kind} named {', '.join(map(repr, missing))}: `hyperscout get {found}` lists all"
-        )
-    if not table.rows and output in {"table", "wide"}:
-        note(f"no {found} found")
+    show(table, output, "" if missing else f"no {found} found")
+    check_found(found, table, missing)
     return 0

@@ -94,11 +94,10 @@ def history(
             show(flap_table(first.flaps, time.time_ns()), output)
             return
         found = list(islice(_events(first, pages), limit + 1 if limit else None))
-    show(event_table(found[: limit or None]), output)
+    empty = f"nothing changed{f' about {about!r}' if about else ''}"
+    show(event_table(found[: limit or None]), output, empty)
     if limit and len(found) > limit:
         note("there are older events: --limit 0 shows all, --since selects by time")
-    if not found and output in {"table", "wide"}:
-        note(f"nothing changed{f' about {about!r}' if about else ''}")
 
 
 def asked(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from hyperscout_formats.text.counts import and_more
 from hyperscout_topology.topology import rfc3339
 
 from hyperscout_cli.shared.tables import Row, Table, age
@@ -68,8 +69,7 @@ def cause(found: "Cause") -> str:
     """The cause: "findings: gpu-01 lldp eth0 and 3 more"."""
     names = [" ".join((key.node, key.probe, key.subject)).strip() for key in found.findings[:_NAMED]]
     more = max(found.findings_total, len(found.findings)) - len(names)
-    tail = f" and {more} more" if names and more > 0 else ""
-    return f"{found.kind}: {', '.join(names)}{tail}" if names else found.kind
+    return f"{found.kind}: {', '.join(names)}{and_more(more)}" if names else found.kind
 
 
 def difference_line(event: "HistoryEvent") -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.shared.command import Group
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option

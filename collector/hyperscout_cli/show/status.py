@@ -3,15 +3,15 @@
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
 from hyperscout_topology.problems import problems_of
-from hyperscout_topology.tree import count
 
 from hyperscout_cli.remote.waiting import READY, Progress, WantedState, wanted_states
 from hyperscout_cli.remote.waiting import wait as waited
@@ -19,7 +19,7 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import AnswerIsNoError, CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
-from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hyperscout_cli.remote.client import Collector
 
-    Seen = tuple[GetStatusResponse, Topology]
+    Seen = tuple[GetStatusResponse, Topology, list[str]]  # the last: every problem
 
 POLL_S = 0.5
 MAX_MISSING = 5  # missing states in an error
@@ -100,44 +100,40 @@ def status(
         if wait or wanted:
             raise click.UsageError("--event-log cannot be used with --wait or --for: call status twice")
         with Collector(collector) as connection:
-            _write(event_log, connection.event_log())
+            _write(event_log, list(connection.event_log()))  # before the file is opened: it may be refused
         return 0
     wanted = wanted or ((WantedState(READY),) if wait else ())
     with Collector(collector) as connection:
         seen, missing = _wait(connection, wanted, wait_timeout_s)
-    current, topology = seen
-    wrong = problems_of(current, topology)
+    current, _, wrong = seen
     if not emit_data(objects.plain(current) | {"wrong": wrong}, output):
         emit(report(current, wrong, time.time_ns()))
     if not missing:
         return 0
-    if [state.text for state in wanted] == [READY]:
-        raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {count(len(wrong), 'thing')} wrong")
-    raise AnswerIsNoError(f"not so after {wait_timeout_s:g} s: {'; '.join(missing[:MAX_MISSING])}")
+    only_ready = [state.text for state in wanted] == [READY]
+    what = count(len(wrong), "problem") if only_ready else "; ".join(missing[:MAX_MISSING])
+    raise AnswerIsNoError(f"the time limit of {wait_timeout_s:g} s has passed: {what}")
 
 
-def _write(file: Path, lines: Iterable[str]) -> None:
+def _write(file: Path, lines: Sequence[str]) -> None:
     """Write an event log, readable only by its owner: it names pods and workloads."""
-    count = 0
     try:
         with open(file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            for line in lines:
-                out.write(f"{line}\n")
-                count += 1
+            out.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise CliError(f"{file}: cannot be written: {error.strerror}") from error
-    click.echo(f"{file}: {count} lines written", err=True)
+    click.echo(f"{file}: {len(lines)} lines written", err=True)
 
 
 def _wait(connection: "Collector", wanted: Sequence[WantedState], limit_s: float) -> "tuple[Seen, list[str]]":
-    """The status and the topology once they are as wanted, or at the time limit."""
+    """The status, the topology and the problems once they are as wanted, or at the time limit."""
 
     def look() -> "Seen":
-        return connection.status(), connection.topology(links=False)
+        current, topology = connection.status(), connection.topology(links=False)
+        return current, topology, problems_of(current, topology)
 
     def lacking(seen: "Seen") -> list[str]:
-        wrong = problems_of(*seen)
-        return [line for state in wanted for line in state.lacking(seen[1], wrong)]
+        return [line for state in wanted for line in state.lacking(*seen[1:])]
 
     if not wanted:
         return look(), []
@@ -163,7 +159,7 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
 
     connected = sum(agent.connected for agent in current.agents)
     failed = sum(agent.failed_findings for agent in current.agents)
-    facts = {
+    values = {
         "Collector": f"{current.version}, started {ago(current.started_at.ToNanoseconds())}",
         "Generation": f"{current.generation}, published {ago(current.published_at.ToNanoseconds())}",
         "Agents": f"{connected} of {len(current.agents)} connected",
@@ -171,9 +167,8 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
     }
     if current.placements:
         workers = count(current.placed_workers, "worker")
-        facts["Placed"] = f"{count(current.placements, 'gang')}, {workers}"
-    for key, value in facts.items():
-        yield f"{key + ':':<12}{value}\n"
+        values["Placed"] = f"{count(current.placements, 'gang')}, {workers}"
+    yield from facts(values, 12)
     if current.leases:
         yield "\n"
         yield from lines(_leases(current, now_ns))

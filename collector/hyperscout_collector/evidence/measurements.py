@@ -13,10 +13,11 @@ from typing import Final
 
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_inference.latency.pairs import NO_PAIRS, Clock, PairReader, PairTable
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import Row
 
-KEPT_NS: Final = 3600 * 1_000_000_000
+KEPT_NS: Final = 3600 * NS
 
 
 @dataclass(frozen=True, slots=True)

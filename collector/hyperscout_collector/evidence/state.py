@@ -17,6 +17,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
@@ -30,7 +31,6 @@ COUNTING_PROBE = "ibqueryerrors"
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
 _NONE_COUNTED = PortCounters()
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.text.reporters import is_node
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import LEASED_PROBES
@@ -20,7 +21,7 @@ BLUEPRINT, RESTART, TAKEOVER = "blueprint", "restart", "takeover"
 FOLLOWED = "followed"  # published by the leader, which did not report a cause
 MAX_NAMED = 8  # findings named in a cause, in the API
 _MAX_KEYS = 1000  # remembered keys
-_MAX_AGE_NS = 900 * 1_000_000_000  # longer than any part of a topology waits
+_MAX_AGE_NS = 900 * NS  # longer than any part of a topology waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import KINDS, events
 from hyperscout_topology.frames import FrameError, decoded
@@ -26,7 +27,6 @@ from hyperscout_collector.history.store import names_of
 from hyperscout_collector.store.database import Reader
 from hyperscout_collector.store.errors import StoreError
 
-NS = 1_000_000_000
 _PAGE_SIZE = 200
 _MAX_PAGE_SIZE = 1000
 _MAX_FLAPS = 100

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import events
 from hyperscout_topology.topology import Topology
@@ -25,7 +26,7 @@ from hyperscout_collector.store.errors import StoreDamagedError, StoreError
 from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
 
 _MAX_WAITING = 16  # queued generations: each may have a million links
-_DAY_NS = 86_400 * 1_000_000_000
+_DAY_NS = 86_400 * NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import KINDS, Event, bounded, events, first_published, published
 from hyperscout_topology.frames import FrameError, decoded, dictionary_of, encoded_step, encoded_whole
@@ -22,7 +23,6 @@ from hyperscout_topology.topology import Endpoint, Topology, say
 from hyperscout_collector.history.causes import Cause, cause_to_proto
 from hyperscout_collector.store.database import Database, Kind
 
-NS = 1_000_000_000
 _SCHEMA = """
 CREATE TABLE pictures (
   id INTEGER PRIMARY KEY,        -- grows with time, one by one

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hyperscout_runtime.units import NS
+
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError, StoreFullError
 
 _log = logging.getLogger(__name__)
@@ -214,7 +216,7 @@ def _locked(path: Path) -> int:
 
 
 def _set_aside(path: Path, now_ns: int) -> Path:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ns // 1_000_000_000))
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ns // NS))
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     try:
         for suffix in ("", "-wal", "-shm"):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from hyperscout_formats.text.counts import and_more
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.event_recorder import EventRecorder
 
@@ -29,8 +30,7 @@ class Reports:
         """Print what a dry run would do. A gang's unchanged result is printed once."""
         key, nodes = record.machine.key, answer.placement.nodes
         shown = ", ".join(f"{rank} on {node}" for rank, node in enumerate(nodes[:_SHOWN]))
-        more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
-        text = f"would place {key}: {shown}{more}\n"
+        text = f"would place {key}: {shown}{and_more(len(nodes) - _SHOWN)}\n"
         if self._said.get(key) != text:
             self._said[key] = text
             self._say(text)

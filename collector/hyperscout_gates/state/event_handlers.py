@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from hyperscout_formats.text.counts import first_few
+
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Event, Instruction
 from hyperscout_gates.state.gang import Gang
@@ -172,8 +174,7 @@ def _description(plan: Plan, before: Plan | None) -> str:
     if before is not None:
         pairs = enumerate(zip(before.nodes, plan.nodes, strict=False))
         moved = [f"rank {rank}: {a or 'nowhere'} -> {b}" for rank, (a, b) in pairs if a != b]
-        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
-        return f"other nodes: {', '.join(moved[:_SHOWN])}{more}" if moved else ""
+        return f"other nodes: {first_few(moved, _SHOWN)}" if moved else ""
     if not plan.placement.exact and plan.placement.hypernode is None:
         return ""
     where = plan.placement.hypernode or "several islands"

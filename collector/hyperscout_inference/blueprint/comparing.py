@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from hyperscout_inference.blueprint.declared import Blueprint, End
@@ -159,11 +160,10 @@ class _Comparing:
             near.append(other.device)
             port = f"p{mine.port}" if mine.port.isdecimal() else mine.port or "any port"
             cables.append(f"{port} -> {self._present.text(other)}")
-        more = f" and {len(cables) - _NAMED} more" if len(cables) > _NAMED else ""
         called = self._present.names.get(name, name)
         text = (
             f"{called} has {len(rows)} cables in the blueprint, and none of them is present: "
-            f"{', '.join(sorted(cables)[:_NAMED])}{more}"
+            f"{first_few(sorted(cables), _NAMED)}"
         )
         anomaly = _anomaly(Endpoint(name, called), None, text, self.sources, 0.9)
         return Drift("-", anomaly, tuple(sorted(set(near))))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Anomaly, Endpoint, say
 
 from hyperscout_inference.ethernet.neighbours import HOST, SWITCH, Far, Jack
@@ -298,10 +299,9 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
         if switches < 2 and len(claims) <= _CROWD:
             continue
         others = sorted({say(_end(x.ends[x.ends[0] == end], names)) for x in claims})
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         subject = _end(end, names)
         text = (
-            f"{say(subject)} reports {len(claims)} neighbours: {', '.join(others[:_NAMED])}{more}; "
+            f"{say(subject)} reports {len(claims)} neighbours: {first_few(others, _NAMED)}; "
             "one cable does not lead to all of them (a hub, or a bridge that passes LLDP on)"
         )
         sources = tuple(sorted({source for claim in claims for source in claim.sources}))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Anomaly, Endpoint
 
 _SHORT = 6  # characters of a chassis id that are added, at least
@@ -31,9 +32,8 @@ def distinct_names(
         if len(live := [chassis for chassis in mine if chassis not in silent]) == 1:
             found[live[0]] = name
             continue
-        shown = [f"{found[chassis]} ({chassis})" for chassis in mine[:_NAMED]]
-        more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
-        text = f"{len(mine)} switches announce the name {name}: here they are {', '.join(shown)}{more}"
+        shown = first_few([f"{found[chassis]} ({chassis})" for chassis in mine], _NAMED)
+        text = f"{len(mine)} switches announce the name {name}: here they are {shown}"
         subject = Endpoint(mine[0], found[mine[0]])
         anomalies.append(Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources)), 0.9, text))
     return found, anomalies

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from hyperscout_formats.text.counts import and_more
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -254,9 +255,8 @@ def _detail(anomaly: Anomaly) -> str:
 
 
 def _some(texts: Sequence[str], separator: str = ", ") -> str:
-    more = len(texts) - NAMED
     named = separator.join(_bounded(t, 2 * DETAIL_MAX) for t in texts[:NAMED])
-    return f"{named} and {more} more" if more > 0 else named
+    return named + and_more(len(texts) - NAMED)
 
 
 def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.ranks import Place
@@ -179,10 +180,9 @@ def _torn(
     hosts: Sequence[int],
 ) -> Suspicion:
     names = [net.hosts[h] for h in hosts]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     size = np.count_nonzero(inner.domain == group)
     text = (
-        f"{', '.join(names[:_NAMED])}{more} ({other[1]} of the NVLink domain's {size} hosts) are connected "
+        f"{first_few(names, _NAMED)} ({other[1]} of the NVLink domain's {size} hosts) are connected "
         f"to {_switches(net, leaf, other[0])}, most of its hosts to {_switches(net, leaf, home[0])}"
     )
     sure = 0.5 if other[1] == home[1] else 0.9

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from hyperscout_formats.text.counts import and_more
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -122,8 +123,7 @@ def _disagreement(
     path: tuple[str, ...],
 ) -> Suspicion:
     name = net.hosts[host]
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    with_hosts = ", ".join(net.hosts[i] for i in others[:_NAMED]) + more
+    with_hosts = ", ".join(net.hosts[i] for i in others[:_NAMED]) + and_more(len(others) - _NAMED)
     text = (
         f"by the labels of its node {name} is in {path[-1]} with {with_hosts}; its cables lead to "
         f"{_switches(net, outer, int(outer.domain[host]))}, theirs to "

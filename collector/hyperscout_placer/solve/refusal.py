@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+from hyperscout_formats.text.counts import and_more
 
 from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
 from hyperscout_placer.cluster.capacity import Capacity, Mask
@@ -203,7 +204,7 @@ class _Reasons:
 
     def _named(self, nodes: list[int]) -> str:
         names = ", ".join(self._forest.nodes[node] for node in nodes[:NAMED])
-        return names + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
+        return names + and_more(len(nodes) - NAMED)
 
     # What would help
 

@@ -4,25 +4,24 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.publisher.base import Publisher, PublishError
 
 STDOUT = "-"
 
 
-class FilePublisher:
+class FilePublisher(Publisher):
     """`path`: the file, or "-" for standard output. Readers see the old or the new file, never a part."""
 
     name = "file"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self._path = path
         self._written: str | None = None
         self._in_thread = BoundedExecutor("publish-file")

@@ -7,6 +7,7 @@ becomes an anomaly, so that it is not reported as resolved before inference has 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -16,7 +17,6 @@ from hyperscout_topology.topology import (
     Topology,
     from_rfc3339,
 )
-from hyperscout_topology.tree import HEALTHY
 
 from hyperscout_publish.hypernodes.overlap import SOURCE
 from hyperscout_publish.hypernodes.plan import EXACT, Present, is_ours, present

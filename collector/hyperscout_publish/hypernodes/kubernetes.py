@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
@@ -36,7 +37,7 @@ from hyperscout_publish.hypernodes.overlap import overlaps
 from hyperscout_publish.hypernodes.plan import Present, is_ours, present
 from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
 from hyperscout_publish.hypernodes.wanted import Wanted, wanted
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ _SYNC_TIMEOUT_S = 10.0
 _MAX_TROUBLE = 3  # failures listed in one problem
 
 
-class KubernetesPublisher:
+class KubernetesPublisher(Publisher):
     """Publishes HyperNodes to a cluster. Run `run` as a task in addition to the runner's.
 
     `say`: enables a dry run: print the changes and write nothing. `foreign`: called when a HyperNode of
@@ -52,7 +53,6 @@ class KubernetesPublisher:
     """
 
     name = "kubernetes"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,
@@ -60,18 +60,19 @@ class KubernetesPublisher:
         nodes: Nodes,
         *,
         rng: Random,
-        foreign: Callable[[], None] = no_wake,
+        foreign: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         say: Callable[[str], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        super().__init__()
         self.hypernodes = Reflector(
             kube,
             COLLECTION,
             keep=kept,
             changed=self._changed,
-            followed=self._again,
+            followed=self.wake,
             rng=rng,
         )
         self.events = EventRecorder(kube, clock_ns=clock_ns)
@@ -89,7 +90,7 @@ class KubernetesPublisher:
             self._there,
             self.events,
             timer=timer,
-            wake=self._again,
+            wake=self.wake,
             sleep=sleep,
         )
         self._announced: frozenset[tuple[str, ...]] = frozenset()
@@ -120,8 +121,7 @@ class KubernetesPublisher:
         trouble = await self._writer.write({w.name: w for w in tree})
         trouble += await self._write_conditions(tree)
         if trouble:
-            more = f" and {len(trouble) - _MAX_TROUBLE} more" if len(trouble) > _MAX_TROUBLE else ""
-            raise PublishError("; ".join(trouble[:_MAX_TROUBLE]) + more)
+            raise PublishError(first_few(trouble, _MAX_TROUBLE, "; "))
 
     async def _synced(self) -> None:
         try:
@@ -215,9 +215,6 @@ class KubernetesPublisher:
         if text != self._said and self._say is not None:
             self._said = text
             self._say(f"# generation {generation} would change:\n{text or '# nothing'}\n")
-
-    def _again(self) -> None:
-        self.wake()
 
     def _changed(self, name: str, before: Object | None, after: Object | None) -> None:
         if after is None:

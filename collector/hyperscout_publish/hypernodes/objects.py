@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import Condition, rfc3339
-from hyperscout_topology.tree import HEALTHY
 
 from hyperscout_publish.hypernodes.plan import (
     EXACT,
@@ -16,6 +16,7 @@ from hyperscout_publish.hypernodes.plan import (
     Present,
     Write,
     members_of,
+    name_of,
 )
 from hyperscout_publish.hypernodes.wanted import (
     API_VERSION,
@@ -74,7 +75,7 @@ def body_of(
     An update contains uid and resourceVersion of the object that was read. If the object has changed or was
     recreated since, the server refuses the update and the object is read again.
     """
-    metadata: dict[str, Any] = {"name": _name(write), "labels": dict(OWNER_LABELS)}
+    metadata: dict[str, Any] = {"name": name_of(write), "labels": dict(OWNER_LABELS)}
     if found is not None:
         metadata |= {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
     if isinstance(write, LetGo):
@@ -98,10 +99,6 @@ def body_of(
         "metadata": metadata,
         "spec": {key: value for key, value in spec.items() if key not in without},
     }
-
-
-def _name(write: Write) -> str:
-    return write.name if isinstance(write, LetGo | Delete) else write.wanted.name
 
 
 def _spec(tier: int, tier_name: str, members: list[dict[str, Any]]) -> dict[str, Any]:

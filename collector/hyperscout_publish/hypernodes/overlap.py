@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import re2
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode
 
 from hyperscout_publish.hypernodes.plan import EXACT, is_ours, members_of
@@ -67,10 +68,9 @@ def overlaps(
 
 
 def _overlap(h: HyperNode, owner: str, nodes: Sequence[str]) -> Anomaly:
-    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     message = (
         f"HyperNode {owner}, which hyperscout does not manage, contains {len(nodes)} of its nodes "
-        f"({', '.join(nodes[:_NAMED])}{more}): no HyperNode that contains them is published; "
+        f"({first_few(nodes, _NAMED)}): no HyperNode that contains them is published; "
         f"delete {owner} to publish this HyperNode"
     )
     return replace(_anomaly(h, owner, message), nodes=tuple(nodes))

@@ -86,6 +86,11 @@ class Delete:
 Write = Create | Update | LetGo | Delete
 
 
+def name_of(write: Write) -> str:
+    """The HyperNode that a write is about."""
+    return write.name if isinstance(write, LetGo | Delete) else write.wanted.name
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`writes`: to be sent now; empty if all is as wanted except `stuck` (name -> reason)."""

@@ -31,6 +31,7 @@ from hyperscout_publish.hypernodes.plan import (
     Update,
     Write,
     as_it_settles,
+    name_of,
     next_writes,
 )
 from hyperscout_publish.hypernodes.wanted import Wanted
@@ -86,9 +87,9 @@ class TreeWriter:
             plan = next_writes(seen, as_it_settles(self._known(tree), seen), trouble)
             if not plan.writes:
                 break
-            trouble |= {_target(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
-            trouble |= self._reverts(w for w in plan.writes if _target(w) not in trouble)
-            writes = [w for w in plan.writes if _target(w) not in trouble]
+            trouble |= {name_of(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
+            trouble |= self._reverts(w for w in plan.writes if name_of(w) not in trouble)
+            writes = [w for w in plan.writes if name_of(w) not in trouble]
             if not writes:
                 continue
             sent.update(writes)
@@ -97,9 +98,9 @@ class TreeWriter:
             released = any(isinstance(write, LetGo | Update) for write in writes)
             for write, error in zip(writes, await all_of(self._write(w, seen) for w in writes), strict=True):
                 if isinstance(error, ConflictError):
-                    surprises[_target(write)] += 1  # the object has been read again; plan again
-                if error is not None and surprises[_target(write)] in (0, _MAX_SURPRISES):
-                    trouble[_target(write)] = failure(error)
+                    surprises[name_of(write)] += 1  # the object has been read again; plan again
+                if error is not None and surprises[name_of(write)] in (0, _MAX_SURPRISES):
+                    trouble[name_of(write)] = failure(error)
         for w in as_it_settles(tree, self._present).values():
             if w.name not in plan.stuck and w.name not in trouble:
                 self._written[w.name] = w
@@ -134,7 +135,7 @@ class TreeWriter:
         return held
 
     async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
-        name = _target(write)
+        name = name_of(write)
         if self._present.get(name) != seen.get(name):
             raise ConflictError("it has changed since it was read")  # the owner may have changed
         found = self._hypernodes.get(name)
@@ -185,10 +186,6 @@ def failure(error: KubeError) -> str:
     if isinstance(error, UnreachableError | NotLeaderError):
         raise PublishError(str(error)) from error
     return f"{error}{NO_CRD if isinstance(error, NotFoundError) else ''}"
-
-
-def _target(write: Write) -> str:
-    return write.name if isinstance(write, LetGo | Delete) else write.wanted.name
 
 
 async def all_of(work: Iterable[Awaitable[None]]) -> list[KubeError | None]:

@@ -27,7 +27,7 @@ from hyperscout_topology.events import bounded, events
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.mqtt.payloads import EVENT_EXPIRY_S, Backlog, State, states_of
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _LIST_TIMEOUT_S = 60.0  # for thousands of states
 _AT_ONCE = 16
@@ -35,7 +35,7 @@ _MAX_LISTED = 100_000
 _MAX_STATE_BYTES = 4096  # of a collector's state; other clients may publish anything
 
 
-class MqttPublisher:
+class MqttPublisher(Publisher):
     """Publishes to MQTT. Run `run` as a separate task.
 
     `reads_findings`: subscribe to the topics to which devices send findings. The signal
@@ -44,7 +44,6 @@ class MqttPublisher:
     """
 
     name = "mqtt"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,
@@ -60,6 +59,7 @@ class MqttPublisher:
         reads_findings: bool = False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        super().__init__()
         self.counters = MqttCounters()
         self.topics = Topics(prefix)
         self.received = Signal[[str, bytes, bool]]()
@@ -84,7 +84,7 @@ class MqttPublisher:
             begin=self._begin,
             goodbye=self._goodbye,
             take=self._take,
-            failed=self._lost,
+            failed=self.wake,  # so that the runner reports the problem
             rng=rng,
             timer=timer,
             sleep=sleep,
@@ -229,10 +229,6 @@ class MqttPublisher:
         except (RefusedError, NotLeaderError) as error:
             self._refused = str(error)
         self._progress = at
-        self.wake()
-
-    def _lost(self) -> None:
-        """Wake the runner, so that it reports the problem."""
         self.wake()
 
     async def _goodbye(self, session: Session) -> None:

@@ -10,19 +10,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun
-from hyperscout_publish.nodes.tier_labels import level_keys, some
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.nodes.tier_labels import level_keys
+from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _log = logging.getLogger(__name__)
 
 GROUP = "kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
+_NAMED = 5  # ResourceFlavors in a problem
 MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
 _LOOK_AGAIN_S = 300.0  # interval between checks, because another client may delete the object
 # API versions with the same Topology schema. A server may serve a version without Topology.
@@ -35,15 +37,15 @@ def levels(topology: Topology) -> list[str]:
     return [*keys[-(MAX_LEVELS - 1) :], HOSTNAME] if keys else []
 
 
-class KueuePublisher:
+class KueuePublisher(Publisher):
     """Publishes the Topology `object_name`. `dry_run`: write nothing; `say` receives the changes."""
 
     name = "kueue"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, kube: Kube, object_name: str, say: Callable[[str], None], *, dry_run: bool = False
     ) -> None:
+        super().__init__()
         self._kube = kube
         self._object = object_name
         self._dry = dry_run
@@ -128,7 +130,7 @@ class KueuePublisher:
             raise PublishError(
                 f"{what} has levels {', '.join(there)} and needs {', '.join(keys)}. "
                 "Levels are immutable: it is replaced when no ResourceFlavor refers to it "
-                f"({some(users)} now)"
+                f"({first_few(users, _NAMED)} now)"
             )
 
     async def _serves(self) -> tuple[str, str]:

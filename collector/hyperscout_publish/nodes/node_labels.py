@@ -21,25 +21,25 @@ from hyperscout_publish.nodes.tier_labels import (
     say_patch,
     tier_labels,
 )
-from hyperscout_publish.publisher.base import no_wake
+from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
 
 Mode = Literal["off", "dry-run", "on"]
 
 
-class NodeLabelsPublisher:
+class NodeLabelsPublisher(Publisher):
     """Publishes node labels. `mode` "off": only nodes with long names. `dry_run`: never write.
 
     `say` receives the changes of a dry run as lines of text.
     """
 
     name = "node-labels"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, kube: Kube, nodes: Nodes, mode: Mode, say: Callable[[str], None], *, dry_run: bool = False
     ) -> None:
+        super().__init__()
         self._kube = kube
         self._nodes = nodes
         self._long_names_only = mode == "off"

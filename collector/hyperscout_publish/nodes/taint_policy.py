@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from hyperscout_formats.text.counts import first_few
+from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.own_links import LINK_KINDS, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
-
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,9 @@ def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) ->
     """Return the message about nodes above the cap; None if there are none."""
     if not decision.over:
         return None
-    more = f" and {len(decision.over) - named} more" if len(decision.over) > named else ""
     return (
         f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
-        f"{', '.join(decision.over[:named])}{more} {'is' if len(decision.over) == 1 else 'are'} degraded "
+        f"{first_few(decision.over, named)} {'is' if len(decision.over) == 1 else 'are'} degraded "
         "but not tainted"
     )
 

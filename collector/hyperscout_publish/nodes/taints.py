@@ -15,11 +15,11 @@ from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import PATH, Nodes
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
 from hyperscout_publish.nodes.taint_policy import (
-    NS,
     TaintDecision,
     TaintPolicy,
     TaintSettings,
@@ -28,7 +28,7 @@ from hyperscout_publish.nodes.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_publish.publisher.base import no_wake
+from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def without_ours(taints: Collection[Taint]) -> list[Taint]:
     return [taint for taint in taints if not is_ours(taint)]
 
 
-class TaintsPublisher:
+class TaintsPublisher(Publisher):
     """Publishes taints. `mode` "off" only removes taints from earlier runs.
 
     `say` receives the changes of a dry run. `notice`: set if the cap prevents taints.
@@ -64,7 +64,6 @@ class TaintsPublisher:
     """
 
     name = "taints"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self,
@@ -77,6 +76,7 @@ class TaintsPublisher:
         events: EventRecorder | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        super().__init__()
         self.notice: str | None = None
         self._kube = kube
         self._nodes = nodes

@@ -7,7 +7,7 @@ another pod.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from hyperscout_topology.topology import Topology
 
@@ -79,9 +79,3 @@ def say_patch(patch: Patch, present: Labels) -> str:
         else:
             parts.append(f"{key}: {value} (new)" if before is None else f"{key}: {before} -> {value}")
     return ", ".join(parts)
-
-
-def some(names: Sequence[str], limit: int = 5) -> str:
-    """Return the first `limit` names and the number of others."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

@@ -4,9 +4,9 @@ To add one, copy `hypernodes/file.py`, the smallest that can fail, and append it
 `hyperscout_collector.app.build.publishers`.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
 
@@ -18,22 +18,21 @@ class PublishError(RuntimeError):
         self.retry = retry
 
 
-def no_wake() -> None:
-    """Do nothing: the value of `wake` until the runner sets it."""
-
-
-class Publisher(Protocol):
+class Publisher(ABC):
     """`name`: a word for logs, metrics and the status.
 
-    `wake`: set by the runner. The publisher calls it on the event loop, at any time, to receive the newest
-    topology again, for example because the external system has changed or a delay has ended.
+    `wake`: the publisher emits it on the event loop, at any time, to receive the newest topology again, for
+    example because the external system has changed or a delay has ended.
 
     A publisher may also have `notice: str | None`: a problem to report although everything is published.
     """
 
     name: str
-    wake: Callable[[], None]
 
+    def __init__(self) -> None:
+        self.wake: Signal[[]] = Signal()
+
+    @abstractmethod
     async def publish(self, topology: Topology) -> None:
         """Make the external system match. Idempotent: the same topology again changes nothing.
 

@@ -48,7 +48,7 @@ class PublisherRunner:
         self._published = published
         self._rng = rng
         for state in self.states:
-            state.publisher.wake = state._wake.set
+            state.publisher.wake.subscribe(state._wake.set)
 
     def offer(self, topology: Topology) -> None:
         """Offer a new generation. It replaces one that is not published yet."""

@@ -17,7 +17,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.file import replace_file
-from hyperscout_publish.publisher.base import PublishError, no_wake
+from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ Writer = Callable[[Topology], Iterator[str]]
 WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
 
 
-class SlurmFilesPublisher:
+class SlurmFilesPublisher(Publisher):
     """`files`: paths by kind ("tree", "block", "yaml").
 
     `hook`: a command line, for example `scontrol reconfigure`. It is split as a shell does, but no shell runs
@@ -41,11 +41,11 @@ class SlurmFilesPublisher:
     """
 
     name = "slurm-files"
-    wake: Callable[[], None] = staticmethod(no_wake)
 
     def __init__(
         self, files: Mapping[str, Path], hook: str = "", *, hook_timeout_s: float = HOOK_TIMEOUT_S
     ) -> None:
+        super().__init__()
         self.notice: str | None = None
         self._files = dict(files)
         self._hook = shlex.split(hook)

@@ -204,6 +204,15 @@ def test_an_event_log_is_written_for_its_owner_alone_and_replayed(
     assert run("status", "--event-log", file, "--wait").code == 2
 
 
+def test_an_event_log_that_is_refused_leaves_no_file(
+    run: CommandLine, service: FakeTopologyService, tmp_path: Path
+) -> None:
+    file = tmp_path / "events.jsonl"
+    service.event_log = None
+    assert run("status", "--event-log", file).code == 1
+    assert not file.exists()
+
+
 def test_diff_shows_what_is_held(run: CommandLine, service: FakeTopologyService) -> None:
     assert (run("diff").code, run("diff").out) == (0, "")
     service.status.held.generation = 8
@@ -292,7 +301,7 @@ def test_status_waits_for_health_and_exits_3_without_it(
 ) -> None:
     ran = run("status", "--wait", "--wait-timeout", "0")
     assert ran.code == 3
-    assert "not well after 0 s" in ran.err
+    assert "the time limit of 0 s has passed: " in ran.err
     service.topology = type(service.topology)(1, two_leaves().hypernodes[:1])
     assert run("status", "--wait", "--wait-timeout", "0").code == 0
 

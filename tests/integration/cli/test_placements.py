@@ -12,13 +12,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_cli.place.placements import changes
+from hyperscout_runtime.units import NS
 from hyperscout_topology.objects import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, refused, serving_placements
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
-
-NS = 1_000_000_000
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hyperscout_topology.columns import width
+from hyperscout_cli.shared.columns import width
 from support.command_line import CommandLine
 from support.screen import on_screen
 from support.topologies import two_leaves

@@ -13,7 +13,7 @@ def test_status_waits(run: CommandLine, service: FakeTopologyService) -> None:
     assert "Wrong:" in ran.out
     ran = run("status", "--for", "node/n[01-05]", "--for", "generation=9", "--wait-timeout", 0)
     assert ran.code == 3
-    assert ran.err == "not so after 0 s: no evidence of n05; generation 7 is published\n"
+    assert ran.err == "the time limit of 0 s has passed: no evidence of n05; generation 7 is published\n"
     ran = run("status", "--for", "hypernode/leaf-b=Ready", "--wait-timeout", 0, "-o", "json")
     assert (ran.code, ran.out[:1]) == (3, "{")
     assert run("status", "--for", "happiness").code == 2

@@ -128,6 +128,8 @@ async def test_one_by_its_name(collector: Collector) -> None:
     ):
         assert (await get(collector, f"/v1/{path}")).json == expected
     assert (await get(collector, "/v1/nodes/a%2Fb%3F%00")).status == 404
+    unknown = await get(collector, "/v1/switches/s77")
+    assert unknown.json["detail"] == "no switch 's77': GET /v1/switches lists them"
 
 
 async def test_a_page_goes_on_while_things_change(collector: Collector) -> None:

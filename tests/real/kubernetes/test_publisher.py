@@ -180,7 +180,7 @@ async def test_what_others_write_beside_ours_is_kept(kube: Cluster) -> None:
 async def test_an_edit_by_hand_is_put_right_and_said(kube: Cluster) -> None:
     async with publisher(kube) as hypernodes:
         woken = asyncio.Event()
-        hypernodes.wake = woken.set
+        hypernodes.wake.subscribe(woken.set)
         await hypernodes.publish(TREE)
         woken.clear()
         member = {"type": "Node", "selector": {"regexMatch": {"pattern": ".*"}}}

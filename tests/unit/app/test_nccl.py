@@ -19,11 +19,11 @@ from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_formats.facts.wire_measured import nccl_to_proto
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.waiting import until
 
-NS = 1_000_000_000
 WAIT_S = 10.0
 ID = bytes(range(128))
 START_NS = 1_795_312_800 * NS  # Sunday 2026-11-22, 02:00 UTC

@@ -1,6 +1,7 @@
 """Which publishers the settings ask for, and settings of theirs that cannot be meant."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,15 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     context.signals.cluster_changed.subscribe(lambda: woken.append("inference"))
     found = build_publishers(context)
     for publisher in found.publishers:
-        publisher.wake = lambda name=publisher.name: woken.append(name)  # type: ignore[misc]
-    found.publishers[-1].wake = done.set
+        publisher.wake.subscribe(partial(woken.append, publisher.name))
+    found.publishers[-1].wake.subscribe(done.set)
     nodes = found.publishers[1]._nodes  # type: ignore[attr-defined]
     fake.add_node("n1")
     fake.add_node("n2")
     fake.follow(nodes)
     async with asyncio.timeout(10):
         await done.wait()
-    assert woken == ["inference", "inference", "node-labels"]
+    assert woken == ["inference", "inference", "node-labels", "taints"]
 
 
 def test_files_for_slurm_are_paths() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.place.placement_text import Names, placement_text
+from hyperscout_cli.place.placement_text import placement_text
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import HealthCheck, given, settings
@@ -115,7 +115,12 @@ def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
         predicted=predicted,
         reason="no spread",
     )
-    text = "".join(placement_text(placement, Names({"a": "l1"}, {1: "leaf", 2: "", 3: "core"})))
+    chain = (
+        HyperNode("l1", 1, "leaf", "m1", (), ("a",), ()),
+        HyperNode("m1", 2, "", "core", ("l1",), ("a",), ()),
+        HyperNode("core", 3, "core", None, ("m1",), ("a",), ()),
+    )
+    text = "".join(placement_text(placement, Topology(1, chain)))
     for line in (
         "Domains:      2 of tier 2, 5 of tier 1 (leaf)\n",
         "Left free:    7 in tier 3 (core), 6 in tier 2, 5 in tier 1 (leaf), 4 in its nodes\n",

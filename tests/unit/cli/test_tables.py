@@ -5,10 +5,10 @@ import re
 
 import click
 import pytest
+from hyperscout_cli.shared.columns import width
 from hyperscout_cli.shared.command import _repeat
 from hyperscout_cli.shared.output import COLOR, Terminal, colours
 from hyperscout_cli.shared.tables import Row, Table, age, lines
-from hyperscout_topology.columns import width
 
 S = 1_000_000_000
 

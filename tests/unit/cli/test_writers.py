@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from hyperscout_cli.shared.tree import tree
 from hyperscout_publish.hypernodes.wanted import unpublishable
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm.text import block_sizes, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.objects import to_json, topology_json
 from hyperscout_topology.topology import LinkTable, Topology
-from hyperscout_topology.tree import tree
 from support.topologies import leaves, measured, pods, two_leaves
 
 WRITERS: list[Callable[[Topology], Iterator[str]]] = [

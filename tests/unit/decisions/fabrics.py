@@ -17,8 +17,7 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     SweepSeen,
     Tick,
 )
-
-NS = 1_000_000_000
+from hyperscout_runtime.units import NS
 
 
 @dataclass

@@ -18,8 +18,8 @@ from hyperscout_collector.decisions.measuring.pair_events import (
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_collector.decisions.measuring.pair_tasks import PairTasks
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_runtime.units import NS
 
-NS = 1_000_000_000
 TICK_NS = NS // 5
 PUBLISH_S = 10
 # Of a ping or its answer, with what is around it on the wire (IPv6): what an agent counts, and a checksum.

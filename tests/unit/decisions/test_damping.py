@@ -1,7 +1,8 @@
 """Damping by script: what is observed at which second, and what is then shown when."""
 
 import pytest
-from hyperscout_collector.decisions.publication.damping import NS, Damper, DampingSettings
+from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
+from hyperscout_runtime.units import NS
 
 SETTINGS = DampingSettings(quiet_s=60, hold_down_s=10, hold_down_max_s=300, remembered=10)
 

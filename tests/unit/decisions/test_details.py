@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_topology.details import same_details, with_waiting
+from hyperscout_collector.decisions.publication.details import same_details, with_waiting
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import (

@@ -10,6 +10,7 @@ from hyperscout_collector.decisions.publication.generations import (
     NotHeldError,
 )
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_runtime.units import NS
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Anomaly, Condition, Topology, rfc3339
@@ -17,7 +18,6 @@ from support.builders import hypernode
 
 from .trees import leaves_of, lost_uplink, tree, uplink
 
-NS = 1_000_000_000
 START = 1_767_225_600  # s; 2026-01-01T00:00:00Z
 SETTINGS = GenerationSettings()
 TEN = leaves_of(10)

@@ -1,6 +1,5 @@
 """Generations under any history: what must hold after every event, whatever the fabric does."""
 
-from hyperscout_collector.decisions.publication.damping import NS
 from hyperscout_collector.decisions.publication.generations import (
     Decision,
     Generations,
@@ -10,6 +9,7 @@ from hyperscout_collector.decisions.publication.generations import (
 from hyperscout_collector.decisions.publication.membership import loss, nodes_of
 from hyperscout_collector.decisions.publication.stamps import by_link
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_runtime.units import NS
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 from hyperscout_collector.decisions.fabric.link_health import (
-    NS,
     Counts,
     HealthSettings,
     LinkHealth,
     Sample,
 )
 from hyperscout_inference.fabric.inputs import PortHealth
+from hyperscout_runtime.units import NS
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

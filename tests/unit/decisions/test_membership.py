@@ -10,12 +10,11 @@ from hyperscout_collector.decisions.publication.membership import (
     nodes_of,
     same_members,
 )
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 
 from .trees import leaves_of, lost_uplink, tree
-
-NS = 1_000_000_000
 
 
 def without(leaves: dict[str, list[str]], *names: str) -> dict[str, list[str]]:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 from hyperscout_collector.decisions.measuring.nccl_schedule import (
-    NS,
     Open,
     Window,
     next_pair,
@@ -13,6 +12,7 @@ from hyperscout_collector.decisions.measuring.nccl_schedule import (
     pairs_of_domains,
     parse_windows,
 )
+from hyperscout_runtime.units import NS
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode

@@ -15,8 +15,9 @@ from hyperscout_collector.decisions.measuring.pair_events import (
 )
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings, Rests
 from hyperscout_formats.facts.facts import LatencyPort
+from hyperscout_runtime.units import NS
 
-from .measured_world import NS, World, all_pairs, most_within
+from .measured_world import World, all_pairs, most_within
 
 
 def names(n: int) -> list[str]:

@@ -2,11 +2,12 @@
 
 from hyperscout_collector.decisions.measuring.pair_events import HierarchyChanged, Resumed
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
+from hyperscout_runtime.units import NS
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from .measured_world import NS, World, most_within
+from .measured_world import World, most_within
 
 NODES = [f"n{i}" for i in range(6)]
 SETTINGS = PairSettings(

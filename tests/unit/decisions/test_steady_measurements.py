@@ -10,13 +10,13 @@ from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.latency.pairs import PairTable
 from hyperscout_publish.hypernodes.plan import Present, as_it_settles, members_of, next_writes
 from hyperscout_publish.hypernodes.wanted import wanted
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_topology.topology import Topology
 from support.examples import slow_after
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged
 
-NS = 1_000_000_000
 MINUTE_NS = 60 * NS
 
 

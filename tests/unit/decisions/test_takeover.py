@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.decisions.publication.takeover import NS, Takeover
+from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Condition, Link, LinkTable, Topology
 from support.topologies import leaves, two_leaves
 

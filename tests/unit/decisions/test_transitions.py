@@ -9,7 +9,6 @@ from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
 from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE
 from hyperscout_collector.decisions.publication import membership, takeover
-from hyperscout_collector.decisions.publication.damping import NS
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.decisions.publication.takeover import (
     Evidence,
@@ -19,6 +18,7 @@ from hyperscout_collector.decisions.publication.takeover import (
 )
 from hyperscout_gates.state import gang_state
 from hyperscout_runtime.event_log import EventLog
+from hyperscout_runtime.units import NS
 from support.state_machines import Row, Table, assert_is, lease_transitions, replayed, transitions
 
 from .fabrics import World

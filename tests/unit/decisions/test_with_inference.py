@@ -3,12 +3,12 @@
 from dataclasses import replace
 from random import Random
 
-from hyperscout_collector.decisions.publication.damping import NS
 from hyperscout_collector.decisions.publication.generations import (
     Decision,
     Generations,
     GenerationSettings,
 )
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant

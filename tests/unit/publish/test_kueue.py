@@ -78,7 +78,7 @@ async def test_one_that_somebody_deleted_is_found_missing_after_a_while() -> Non
     kueue = publisher(fake)
     await kueue.publish(two_leaves())
     woken: list[bool] = []
-    kueue.wake = lambda: woken.append(True)
+    kueue.wake.subscribe(lambda: woken.append(True))
     del fake.objects[PATH]
     kueue._is_old()  # what the loop calls when it is time
     assert woken

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 import yaml
 from hyperscout_publish.hypernodes.file import FilePublisher
-from hyperscout_publish.publisher.base import PublishError
-from hyperscout_publish.publisher.memory import MemoryPublisher
+from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
@@ -19,12 +18,13 @@ def generation(number: int) -> Topology:
     return replace(two_leaves(), generation=number)
 
 
-class Flaky:
+class Flaky(Publisher):
     """Fails as often as it is told, and remembers what it got out."""
 
     name = "flaky"
 
     def __init__(self, failures: int = 0, *, retry: bool = True) -> None:
+        super().__init__()
         self.failures = failures
         self.retry = retry
         self.out: list[int] = []
@@ -96,14 +96,19 @@ async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_memory_hands_it_on() -> None:
-    served: list[Topology] = []
-
-    async def serve(topology: Topology) -> None:
-        served.append(topology)
-
-    await MemoryPublisher(serve).publish(generation(3))
-    assert [topology.generation for topology in served] == [3]
+async def test_a_publisher_that_wakes_gets_the_newest_again() -> None:
+    flaky = Flaky()
+    runner = PublisherRunner([flaky], rng=Random(0))
+    runner.offer(generation(1))
+    await running(runner, 1)
+    flaky.wake()
+    task = asyncio.create_task(runner.run(runner.states[0]))
+    async with asyncio.timeout(10):
+        while len(flaky.out) < 2:
+            await asyncio.sleep(0)
+    assert flaky.out == [1, 1]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_file_is_yaml_that_is_replaced_whole(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_publish.nodes.taint_policy import (
-    NS,
     TaintPolicy,
     TaintSettings,
     Trouble,
@@ -13,6 +12,7 @@ from hyperscout_publish.nodes.taint_policy import (
     say_over,
     troubles,
 )
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from hyperscout_kubernetes.errors import ForbiddenError
-from hyperscout_publish.nodes.taint_policy import NS, TaintSettings
+from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import Mode, TaintsPublisher, is_ours, with_ours, without_ours
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,6 @@ from hyperscout_publish.nodes.tier_labels import (
     label_patches,
     level_keys,
     say_patch,
-    some,
     tier_labels,
 )
 from hyperscout_topology.topology import HyperNode, Topology
@@ -86,8 +85,6 @@ def test_words() -> None:
     assert say_patch(patch, {LEAF: "a", CORE: "c"}) == (
         f"{CORE}: c (removed), {LEAF}: a -> b, {POD}: p (new)"
     )
-    assert some(["a", "b", "c"], 2) == "a, b and 1 more"
-    assert some(["a", "b"], 2) == "a, b"
 
 
 KEYS = st.sampled_from([LEAF, POD, CORE, "hyperscout.io/gang", "kubernetes.io/hostname", "x", "tier-1"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hyperscout_formats.facts.facts import LatencyPort, NcclRun
 from hyperscout_kubernetes.client import Kube
 from hyperscout_publish.publisher.base import Publisher
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
@@ -35,8 +36,6 @@ from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
 from hyperscout_collector.serve.grpc.topology_service import NothingHeldError
-
-NS = 1_000_000_000
 
 
 class Collector:

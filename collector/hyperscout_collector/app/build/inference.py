@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
@@ -30,7 +31,6 @@ from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.history.causes import BLUEPRINT, FINDINGS, RESTART, TAKEOVER, CauseLog
 from hyperscout_collector.ingest.streams import Streams
 
-NS = 1_000_000_000
 _DEBOUNCE_S = 0.05  # changes within this time are inferred together
 
 

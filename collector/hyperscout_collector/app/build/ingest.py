@@ -7,6 +7,7 @@ from hyperscout_mqtt.topics import device_of
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
@@ -28,8 +29,6 @@ from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Writer
-
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
-from hyperscout_publish.publisher.memory import MemoryPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.files import SlurmFilesPublisher
 from hyperscout_runtime.debounce import Debouncer
@@ -162,8 +161,7 @@ def build_publishing(
         services |= gates.services
         context.event_logs.append(gates.log)
     problems = placing.load(over=storage.is_takeover and settings.leader_election)
-    all_publishers = [MemoryPublisher(watchers.publish), *more, *publishers.publishers]
-    runner = PublisherRunner(all_publishers, rng=_jitter())
+    runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
     saver = Saver(storage.store, storage.writer)
     recorder = None
     if settings.history_max_days:

@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, ok
+from hyperscout_runtime.units import NS
 from starlette.types import ASGIApp
 
 from hyperscout_collector.app.build.context import Context
@@ -36,7 +37,6 @@ from hyperscout_collector.serve.rest.stream import MAX_READERS, Stream
 
 _log = logging.getLogger(__name__)
 
-NS = 1_000_000_000
 _STOP_GRACE_S = 2.0  # for calls in progress
 
 

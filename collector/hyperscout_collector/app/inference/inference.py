@@ -21,6 +21,7 @@ from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_inference.hierarchy.history import forget
 from hyperscout_inference.labels.cloud_labels import Keys, domains_of
 from hyperscout_runtime.errors import described
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.inference.cluster import ClusterView
@@ -34,8 +35,6 @@ from hyperscout_collector.evidence.switch_tables import chassis_ids
 from hyperscout_collector.evidence.view import Resolved, Snapshot, resolve, stale_nodes, stale_switches
 
 _log = logging.getLogger(__name__)
-
-NS = 1_000_000_000
 
 
 @contextlib.contextmanager

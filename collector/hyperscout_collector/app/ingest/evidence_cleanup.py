@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
@@ -13,7 +14,6 @@ from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
-NS = 1_000_000_000
 _REMOVE_AFTER_NS = 7 * 86_400 * NS  # a node unseen for a week: longer than a repair
 
 

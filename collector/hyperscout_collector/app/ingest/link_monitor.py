@@ -26,6 +26,7 @@ from hyperscout_formats.infiniband.counters import (
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.decisions.fabric.link_health import (
     NOTHING_COUNTED,
@@ -43,7 +44,6 @@ from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
-NS = 1_000_000_000
 # Texts that wait to be read: at most one per key. There are as many keys as sweep leases.
 _MAX_WAITING = 256
 # Counters of a fabric that are this old are dropped: the sweep lease moved to another agent or ended. The

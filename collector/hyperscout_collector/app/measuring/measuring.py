@@ -29,8 +29,8 @@ from hyperscout_inference.latency.known import (
 )
 from hyperscout_inference.latency.pairs import Longs, PairTable
 from hyperscout_inference.latency.tiers import tiers_of
-from hyperscout_runtime.backoff import NS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
 

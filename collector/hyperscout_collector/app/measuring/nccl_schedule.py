@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.measuring.nccl import PROBE, TIMEOUT_S, NcclRuns
 from hyperscout_collector.decisions.measuring.nccl_schedule import (
-    NS,
     Window,
     next_pair,
     open_window,

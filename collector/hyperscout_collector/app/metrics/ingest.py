@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
 from hyperscout_formats.text.prometheus_text import counter, gauge
 from hyperscout_formats.text.reporters import is_node, is_switch
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.app.measuring.measuring import STATES as MEASURING_STATES
 from hyperscout_collector.app.publication.pipeline import Pipeline
@@ -13,7 +14,6 @@ from hyperscout_collector.app.status.components import Components, Evidence, Ing
 from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.ingest.streams import REFUSALS
 
-NS = 1_000_000_000
 _MAX_PROBES = 32
 OTHER = "other"
 

@@ -9,12 +9,12 @@ from hyperscout_kubernetes.errors import WORDS
 from hyperscout_mqtt.counters import INBOUND_OUTCOMES, MqttCounters
 from hyperscout_placer.book.placements import OUTCOMES, Placements
 from hyperscout_publish.publisher.runner import PublisherRunner
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.history.store import HistorySize
 from hyperscout_collector.serve.http.counters import RestCounters
 
-NS = 1_000_000_000
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 OUTCOMES_OF_WRITES = ("written", *WORDS)
 

@@ -25,6 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.inference.cluster import Cluster, ClusterView
@@ -40,7 +41,6 @@ from hyperscout_collector.history.causes import APPROVED, CLUSTER, FINDINGS, TAK
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-NS = 1_000_000_000
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
 _CLOSE_S = 15.0  # shorter than the grace period of a pod

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.text.reporters import is_fabric, is_switch
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import Streams
 
-NS = 1_000_000_000
 _FAILED = int(Outcome.OUTCOME_FAILED)
 
 

@@ -13,7 +13,8 @@ from typing import Any, get_args
 from hyperscout_gates.state import events as gang_events
 from hyperscout_gates.state.gang_state import GangFacts
 from hyperscout_gates.state.machine import GangMachine
-from hyperscout_runtime.event_log import NS, Entry, EventLog, Machine, error_state
+from hyperscout_runtime.event_log import Entry, EventLog, Machine, error_state
+from hyperscout_runtime.units import NS
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from hyperscout_collector.decisions.fabric import sweep_events

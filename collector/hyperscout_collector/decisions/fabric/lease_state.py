@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from hyperscout_collector.decisions.fabric.sweep_events import SweepPort
 
-NS = 1_000_000_000
 MAX_PORTS = 64  # of one node; further ports are ignored
 Place = tuple[str, str, int]  # node, device, port
 

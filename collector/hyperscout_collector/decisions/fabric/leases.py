@@ -16,10 +16,10 @@ from typing import Self
 
 from hyperscout_runtime.backoff import Backoff, RetryTime
 from hyperscout_runtime.event_log import EventLog, copied
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.decisions.fabric.lease_state import (
     MAX_PORTS,
-    NS,
     Agent,
     Lease,
     LeaseFacts,

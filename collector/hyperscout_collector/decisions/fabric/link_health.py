@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hyperscout_inference.fabric.inputs import PortHealth
+from hyperscout_runtime.units import NS
 
-NS = 1_000_000_000
 FLAP_WINDOW_S = 3600.0
 _CLEAR_SHARE = 0.5  # of a threshold: a rate must fall below it
 _MOVED = 1.5  # a reported rate is updated when it grows by this factor, or shrinks by it

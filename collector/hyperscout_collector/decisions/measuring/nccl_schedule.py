@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hyperscout_runtime.units import NS
+
 if TYPE_CHECKING:
     from hyperscout_topology.topology import HyperNode
 
-NS: Final = 1_000_000_000
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_S, _WEEK_S = 86_400, 7 * 86_400
 _FIRST_DAY = 3  # 1970-01-01 was a Thursday

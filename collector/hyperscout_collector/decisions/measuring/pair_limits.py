@@ -8,8 +8,9 @@ any time that is long against one task, no node exceeds its share.
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from hyperscout_runtime.backoff import NS, doubled_s
+from hyperscout_runtime.backoff import doubled_s
 from hyperscout_runtime.rate_limit import TokenBucket
+from hyperscout_runtime.units import NS
 
 PROBES_OF_TASK = 2
 _WIRE_BYTES = 128  # of a ping or its answer: 60 in UDP over IPv6 in Ethernet, with checksum

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from hyperscout_formats.facts.facts import LatencyPort
 from hyperscout_inference.latency.pairs import ends_agree
-from hyperscout_runtime.backoff import NS, doubled_s
+from hyperscout_runtime.backoff import doubled_s
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.decisions.measuring.pair_events import (
     AgentConnected,

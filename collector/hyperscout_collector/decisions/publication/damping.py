@@ -15,11 +15,11 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from hyperscout_runtime.units import NS
+
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I", bound=Hashable)  # noqa: E741 - K, I, T: key, item, text of the item
 T = TypeVar("T")
-
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from hyperscout_inference.hierarchy.conditions import (
 )
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_runtime.event_log import EventLog
-from hyperscout_topology.details import same_details, with_waiting
+from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology
 
-from hyperscout_collector.decisions.publication.damping import NS, Damper, DampingSettings
+from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
+from hyperscout_collector.decisions.publication.details import same_details, with_waiting
 from hyperscout_collector.decisions.publication.membership import (
     NO_LOSS,
     Approve,

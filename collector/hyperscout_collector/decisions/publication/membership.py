@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_runtime.event_log import EventLog, copied
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import HyperNode, Topology
-
-from hyperscout_collector.decisions.publication.damping import NS
 
 _ALWAYS_MAY_GO = 1
 

@@ -7,7 +7,8 @@ again. The wait doubles after each unsuccessful try.
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hyperscout_runtime.backoff import NS, Backoff, RetryTime
+from hyperscout_runtime.backoff import Backoff, RetryTime
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 KIND = "EvidenceSetAside"

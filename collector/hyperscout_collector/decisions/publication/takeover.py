@@ -21,12 +21,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_runtime.event_log import EventLog, copied
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
-NS = 1_000_000_000
 # Sources of links that come from a sweep or a manager of a whole fabric, not from an agent of a node or
 # switch.
 SWEEPS = frozenset({"ibnetdiscover", "ufm"})
@@ -247,8 +248,7 @@ class Takeover:
 
 
 def _some(names: Collection[str]) -> str:
-    some = sorted(names)[:3]
-    return ", ".join(some) + (f" and {len(names) - len(some)} more" if len(names) > len(some) else "")
+    return first_few(sorted(names), 3)
 
 
 def _stale_condition(h: HyperNode) -> Condition | None:

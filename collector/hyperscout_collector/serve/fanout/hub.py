@@ -4,6 +4,7 @@ import threading
 from functools import cached_property
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_publish.publisher.base import Publisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.diff import Diff
@@ -42,17 +43,20 @@ class Generation:
             return self._responses[omit_links]
 
 
-class Hub:
+class Hub(Publisher):
     """The published generation and its readers by gRPC. `limit`: readers at once.
 
-    The signal `published` is emitted after each new generation.
+    `published` is emitted on the event loop after each new generation.
     """
 
+    name = "memory"
+
     def __init__(self, topology: Topology, limit: int = 1000) -> None:
-        self.published = Signal[[]]()
+        super().__init__()
         self.current = Generation(topology)
         self._limit = limit
         self._channels = {omit: Channel(_form(omit), lambda: self.current.topology) for omit in (False, True)}
+        self.published: Signal[[]] = Signal()
         self._compute = BoundedExecutor("publish")
 
     def __len__(self) -> int:

@@ -28,6 +28,7 @@ from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.messages.placements import placement_message, request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.grpc import placement_queries as queries
@@ -48,7 +49,6 @@ _MOVES = 64
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MAX_WAITING = 64  # calls per executor, running and waiting
 _ATTEMPTS = 3  # of a repair, because the gang or the free resources can change meanwhile
-NS = 1_000_000_000
 
 
 class OtherHolderError(Exception):

@@ -73,7 +73,7 @@ class Handlers:
         if kind is not None and kind.name in objects.OF_TOPOLOGY:
             if operation.name.startswith("list_"):
                 return await self._list_of(request, values, kind)
-            return await self._one_of(request, values[operation.parameters[0].name], kind)
+            return await self._one_of(request, values, operation.parameters[0].name, kind)
         answer: Response = await getattr(self, operation.name)(request, values, message, caller)
         return answer
 
@@ -111,8 +111,9 @@ class Handlers:
 
         return await self._in_thread(answer)
 
-    async def _one_of(self, request: Request, name: str, kind: Kind) -> Response:
-        """The object with this name or id."""
+    async def _one_of(self, request: Request, values: Values, key: str, kind: Kind) -> Response:
+        """The object with this name or id. `key`: the parameter, which is the kind's singular."""
+        name: str = values[key]
         rendered = self._now()
         etag = self._etag(rendered)
         if (known := etag.known(request)) is not None:
@@ -127,7 +128,7 @@ class Handlers:
             exact = [x for x in found if x.get("id", x["name"]) == name] or found
             if not exact:
                 raise ProblemError(
-                    404, "not-found", f"no {kind.name[:-1]} {name[:253]!r}: GET /v1/{kind.name} lists them"
+                    404, "not-found", f"no {key} {name[:253]!r}: GET /v1/{kind.name} lists them"
                 )
             if len(exact) > 1:
                 ids = ", ".join(x["id"] for x in exact[:10])

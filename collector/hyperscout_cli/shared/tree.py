@@ -2,33 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
-
-from hyperscout_topology.columns import shortened, width
+from hyperscout_topology.health import marks
 from hyperscout_topology.names import visible
-from hyperscout_topology.topology import HyperNode, Topology
+from hyperscout_topology.topology import Topology
+
+from hyperscout_cli.shared.columns import shortened, width
 
 _BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
 _NARROWEST = 12  # minimum columns of a list of hosts, at any depth
-# The healthy status of each condition type; the tree does not show it.
-HEALTHY = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
-
-
-def marks(hypernode: HyperNode) -> list[tuple[str, str, str]]:
-    """(mark, reason, message) of each unhealthy condition.
-
-    Marks are for example NotReady, Degraded, Stale?.
-    """
-    found = []
-    for condition in hypernode.conditions:
-        healthy = HEALTHY.get(condition.type)
-        if healthy is None or condition.status == healthy:
-            continue
-        word = condition.type if healthy == "False" else f"Not{condition.type}"
-        unsure = "?" if condition.status == "Unknown" else ""
-        found.append((word + unsure, condition.reason, condition.message))
-    return found
 
 
 def tree(
@@ -78,8 +62,3 @@ def tree(
         missing = topology.nodes_without_evidence
         what = f"{count(len(missing), 'node')} without evidence"
         yield f"{paint(_BAD, what)}: {hosts(missing, what + ': ')}\n"
-
-
-def count(n: int, one: str, many: str = "") -> str:
-    """The number and its noun: `1 node`, `2 nodes`."""
-    return f"{n} {one if n == 1 else many or one + 's'}"

@@ -1,7 +1,7 @@
 """How wide texts are, and how they are cut."""
 
 import pytest
-from hyperscout_topology.columns import ELLIPSIS, padded, shortened, width
+from hyperscout_cli.shared.columns import ELLIPSIS, padded, shortened, width
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

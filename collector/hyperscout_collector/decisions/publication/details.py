@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
-
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.link_changes import extended, table_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Link, LinkTable, Topology

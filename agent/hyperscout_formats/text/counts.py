@@ -1,0 +1,18 @@
+"""Counts and bounded lists in messages: `2 nodes`, `a, b and 3 more`."""
+
+from collections.abc import Sequence
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """The number and its noun: `1 node`, `2 nodes`."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def and_more(n: int) -> str:
+    """How many items a message leaves out: ` and 3 more`; "" where it leaves out none."""
+    return f" and {n} more" if n > 0 else ""
+
+
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first `most` texts, and how many others there are: `a, b and 3 more`."""
+    return separator.join(texts[:most]) + and_more(len(texts) - most)
