@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from hyperscout.v1.finding_pb2 import Sweep
 from hyperscout_formats.text.errors import FormatError
+from hyperscout_runtime.credentials import SecretError, read_secret
 
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.probe import Observation, ProbeError, ProbeParts, Scope, data
-from hyperscout_agent.runtime.credentials import SecretError, read_secret
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.settings.manager_settings import ManagerSettings
 
