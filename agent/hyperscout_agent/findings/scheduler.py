@@ -180,7 +180,7 @@ class Scheduler:
         failures = []
         try:
             for bulk in observation.bulks:
-                self._store.put_compressed(bulk)
+                self._store.put_bulk(bulk)
         except StoreFull as full:
             self._trouble(runner, str(full))
             return

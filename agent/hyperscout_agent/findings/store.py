@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 
-from hyperscout_agent.findings.bulk import Bulk, compress
+from hyperscout_agent.findings.bulk import Bulk
 
 # One finding must fit into a batch. Real findings are far smaller.
 MAX_FINDING_BYTES = 256 * 1024
@@ -185,12 +185,8 @@ class FindingStore:
 
     # Bulk texts
 
-    def put_bulk(self, text: bytes) -> bytes:
-        """Store a text for findings that refer to its SHA-256. Returns the digest. Raises StoreFull."""
-        return self.put_compressed(compress(text))
-
-    def put_compressed(self, bulk: Bulk) -> bytes:
-        """Store a compressed text. Returns its SHA-256. Raises StoreFull.
+    def put_bulk(self, bulk: Bulk) -> bytes:
+        """Store a text for findings that refer to its SHA-256. Returns the digest. Raises StoreFull.
 
         A text stays while a finding refers to it. Unreferenced texts are dropped when space is short.
         """

@@ -21,6 +21,7 @@ from hyperscout.v1.discovery_pb2 import (
     SweepRevoke,
 )
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.uplink.uplink import Uplink, plaintext_channel
 from support.fake_collector import WAIT_S, FakeCollector
@@ -217,7 +218,7 @@ async def test_refusals_are_counted_and_do_not_repeat(
 async def test_bulk_goes_before_the_finding_that_names_it(collector: FakeCollector) -> None:
     text = os.urandom(3 * MIB)  # incompressible: several chunks
     store = FindingStore("n1")
-    digest = store.put_bulk(text)
+    digest = store.put_bulk(compress(text))
 
     def sweep(seconds: float) -> Finding:
         return Finding(

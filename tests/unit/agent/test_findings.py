@@ -4,6 +4,7 @@ import zlib
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.store import MAX_FINDING_BYTES, Batch, FindingStore, StoreFull
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,12 +203,12 @@ def test_removals_that_are_not_acked_count_against_the_bound() -> None:
 
 def test_bulk_texts_live_as_long_as_a_finding_names_them() -> None:
     store = FindingStore("n1", Clock(), max_bulk_bytes=400)
-    first = store.put_bulk(b"first")
+    first = store.put_bulk(compress(b"first"))
     store.put(sweep(first))
-    second = store.put_bulk(b"second")
+    second = store.put_bulk(compress(b"second"))
     store.put(sweep(second, partial=True))
     assert store.bulk(first), "the whole sweep is still the best one"
-    third = store.put_bulk(b"third")
+    third = store.put_bulk(compress(b"third"))
     store.put(sweep(third))
     assert (store.bulk(first), store.bulk(second)) == (None, None)
     held = store.bulk(third)
@@ -216,11 +217,11 @@ def test_bulk_texts_live_as_long_as_a_finding_names_them() -> None:
     store.put(sweep(third, subject="q"))
     store.remove(FindingKey(node="n1", probe="ibnetdiscover", subject="p"))
     assert store.bulk(third), "another finding names it"
-    orphan = store.put_bulk(bytes(range(256)))
-    store.put_bulk(bytes(reversed(range(256))))
+    orphan = store.put_bulk(compress(bytes(range(256))))
+    store.put_bulk(compress(bytes(reversed(range(256)))))
     assert store.bulk(orphan) is None, "room is made from what nobody names"
     with pytest.raises(StoreFull, match=r"a text of 2560 bytes .* was not stored"):
-        store.put_bulk(bytes((i * i * 7919 + i // 3) % 251 for i in range(2560)))
+        store.put_bulk(compress(bytes((i * i * 7919 + i // 3) % 251 for i in range(2560))))
     store.remove(FindingKey(node="n1", probe="ibnetdiscover", subject="q"))
     assert store.bulk(third) is None
 
