@@ -1,6 +1,6 @@
 """Parses the addresses of settings."""
 
-import re
+import ipaddress
 
 
 def host_port(address: str) -> tuple[str, int]:
@@ -15,4 +15,7 @@ def host_port(address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Return whether the address can only be reached from this machine."""
-    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hyperscout_runtime.credentials import Credentials
 from kube.pki import LOOPBACK, Authority, Pair
 
 from support.real import require_real

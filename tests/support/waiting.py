@@ -1,13 +1,25 @@
-"""Waiting for what other tasks and threads do."""
+"""Waiting for what other tasks, threads and processes do."""
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 TIMEOUT_S = 240.0  # for a slow and busy machine; a test that passes does not wait for it
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Let tasks and threads run until `condition()` is true."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0)
+async def until(condition: Callable[[], T], what: str = "", *, pause_s: float = 0.0) -> T:
+    """Let tasks and threads run until `condition()` is true, and return its result."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not (found := condition()):
+                await asyncio.sleep(pause_s)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"never seen: {what or condition}") from None
+
+
+async def eventually(condition: Callable[[], T], what: str = "") -> T:
+    """Like `until`, for what other processes do: it looks at most a hundred times a second."""
+    return await until(condition, what, pause_s=0.01)

@@ -16,7 +16,7 @@ from hyperscout_agent.doctor.facts import (
     WithoutData,
 )
 from hyperscout_agent.doctor.way_checks import certificates, clock, collector, token_file
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
 from hyperscout_agent.settings.settings import AgentSettings
 
 _ROOT = 0

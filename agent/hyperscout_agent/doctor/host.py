@@ -21,7 +21,7 @@ from hyperscout_agent.lldp.link import may_listen
 from hyperscout_agent.lldp.lldpd import lldpd_runs, neighbours_by_port
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
 from hyperscout_agent.nvml.pci_tree import read_pci_tree
-from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port
+from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_ports
 from hyperscout_agent.runtime.subprocesses import ToolError, run_tool
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.settings.settings import AgentSettings
@@ -79,8 +79,7 @@ async def _within(work: Callable[[], T], otherwise: T, name: str) -> T:
 
 
 def _devices(settings: AgentSettings, sysfs: Path) -> _Devices:
-    names = physical_ports(sysfs, compiled(settings.lldp.ports))
-    ports = tuple(port for name in names if (port := read_port(sysfs, name)) is not None)
+    ports = tuple(read_ports(sysfs, physical_ports(sysfs, compiled(settings.lldp.ports))))
     infiniband, _ = parse(read_tree(settings.infiniband.root), str(settings.infiniband.root))
     return ports, infiniband, len(read_pci_tree(sysfs).gpus)
 

@@ -25,9 +25,9 @@ from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFind
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.collector_time import time_in
 from hyperscout_formats.text.leader import leader_in
+from hyperscout_runtime.credentials import Credentials, CredentialsError, TargetError, tls_hint
 
 from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
-from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, TargetError, tls_hint
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 

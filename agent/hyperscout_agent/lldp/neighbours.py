@@ -11,6 +11,14 @@ from dataclasses import dataclass
 from hyperscout_formats.facts.facts import LldpNeighbour
 from hyperscout_runtime.units import NS
 
+# Reasons for a port without neighbours. The doctor has a next step for each.
+NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
+NOTHING_YET = "nothing heard yet"
+NOTHING_HEARD = (
+    "nothing heard on a port that is up: LLDP is off on the switch, or the NIC's own LLDP agent keeps the "
+    "frames (Intel: `ethtool --set-priv-flags PORT disable-fw-lldp on`; NVIDIA: `mlxconfig` with "
+    "LLDP_NB_RX_MODE_P1=0)"
+)
 # More neighbours on one port are a storm, not a topology.
 _MAX_NEIGHBOURS = 16
 # How long an unreadable frame is reported.

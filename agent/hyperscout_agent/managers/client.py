@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from hyperscout.v1.finding_pb2 import Sweep
 from hyperscout_formats.text.errors import FormatError
+from hyperscout_runtime.credentials import SecretError, read_secret
 
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.probe import Observation, ProbeError, ProbeParts, Scope, data
-from hyperscout_agent.runtime.credentials import SecretError, read_secret
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.settings.manager_settings import ManagerSettings
 
@@ -61,6 +61,7 @@ class ManagerConnection:
         self._host, self._port = parts.hostname or "", parts.port
         self._is_tls = parts.scheme == "https"
         self._open: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None  # http.client forgets it when an answer has no length
         self._response: http.client.HTTPResponse | None = None
         self._abandoned = False
 
@@ -89,9 +90,17 @@ class ManagerConnection:
     def abandon(self) -> None:
         """Shut down the connection. Blocked and later calls fail."""
         self._abandoned = True
-        if (connection := self._open) is not None and (sock := connection.sock) is not None:
+        if (sock := self._socket) is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the open request. Its answer may have been read only in part."""
+        if self._response is not None:
+            self._response.close()
+        if self._open is not None:
+            self._open.close()
+        self._open = self._socket = self._response = None
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Iterator[bytes]:
         where = f"{self._settings.url}{path.partition('?')[0]}"
@@ -114,9 +123,11 @@ class ManagerConnection:
     def _answer(
         self, where: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None
     ) -> Iterator[bytes]:
-        connection = self._connection()
+        connection = self._open = self._connection()
         try:
-            self._hurry(connection)
+            connection.connect()
+            self._socket = connection.sock
+            self._hurry()
             connection.request(
                 method,
                 self._prefix + path,
@@ -128,7 +139,7 @@ class ManagerConnection:
                 raise ManagerError(f"{where}: {self._refusal(response.status)}")
             most, size = self._max_answer_bytes, 0
             while True:
-                self._hurry(connection)
+                self._hurry()
                 piece = response.read1(_PIECE_BYTES)
                 if not piece:
                     break
@@ -139,10 +150,7 @@ class ManagerConnection:
             if response.length:
                 raise ManagerError(f"{where}: the answer is cut off")
         finally:
-            if self._response is not None:
-                self._response.close()
-            connection.close()
-            self._open = self._response = None
+            self.close()
 
     def _refusal(self, status: int) -> str:
         if status in _REFUSED:
@@ -156,8 +164,7 @@ class ManagerConnection:
     def _connection(self) -> http.client.HTTPConnection:
         left_s = self._left_s()
         if not self._is_tls:
-            self._open = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
-            return self._open
+            return http.client.HTTPConnection(self._host, self._port, timeout=left_s)
         ca = self._settings.ca
         try:
             context = ssl.create_default_context(cafile=ca)
@@ -165,14 +172,13 @@ class ManagerConnection:
             reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
             raise ManagerError(f"ca: {ca}: {reason}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._open = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=context)
-        return self._open
+        return http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=context)
 
-    def _hurry(self, connection: http.client.HTTPConnection) -> None:
+    def _hurry(self) -> None:
         """Set the socket's time-out to the remaining time."""
         left_s = self._left_s()
-        if connection.sock is not None:
-            connection.sock.settimeout(left_s)
+        if self._socket is not None:
+            self._socket.settimeout(left_s)
 
     def _left_s(self) -> float:
         left_s = self._until_s - self._clock()
@@ -202,8 +208,13 @@ class ManagerProbe(ABC, Generic[S]):
 
     async def observe(self) -> Observation:
         connection = ManagerConnection(self._settings, self.max_answer_bytes, self._clock)
+
+        def read() -> Observation:
+            with contextlib.closing(connection):
+                return self._read(connection)
+
         try:
-            return await in_thread(lambda: self._read(connection), self.name)
+            return await in_thread(read, self.name)
         except (ManagerError, FormatError) as error:
             raise ProbeError(str(error)) from error
         finally:

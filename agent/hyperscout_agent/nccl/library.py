@@ -6,6 +6,7 @@ libraries, because CUDA cannot be unloaded from a process.
 """
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_size_t, c_void_p
 from typing import Any
 
@@ -64,6 +65,12 @@ class _Library:
             text = (self._describe(status) or b"").decode(errors="replace")
             raise CallError(f"{name}: error {status} ({text[:200]})")
 
+    def _new(self, kind: Any, name: str, kinds: Sequence[Any] = (), *values: Any) -> Any:
+        """Return what a function writes to where its first argument points."""
+        found = kind()
+        self._call(name, [POINTER(kind), *kinds], byref(found), *values)
+        return found
+
 
 class Cuda(_Library):
     """The CUDA runtime on one device. Pointers, streams and events are integers."""
@@ -75,17 +82,13 @@ class Cuda(_Library):
         super().__init__(_load(*names))
 
     def devices(self) -> int:
-        found = c_int()
-        self._call("cudaGetDeviceCount", [POINTER(c_int)], byref(found))
-        return found.value
+        return int(self._new(c_int, "cudaGetDeviceCount").value)
 
     def use(self, device: int) -> None:
         self._call("cudaSetDevice", [c_int], device)
 
     def malloc(self, size_bytes: int) -> int:
-        found = c_void_p()
-        self._call("cudaMalloc", [POINTER(c_void_p), c_size_t], byref(found), size_bytes)
-        return found.value or 0
+        return int(self._new(c_void_p, "cudaMalloc", [c_size_t], size_bytes).value or 0)
 
     def fill(self, pointer: int, size_bytes: int) -> None:
         """Fill memory with zeros. Uninitialised memory may contain NaNs, which some hardware adds slowly."""
@@ -95,9 +98,7 @@ class Cuda(_Library):
         self._call("cudaFree", [c_void_p], pointer)
 
     def stream(self) -> int:
-        found = c_void_p()
-        self._call("cudaStreamCreate", [POINTER(c_void_p)], byref(found))
-        return found.value or 0
+        return int(self._new(c_void_p, "cudaStreamCreate").value or 0)
 
     def synchronize(self, stream: int) -> None:
         self._call("cudaStreamSynchronize", [c_void_p], stream)
@@ -106,18 +107,15 @@ class Cuda(_Library):
         self._call("cudaStreamDestroy", [c_void_p], stream)
 
     def event(self) -> int:
-        found = c_void_p()
-        self._call("cudaEventCreate", [POINTER(c_void_p)], byref(found))
-        return found.value or 0
+        return int(self._new(c_void_p, "cudaEventCreate").value or 0)
 
     def record(self, event: int, stream: int) -> None:
         self._call("cudaEventRecord", [c_void_p, c_void_p], event, stream)
 
     def elapsed_us(self, begin: int, end: int) -> float:
         """Return the microseconds between two recorded events of a synchronized stream."""
-        found = c_float()
-        self._call("cudaEventElapsedTime", [POINTER(c_float), c_void_p, c_void_p], byref(found), begin, end)
-        return found.value * 1000.0
+        found = self._new(c_float, "cudaEventElapsedTime", [c_void_p, c_void_p], begin, end)
+        return float(found.value) * 1000.0
 
 
 class Nccl(_Library):
@@ -129,28 +127,18 @@ class Nccl(_Library):
         super().__init__(_load(name))
 
     def version(self) -> int:
-        found = c_int()
-        self._call("ncclGetVersion", [POINTER(c_int)], byref(found))
-        return found.value
+        return int(self._new(c_int, "ncclGetVersion").value)
 
     def unique_id(self) -> bytes:
         """Return a new id. Its process must keep running, because the ranks connect to a socket of it."""
-        found = UniqueId()
-        self._call("ncclGetUniqueId", [POINTER(UniqueId)], byref(found))
-        return bytes(found)  # the whole structure: `internal` would end at the first zero byte
+        # The whole structure: `internal` would end at the first zero byte.
+        return bytes(self._new(UniqueId, "ncclGetUniqueId"))
 
     def join(self, unique_id: bytes, rank: int, ranks: int) -> int:
         """Create and return a communicator. Blocks until all ranks have joined."""
-        found = c_void_p()
-        self._call(
-            "ncclCommInitRank",
-            [POINTER(c_void_p), c_int, UniqueId, c_int],
-            byref(found),
-            ranks,
-            UniqueId.from_buffer_copy(unique_id),
-            rank,
-        )
-        return found.value or 0
+        found = UniqueId.from_buffer_copy(unique_id)
+        kinds = [c_int, UniqueId, c_int]
+        return int(self._new(c_void_p, "ncclCommInitRank", kinds, ranks, found, rank).value or 0)
 
     def all_reduce(self, source: int, target: int, floats: int, comm: int, stream: int) -> None:
         kinds = [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]

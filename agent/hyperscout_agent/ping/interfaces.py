@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from hyperscout_agent.runtime.ports import physical_ports, read_port
+from hyperscout_agent.runtime.ports import physical_ports, read_ports
 from hyperscout_agent.runtime.rtnetlink import attributes, messages
 
 MAX_INTERFACES = 64
@@ -130,7 +130,7 @@ def _compute(sysfs: Path) -> list[str]:
         return [one.name for one in folders if _is_ipoib(one)]
     # The bond has the addresses, not its members.
     names = [*physical_ports(sysfs), *(one.name for one in folders if (one / "bonding").is_dir())]
-    speed = {name: port.speed_mbps for name in names if (port := read_port(sysfs, name)) is not None}
+    speed = {port.name: port.speed_mbps for port in read_ports(sysfs, names)}
     fastest = max(speed.values(), default=0)
     return [name for name in speed if speed[name] == fastest]
 

@@ -18,11 +18,13 @@ from typing import Any
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover_text import summary
+from hyperscout_formats.infiniband.sysfs import parse
+from hyperscout_formats.infiniband.tree import read_tree
 
 from hyperscout_agent.findings.bulk import Bulk, BulkBuilder
 from hyperscout_agent.findings.probe import ProbeContext, ProbeParts
-from hyperscout_agent.probes.infiniband import read_ports
 from hyperscout_agent.runtime.subprocesses import ToolError, first_line, run_tool
+from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.sweeps.leased import FabricSize, LeasedProbe, Swept, error_lines
 
 # The only line that differs between two sweeps of an unchanged fabric. Its date is removed, so an unchanged
@@ -42,15 +44,17 @@ def build(context: ProbeContext) -> ProbeParts | None:
     if not settings.enabled:
         return None
     return IbnetdiscoverProbe(
-        port_of=partial(_port_of, context.settings.infiniband.root),
+        port_of=partial(port_of, context.settings.infiniband.root),
         command=settings.command,
         timeout_s=settings.timeout_s,
         trigger=context.trigger,
     ).parts()
 
 
-async def _port_of(root: Path, device: str, port: int) -> InfinibandPort | None:
-    return next((one for one in await read_ports(root) if (one.device, one.port) == (device, port)), None)
+async def port_of(root: Path, device: str, number: int) -> InfinibandPort | None:
+    """Read the current state of one of this host's ports, None when there is no such port."""
+    ports, _ = parse(await in_thread(lambda: read_tree(root), "infiniband-sysfs"), str(root))
+    return next((port for port in ports if (port.device, port.port) == (device, number)), None)
 
 
 class _Reader:

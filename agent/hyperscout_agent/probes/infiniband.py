@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.facts.wire import infiniband_to_proto
 from hyperscout_formats.infiniband.sysfs import parse
 from hyperscout_formats.infiniband.tree import read_counters, read_tree
@@ -19,7 +18,6 @@ from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 
-
 # Seconds between two reads of the counters.
 _COUNTERS_EVERY_S = 60.0
 
@@ -29,12 +27,6 @@ def build(context: ProbeContext) -> ProbeParts | None:
     if not settings.enabled:
         return None
     return ProbeParts(InfinibandProbe(root=settings.root))
-
-
-async def read_ports(root: Path) -> tuple[InfinibandPort, ...]:
-    """Read the current state of the RDMA ports, without counters."""
-    tree = await in_thread(lambda: read_tree(root), "infiniband-sysfs")
-    return parse(tree, str(root))[0]
 
 
 class InfinibandProbe:

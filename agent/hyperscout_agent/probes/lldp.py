@@ -35,23 +35,16 @@ from hyperscout_agent.lldp.dissection import Dissector, DissectorError, Unreadab
 from hyperscout_agent.lldp.link import ListenerLink, may_listen, run_listener
 from hyperscout_agent.lldp.lldpd import TOOL_TIMEOUT_S, lldpd_runs, neighbours_by_port
 from hyperscout_agent.lldp.messages import Heard
-from hyperscout_agent.lldp.neighbours import NeighbourTable
-from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_YET, NeighbourTable
+from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_ports
 from hyperscout_agent.runtime.rtnetlink import LinkWatch
 from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 
-NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
-NOTHING_YET = "nothing heard yet"
 # Twice the interval at which switches send frames.
 _PATIENCE_NS = 60 * NS
-NOTHING_HEARD = (
-    "nothing heard on a port that is up: LLDP is off on the switch, or the NIC's own LLDP agent keeps the "
-    "frames (Intel: `ethtool --set-priv-flags PORT disable-fw-lldp on`; NVIDIA: `mlxconfig` with "
-    "LLDP_NB_RX_MODE_P1=0)"
-)
 _MAX_WAITING = 1024
 
 
@@ -138,7 +131,7 @@ class LldpProbe:
             group.create_task(self._watch_expiry(), name="lldp-expiry")
 
     async def observe(self) -> Observation:
-        ports = await in_thread(lambda: read_ports(self._sysfs, self._pattern), "lldp-sysfs")
+        ports = await in_thread(lambda: _observed(self._sysfs, self._pattern), "lldp-sysfs")
         samples = {port.name: self._sample(port, self._clock_ns()) for port in ports}
         self._carrier_changes = {port.name: port.carrier_changes for port in ports}
         return await self._counters.add_to(Observation(samples))
@@ -256,7 +249,7 @@ class LldpctlProbe:
 
     async def observe(self) -> Observation:
         heard = await neighbours_by_port(self._command, "install lldpd, or set `lldp.source: listener`")
-        ports = await in_thread(lambda: read_ports(self._sysfs, self._pattern), "lldp-sysfs")
+        ports = await in_thread(lambda: _observed(self._sysfs, self._pattern), "lldp-sysfs")
         samples: dict[str, Sample] = {}
         for port in ports:
             neighbours = heard.get(port.name, ()) if port.carrier else ()
@@ -268,10 +261,8 @@ class LldpctlProbe:
         return await self._counters.add_to(Observation(samples))
 
 
-def read_ports(sysfs: Path, pattern: Pattern[str] | None) -> list[PortState]:
-    """Read the state of all observed ports of this host. Blocks."""
-    names = physical_ports(sysfs, pattern)
-    return [port for name in names if (port := read_port(sysfs, name)) is not None]
+def _observed(sysfs: Path, pattern: Pattern[str] | None) -> list[PortState]:
+    return read_ports(sysfs, physical_ports(sysfs, pattern))
 
 
 def fact(port: PortState, neighbours: tuple[LldpNeighbour, ...] = ()) -> LldpPort:

@@ -28,8 +28,8 @@ from hyperscout_agent.findings.probe import (
     nothing,
 )
 from hyperscout_agent.lldp.lldpd import TOOL_TIMEOUT_S, lldpd_output, neighbours_by_port
-from hyperscout_agent.probes.lldp import NO_CARRIER
-from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port, read_statistics
+from hyperscout_agent.lldp.neighbours import NO_CARRIER
+from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_ports, read_statistics
 from hyperscout_agent.runtime.rtnetlink import LinkWatch
 from hyperscout_agent.runtime.threads import in_thread
 
@@ -155,9 +155,9 @@ class SwitchProbe:
             names = sorted(own)[:_MAX_PORTS]
         else:
             names = physical_ports(self._sysfs, self._pattern, _MAX_PORTS)
-        states = [state for name in names if (state := read_port(self._sysfs, name)) is not None]
         return [
-            (state, read_statistics(self._sysfs, state.name, interface_counters.COUNTERS)) for state in states
+            (state, read_statistics(self._sysfs, state.name, interface_counters.COUNTERS))
+            for state in read_ports(self._sysfs, names)
         ]
 
     def _why_no_ports(self, own: dict[str, LldpNeighbour]) -> str:

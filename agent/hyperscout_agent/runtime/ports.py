@@ -72,6 +72,11 @@ def read_port(sysfs: Path, name: str) -> PortState | None:
     return PortState(name, mac.lower(), carrier, speed, _number(folder / "carrier_changes"))
 
 
+def read_ports(sysfs: Path, names: Iterable[str]) -> list[PortState]:
+    """Return the states of the ports that exist."""
+    return [port for name in names if (port := read_port(sysfs, name)) is not None]
+
+
 def read_statistics(sysfs: Path, name: str, counters: Iterable[str]) -> dict[str, bytes]:
     """Return the raw content of a port's counter files, by counter name. Missing files are omitted."""
     folder = sysfs / "class/net" / name / "statistics"

@@ -1,10 +1,10 @@
 """Settings of the probes that query a fabric manager: its REST API and the files of the credentials."""
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from hyperscout_runtime.addresses import is_loopback
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
@@ -48,7 +48,7 @@ class ManagerSettings(FabricGroup):
             known = False
         if not known or parts.username is not None or parts.query or parts.fragment:
             raise ValueError("expected https://HOST[:PORT] without a user name")
-        if parts.scheme != "https" and not (parts.scheme == "http" and _is_local(parts.hostname or "")):
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
             raise ValueError("expected https: a password needs an encrypted connection")
         return value.rstrip("/")
 
@@ -80,10 +80,3 @@ class NetqSettings(ManagerSettings):
 
 class NmxSettings(ManagerSettings):
     """The `nmx` probe: NVLink domains as reported by their manager (NMX-M, now a part of NetQ)."""
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

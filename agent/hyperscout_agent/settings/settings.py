@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
+from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.settings import ProcessSettings, load
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_agent.runtime.lldpd_tools import lldpcli_of
 from hyperscout_agent.settings.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.settings.manager_settings import NetqSettings, NmxSettings, UfmSettings

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hyperscout_agent.runtime.credentials import read_secret
+from hyperscout_runtime.credentials import read_secret
+
 from hyperscout_agent.settings.fabric_settings import SnmpAccess
 
 _MAX_BYTES = 1024

@@ -17,9 +17,9 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.backoff import Backoff
+from hyperscout_runtime.credentials import CredentialsError, Metadata, tls_hint
 
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.runtime.credentials import CredentialsError, Metadata, tls_hint
 from hyperscout_agent.uplink.route import Route
 from hyperscout_agent.uplink.session import (
     Directives,

@@ -14,17 +14,20 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
+from hyperscout_formats.facts.shared_fields import SharedFields
+
+_LLDP = SharedFields(LldpPort, "neighbours", "counters")
+_INFINIBAND = SharedFields(InfinibandPort, "counters")
+_SWITCH_PORT = SharedFields(SwitchPort, "neighbours", "counters")
+_NEIGHBOUR = SharedFields(LldpNeighbour, "management_addresses", "capabilities")
+_COUNTERS = SharedFields(PortCounters)
 
 
 def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
     """Return the message of a local port and its neighbours."""
     return finding_pb2.LldpPort(
-        interface=port.interface,
-        mac=port.mac,
-        carrier=port.carrier,
-        speed_mbps=port.speed_mbps,
-        carrier_changes=port.carrier_changes,
-        neighbours=list(map(_neighbour_to_proto, port.neighbours)),
+        **_LLDP.of(port),
+        neighbours=map(_neighbour_to_proto, port.neighbours),
         counters=counters_to_proto(port.counters),
     )
 
@@ -32,11 +35,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
 def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
     """Return the fact in a message. A message without neighbours is a port that received no LLDP frame."""
     return LldpPort(
-        interface=message.interface,
-        mac=message.mac,
-        carrier=message.carrier,
-        speed_mbps=message.speed_mbps,
-        carrier_changes=message.carrier_changes,
+        **_LLDP.of(message),
         neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
         counters=_counters_from_proto(message.counters),
     )
@@ -44,83 +43,29 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
     """Return the message of one port of one RDMA device."""
-    return finding_pb2.InfinibandPort(
-        device=port.device,
-        port=port.port,
-        node_guid=port.node_guid,
-        port_guid=port.port_guid,
-        system_image_guid=port.system_image_guid,
-        state=port.state,
-        physical_state=port.physical_state,
-        rate_gbps=port.rate_gbps,
-        lid=port.lid,
-        sm_lid=port.sm_lid,
-        node_description=port.node_description,
-        link_layer=port.link_layer,
-        board_id=port.board_id,
-        link_downed=port.link_downed,
-        counters=counters_to_proto(port.counters),
-    )
+    return finding_pb2.InfinibandPort(**_INFINIBAND.of(port), counters=counters_to_proto(port.counters))
 
 
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
     """Return the fact in a message."""
-    return InfinibandPort(
-        device=message.device,
-        port=message.port,
-        node_guid=message.node_guid,
-        port_guid=message.port_guid,
-        system_image_guid=message.system_image_guid,
-        state=message.state,
-        physical_state=message.physical_state,
-        rate_gbps=message.rate_gbps,
-        lid=message.lid,
-        sm_lid=message.sm_lid,
-        node_description=message.node_description,
-        link_layer=message.link_layer,
-        board_id=message.board_id,
-        link_downed=message.link_downed,
-        counters=_counters_from_proto(message.counters),
-    )
+    return InfinibandPort(**_INFINIBAND.of(message), counters=_counters_from_proto(message.counters))
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
     """Return the message of one port of a switch."""
     return finding_pb2.SwitchPort(
-        interface=port.interface,
-        mac=port.mac,
-        carrier=port.carrier,
-        speed_mbps=port.speed_mbps,
-        carrier_changes=port.carrier_changes,
-        chassis_id_subtype=port.chassis_id_subtype,
-        chassis_id=port.chassis_id,
-        system_name=port.system_name,
-        port_id_subtype=port.port_id_subtype,
-        port_id=port.port_id,
-        port_description=port.port_description,
-        neighbours=list(map(_neighbour_to_proto, port.neighbours)),
+        **_SWITCH_PORT.of(port),
+        neighbours=map(_neighbour_to_proto, port.neighbours),
         counters=counters_to_proto(port.counters),
-        doubt=port.doubt,
     )
 
 
 def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
     """Return the fact in a message."""
     return SwitchPort(
-        interface=message.interface,
-        chassis_id_subtype=message.chassis_id_subtype,
-        chassis_id=message.chassis_id,
+        **_SWITCH_PORT.of(message),
         neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
-        system_name=message.system_name,
-        port_id_subtype=message.port_id_subtype,
-        port_id=message.port_id,
-        port_description=message.port_description,
-        mac=message.mac,
-        carrier=message.carrier,
-        speed_mbps=message.speed_mbps,
-        carrier_changes=message.carrier_changes,
         counters=_counters_from_proto(message.counters),
-        doubt=message.doubt,
     )
 
 
@@ -139,37 +84,16 @@ def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
 
 def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
     """Return the message of counters, or None where all counters are 0, as on most ports."""
-    if counters == PortCounters():
-        return None
-    return finding_pb2.PortCounters(
-        rx_errors=counters.rx_errors,
-        rx_crc_errors=counters.rx_crc_errors,
-        rx_dropped=counters.rx_dropped,
-        tx_errors=counters.tx_errors,
-        tx_dropped=counters.tx_dropped,
-    )
+    return None if counters == PortCounters() else finding_pb2.PortCounters(**_COUNTERS.of(counters))
 
 
 def _counters_from_proto(message: finding_pb2.PortCounters) -> PortCounters:
-    return PortCounters(
-        message.rx_errors,
-        message.rx_crc_errors,
-        message.rx_dropped,
-        message.tx_errors,
-        message.tx_dropped,
-    )
+    return PortCounters(*_COUNTERS.values(message))
 
 
 def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
     return finding_pb2.LldpNeighbour(
-        chassis_id_subtype=neighbour.chassis_id_subtype,
-        chassis_id=neighbour.chassis_id,
-        port_id_subtype=neighbour.port_id_subtype,
-        port_id=neighbour.port_id,
-        ttl_s=neighbour.ttl_s,
-        port_description=neighbour.port_description,
-        system_name=neighbour.system_name,
-        system_description=neighbour.system_description,
+        **_NEIGHBOUR.of(neighbour),
         management_addresses=neighbour.management_addresses,
         capabilities=neighbour.capabilities,
     )
@@ -177,14 +101,7 @@ def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
 
 def _neighbour_from_proto(message: finding_pb2.LldpNeighbour) -> LldpNeighbour:
     return LldpNeighbour(
-        chassis_id_subtype=message.chassis_id_subtype,
-        chassis_id=message.chassis_id,
-        port_id_subtype=message.port_id_subtype,
-        port_id=message.port_id,
-        ttl_s=message.ttl_s,
-        port_description=message.port_description,
-        system_name=message.system_name,
-        system_description=message.system_description,
+        **_NEIGHBOUR.of(message),
         management_addresses=tuple(message.management_addresses),
         capabilities=tuple(message.capabilities),
     )

@@ -20,96 +20,48 @@ from hyperscout_formats.facts.facts import (
     NvlinkFabric,
     NvlinkLink,
 )
+from hyperscout_formats.facts.shared_fields import SharedFields
+
+_GPU = SharedFields(Gpu, "mig_instances", "links", "fabric", "numa_node", "nearest_nics", "peers")
+_MIG = SharedFields(MigInstance)
+_LINK = SharedFields(NvlinkLink)
+_FABRIC = SharedFields(NvlinkFabric, "health")
+_PEER = SharedFields(GpuPeer)
+_LATENCY_PORT = SharedFields(LatencyPort, "addresses", "results")
+_LATENCY_RESULT = SharedFields(LatencyResult, "at_ns", "history")
+_NCCL_RUN = SharedFields(NcclRun, "at_ns", "results")
+_NCCL_RESULT = SharedFields(NcclResult)
 
 
 def gpu_to_proto(gpu: Gpu) -> finding_pb2.Gpu:
     """Return the message of one GPU."""
+    fabric = None
+    if gpu.fabric is not None:
+        fabric = finding_pb2.NvlinkFabric(**_FABRIC.of(gpu.fabric), health=gpu.fabric.health)
     return finding_pb2.Gpu(
-        uuid=gpu.uuid,
-        model=gpu.model,
-        pci_address=gpu.pci_address,
-        driver_version=gpu.driver_version,
-        mig_mode=gpu.mig_mode,
-        mig_instances=[
-            finding_pb2.MigInstance(
-                uuid=x.uuid,
-                profile=x.profile,
-                gpu_instance=x.gpu_instance,
-                compute_instance=x.compute_instance,
-            )
-            for x in gpu.mig_instances
-        ],
-        links=[
-            finding_pb2.NvlinkLink(
-                link=x.link,
-                active=x.active,
-                version=x.version,
-                remote_type=x.remote_type,
-                remote_pci_address=x.remote_pci_address,
-                replay_errors=x.replay_errors,
-                recovery_errors=x.recovery_errors,
-                crc_errors=x.crc_errors,
-                ber_exponent=x.ber_exponent,
-                gbytes_per_s=x.gbytes_per_s,
-            )
-            for x in gpu.links
-        ],
-        fabric=None
-        if gpu.fabric is None
-        else finding_pb2.NvlinkFabric(
-            state=gpu.fabric.state,
-            status=gpu.fabric.status,
-            cluster_uuid=gpu.fabric.cluster_uuid,
-            clique_id=gpu.fabric.clique_id,
-            health=gpu.fabric.health,
-        ),
+        **_GPU.of(gpu),
+        mig_instances=[finding_pb2.MigInstance(**_MIG.of(x)) for x in gpu.mig_instances],
+        links=[finding_pb2.NvlinkLink(**_LINK.of(x)) for x in gpu.links],
+        fabric=fabric,
         numa_node=gpu.numa_node,
         nearest_nics=gpu.nearest_nics,
-        peers=[
-            finding_pb2.GpuPeer(pci_address=x.pci_address, ancestor=x.ancestor, nvlinks=x.nvlinks)
-            for x in gpu.peers
-        ],
+        peers=[finding_pb2.GpuPeer(**_PEER.of(x)) for x in gpu.peers],
     )
 
 
 def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
     """Return the fact in a message."""
+    fabric = None
+    if message.HasField("fabric"):
+        fabric = NvlinkFabric(**_FABRIC.of(message.fabric), health=tuple(message.fabric.health))
     return Gpu(
-        message.uuid,
-        message.model,
-        message.pci_address,
-        message.driver_version,
-        message.mig_mode,
-        tuple(
-            MigInstance(x.uuid, x.profile, x.gpu_instance, x.compute_instance) for x in message.mig_instances
-        ),
-        tuple(
-            _nvlink(
-                x.link,
-                x.active,
-                x.version,
-                x.remote_type,
-                x.remote_pci_address,
-                x.replay_errors,
-                x.recovery_errors,
-                x.crc_errors,
-                x.ber_exponent,
-                x.gbytes_per_s,
-            )
-            for x in message.links
-        ),
-        NvlinkFabric(
-            message.fabric.state,
-            message.fabric.status,
-            message.fabric.cluster_uuid,
-            message.fabric.clique_id,
-            tuple(message.fabric.health),
-        )
-        if message.HasField("fabric")
-        else None,
-        message.numa_node if message.HasField("numa_node") else None,
-        tuple(message.nearest_nics),
-        tuple(_peer(x.pci_address, x.ancestor, x.nvlinks) for x in message.peers),
+        **_GPU.of(message),
+        mig_instances=tuple(MigInstance(*_MIG.values(x)) for x in message.mig_instances),
+        links=tuple(_nvlink(*_LINK.values(x)) for x in message.links),
+        fabric=fabric,
+        numa_node=message.numa_node if message.HasField("numa_node") else None,
+        nearest_nics=tuple(message.nearest_nics),
+        peers=tuple(_peer(*_PEER.values(x)) for x in message.peers),
     )
 
 
@@ -123,23 +75,12 @@ _peer = functools.lru_cache(_KEPT)(GpuPeer)
 def latency_to_proto(port: LatencyPort) -> finding_pb2.LatencyPort:
     """Return the message of one compute interface."""
     return finding_pb2.LatencyPort(
-        interface=port.interface,
+        **_LATENCY_PORT.of(port),
         addresses=port.addresses,
-        udp_port=port.udp_port,
-        rdma_port=port.rdma_port,
         results=[
             finding_pb2.LatencyResult(
-                peer=x.peer,
-                peer_interface=x.peer_interface,
-                method=x.method,
+                **_LATENCY_RESULT.of(x),
                 measured_at=_time(x.at_ns),
-                sent=x.sent,
-                received=x.received,
-                min_us=x.min_us,
-                median_us=x.median_us,
-                jitter_us=x.jitter_us,
-                bandwidth_gbps=x.bandwidth_gbps,
-                failure=x.failure,
                 history=[
                     finding_pb2.LatencySample(
                         measured_at=_time(one.at_ns), min_us=one.min_us, jitter_us=one.jitter_us
@@ -169,62 +110,30 @@ def latency_from_proto(message: finding_pb2.LatencyPort, before: LatencyPort | N
             known = _result(x, at_ns)
         results.append(known)
     return LatencyPort(
-        message.interface, tuple(message.addresses), message.udp_port, message.rdma_port, tuple(results)
+        **_LATENCY_PORT.of(message), addresses=tuple(message.addresses), results=tuple(results)
     )
 
 
 def _result(x: finding_pb2.LatencyResult, at_ns: int) -> LatencyResult:
-    return LatencyResult(
-        x.peer,
-        x.peer_interface,
-        x.method,
-        at_ns,
-        x.sent,
-        x.received,
-        x.min_us,
-        x.median_us,
-        x.jitter_us,
-        x.bandwidth_gbps,
-        x.failure,
-        tuple(LatencySample(one.measured_at.ToNanoseconds(), one.min_us, one.jitter_us) for one in x.history),
-    )
+    history = (LatencySample(one.measured_at.ToNanoseconds(), one.min_us, one.jitter_us) for one in x.history)
+    return LatencyResult(**_LATENCY_RESULT.of(x), at_ns=at_ns, history=tuple(history))
 
 
 def nccl_to_proto(run: NcclRun) -> finding_pb2.NcclRun:
     """Return the message of one run."""
     return finding_pb2.NcclRun(
-        peer=run.peer,
-        method=run.method,
+        **_NCCL_RUN.of(run),
         measured_at=_time(run.at_ns),
-        nccl_version=run.nccl_version,
-        ranks=run.ranks,
-        results=[
-            finding_pb2.NcclResult(
-                operation=x.operation,
-                size_bytes=x.size_bytes,
-                time_us=x.time_us,
-                algorithm_gbytes_per_s=x.algorithm_gbytes_per_s,
-                bus_gbytes_per_s=x.bus_gbytes_per_s,
-            )
-            for x in run.results
-        ],
-        duration_s=run.duration_s,
+        results=[finding_pb2.NcclResult(**_NCCL_RESULT.of(x)) for x in run.results],
     )
 
 
 def nccl_from_proto(message: finding_pb2.NcclRun) -> NcclRun:
     """Return the fact in a message. Raises ValueError for a timestamp out of range."""
     return NcclRun(
-        message.peer,
-        message.method,
-        message.measured_at.ToNanoseconds(),
-        message.nccl_version,
-        message.ranks,
-        tuple(
-            NcclResult(x.operation, x.size_bytes, x.time_us, x.algorithm_gbytes_per_s, x.bus_gbytes_per_s)
-            for x in message.results
-        ),
-        message.duration_s,
+        **_NCCL_RUN.of(message),
+        at_ns=message.measured_at.ToNanoseconds(),
+        results=tuple(NcclResult(*_NCCL_RESULT.values(x)) for x in message.results),
     )
 
 

@@ -119,14 +119,11 @@ def read_line(line: bytes, *, cut: bool = False) -> Line:
         return Unreadable(f"a line of {len(line)} bytes; expected at most {MAX_LINE} bytes")
     if _PASSED_OVER.fullmatch(line):
         return Nothing()
-    found = _RECORD.fullmatch(line)
-    if found:
+    if found := _RECORD.fullmatch(line):
         return _record(found, cut=cut)
-    found = _HEADER.fullmatch(line)
-    if found:
+    if found := _HEADER.fullmatch(line):
         return _header(found, cut=cut)
-    found = _SYSTEM_IMAGE.fullmatch(line)
-    if found:
+    if found := _SYSTEM_IMAGE.fullmatch(line):
         return SystemImage(int(found[1], 16))
     if _IDENTITY.fullmatch(line):
         return Identity()

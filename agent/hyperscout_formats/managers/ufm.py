@@ -9,7 +9,6 @@ A UFM identifies the port of an adapter by the GUID of the port and by its numbe
 therefore has one adapter for each such GUID. A caller that knows the node GUIDs can replace them.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from hyperscout_formats.infiniband.ibnetdiscover_line import CA, LANE_GBPS, ROUTER, SWITCH, WIDTHS
+from hyperscout_formats.text import json_document
 from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.json_array import objects
 from hyperscout_formats.text.problems import Problems
@@ -225,12 +225,7 @@ def parse(data: bytes, source: str = "ufm") -> Fabric:
 
 
 def _documents(data: bytes, source: str) -> Iterable[Any]:
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(source, 0, f"not JSON; {_EXPECTED}") from error
+    document = json_document.document(data, source, len(data), _EXPECTED)
     if not isinstance(document, Mapping):
         raise FormatError(source, 0, f"neither an array nor an object; {_EXPECTED}")
     for key in ("ports", "links", "systems"):

@@ -1,4 +1,4 @@
-"""Runs one simulated agent: the real store and uplink, on a host that exists only in a `SimFabric`."""
+"""Runs simulated agents: the real store and uplink, on hosts that exist only in a `SimFabric`."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import Bulk
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.runtime.tasks import Wait
+from hyperscout_agent.uplink.session import Directives
 from hyperscout_agent.uplink.uplink import Uplink
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
@@ -46,44 +47,72 @@ class World:
     changed: Callable[[], asyncio.Event]  # set at the next change of the fabric
 
 
-class PlayedAgent:
-    """Streams the findings of one host until `stop`. Use it from one event loop."""
+class Played:
+    """Streams the findings of one reporter, through the real store and uplink, until `stop`.
 
-    def __init__(self, host: str, world: World, instance: int, probes: Sequence[str], seed: str) -> None:
-        self.host = host
-        self.store = FindingStore(host, world.clock)
+    Use it from one event loop.
+    """
+
+    def __init__(
+        self,
+        reporter: str,
+        world: World,
+        instance: int,
+        probes: Sequence[str],
+        seed: str,
+        directives: Directives,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.store = FindingStore(reporter, world.clock)
         self._world = world
-        self._adapters: dict[str, SimAdapter] = {}
-        self._up: dict[str, bool] = {}
-        self._link_downed: dict[str, int] = {}
-        self._leases: dict[str, SweepLease] = {}  # by id: a host may have one for each rail
-        self._sweepers: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
             world.targets,
             self.store,
             Hello(version=VERSION, probes=probes, instance=instance),
-            directives={"lease": [self._take_lease], "revoke": [self._revoke]},
-            on_end=self._drop_leases,
+            directives=directives,
+            on_end=on_end,
             clock=world.clock,
             wall_ns=world.wall_ns,
             rng=Random(seed),  # noqa: S311 - spreads reconnects
             channel=world.channel,
         )
 
-    @property
-    def lease(self) -> SweepLease | None:
-        """The oldest lease of the agent, None = no lease."""
-        return next(iter(self._leases.values()), None)
-
     def start(self) -> None:
-        self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.host}")
+        self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.store.node}")
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+
+    def _finding(
+        self, probe: str, subject: str, outcome: "Outcome.ValueType" = Outcome.OUTCOME_DATA
+    ) -> Finding:
+        key = FindingKey(node=self.store.node, probe=probe, subject=subject)
+        finding = Finding(key=key, outcome=outcome)
+        finding.observed_at.FromNanoseconds(self._world.wall_ns())
+        return finding
+
+
+class PlayedAgent(Played):
+    """Streams the findings of one host."""
+
+    def __init__(self, host: str, world: World, instance: int, probes: Sequence[str], seed: str) -> None:
+        directives: Directives = {"lease": [self._take_lease], "revoke": [self._revoke]}
+        super().__init__(host, world, instance, probes, seed, directives, self._drop_leases)
+        self.host = host
+        self._adapters: dict[str, SimAdapter] = {}
+        self._up: dict[str, bool] = {}
+        self._link_downed: dict[str, int] = {}
+        self._leases: dict[str, SweepLease] = {}  # by id: a host may have one for each rail
+        self._sweepers: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def lease(self) -> SweepLease | None:
+        """The oldest lease of the agent, None = no lease."""
+        return next(iter(self._leases.values()), None)
 
     def observe(
         self,
@@ -114,12 +143,6 @@ class PlayedAgent:
             self.store.put(finding)
         for gone in self.store.subjects("nvlink") - {gpu.pci_address for gpu in gpus}:
             self.store.remove(FindingKey(node=self.host, probe="nvlink", subject=gone))
-
-    def _finding(self, probe: str, subject: str) -> Finding:
-        key = FindingKey(node=self.host, probe=probe, subject=subject)
-        finding = Finding(key=key, outcome=Outcome.OUTCOME_DATA)
-        finding.observed_at.FromNanoseconds(self._world.wall_ns())
-        return finding
 
     def _take_lease(self, lease: SweepLease) -> None:
         self._end_lease(lease.lease_id)

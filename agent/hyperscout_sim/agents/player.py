@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import grpc.aio
 from hyperscout_agent.findings.bulk import compress
-from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 from hyperscout_formats.facts.facts import Gpu, LldpPort
+from hyperscout_runtime.credentials import Credentials
 
 from hyperscout_sim.agents.agent import PlayedAgent, Swept, World
 from hyperscout_sim.agents.crawl import PlayedCrawl

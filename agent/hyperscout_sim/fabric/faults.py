@@ -34,6 +34,7 @@ __all__ = [
 _TRIES = 32
 _T = TypeVar("_T")
 _Planted = tuple[SimFabric, PlantedFault]
+_Planter = Callable[[SimFabric, Random], _Planted]
 
 
 def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
@@ -93,14 +94,12 @@ def plant_many(
 # Planters: each one makes the fault once. `plant` judges it.
 
 
-def _host_link(fabric: SimFabric, rng: Random) -> _Planted:
-    cable = _pick(rng, _cables(fabric, uplinks=False), "host link")
-    return _rewired(fabric, [cable]), _missing(fabric, cable, fabric.levels())
+def _link(what: str, *, uplinks: bool) -> _Planter:
+    def planter(fabric: SimFabric, rng: Random) -> _Planted:
+        cable = _pick(rng, _cables(fabric, uplinks=uplinks), what)
+        return _rewired(fabric, [cable]), _missing(fabric, cable, fabric.levels())
 
-
-def _uplink(fabric: SimFabric, rng: Random) -> _Planted:
-    cable = _pick(rng, _cables(fabric, uplinks=True), "cable between switches")
-    return _rewired(fabric, [cable]), _missing(fabric, cable, fabric.levels())
+    return planter
 
 
 def _swapped_host_links(fabric: SimFabric, rng: Random) -> _Planted:
@@ -137,7 +136,7 @@ def _dead_rail(fabric: SimFabric, rng: Random) -> _Planted:
     return replace(_rewired(fabric, [cable]), adapters=without), planted
 
 
-def _switch_of(level: int, fault: Fault) -> Callable[[SimFabric, Random], _Planted]:
+def _switch_of(level: int, fault: Fault) -> _Planter:
     def planter(fabric: SimFabric, rng: Random) -> _Planted:
         guid = _pick(rng, [x.guid for x in fabric.switches if x.level == level], str(fault))
         lost = tuple(c for c in fabric.cables if guid in (c.a, c.b))
@@ -169,21 +168,16 @@ def _factory_fabric(fabric: SimFabric, rng: Random) -> _Planted:
     return _undescribed(fabric, Fault.FACTORY_FABRIC, _computing(fabric))
 
 
-def _storage(fabric: SimFabric, rng: Random) -> _Planted:
-    faulty, name = add_storage(fabric, rng)
-    return faulty, PlantedFault(Fault.STORAGE, foreign=(name,))
+def _foreign(
+    fault: Fault, add: Callable[[SimFabric, Random], tuple[SimFabric, str]], *, at_spines: bool = True
+) -> _Planter:
+    def planter(fabric: SimFabric, rng: Random) -> _Planted:
+        if at_spines and all(x.level == 1 for x in fabric.switches):
+            raise NotApplicableError(f"{fabric.name} has no switch above its leaves")
+        faulty, name = add(fabric, rng)
+        return faulty, PlantedFault(fault, foreign=(name,))
 
-
-def _manager(fabric: SimFabric, rng: Random) -> _Planted:
-    _needs_spines(fabric)
-    faulty, name = add_manager(fabric, rng)
-    return faulty, PlantedFault(Fault.MANAGER, foreign=(name,))
-
-
-def _login(fabric: SimFabric, rng: Random) -> _Planted:
-    _needs_spines(fabric)
-    faulty, name = add_login(fabric, rng)
-    return faulty, PlantedFault(Fault.LOGIN, foreign=(name,))
+    return planter
 
 
 def _sharp(fabric: SimFabric, rng: Random) -> _Planted:
@@ -211,9 +205,9 @@ def _renamed(fabric: SimFabric, rng: Random) -> _Planted:
     return replace(fabric, adapters=adapters, truth=Truth(tiers)), planted
 
 
-_PLANTERS: dict[Fault, Callable[[SimFabric, Random], _Planted]] = {
-    Fault.HOST_LINK: _host_link,
-    Fault.UPLINK: _uplink,
+_PLANTERS: dict[Fault, _Planter] = {
+    Fault.HOST_LINK: _link("host link", uplinks=False),
+    Fault.UPLINK: _link("cable between switches", uplinks=True),
     Fault.SWAPPED_HOST_LINKS: _swapped_host_links,
     Fault.SWAPPED_UPLINKS: _swapped_uplinks,
     Fault.DEAD_RAIL: _dead_rail,
@@ -224,9 +218,9 @@ _PLANTERS: dict[Fault, Callable[[SimFabric, Random], _Planted]] = {
     Fault.FACTORY_ADAPTER: _factory_adapter,
     Fault.FACTORY_HOST: _factory_host,
     Fault.FACTORY_FABRIC: _factory_fabric,
-    Fault.STORAGE: _storage,
-    Fault.MANAGER: _manager,
-    Fault.LOGIN: _login,
+    Fault.STORAGE: _foreign(Fault.STORAGE, add_storage, at_spines=False),
+    Fault.MANAGER: _foreign(Fault.MANAGER, add_manager),
+    Fault.LOGIN: _foreign(Fault.LOGIN, add_login),
     Fault.SHARP: _sharp,
     Fault.RENAMED: _renamed,
 }
@@ -288,11 +282,6 @@ def _hosts_of(fabric: SimFabric, cables: Iterable[Cable]) -> tuple[str, ...]:
 
 def _computing(fabric: SimFabric) -> list[SimAdapter]:
     return [x for x in fabric.adapters if not x.foreign]
-
-
-def _needs_spines(fabric: SimFabric) -> None:
-    if all(x.level == 1 for x in fabric.switches):
-        raise NotApplicableError(f"{fabric.name} has no switch above its leaves")
 
 
 def _rewired(fabric: SimFabric, gone: Iterable[Cable], instead: Iterable[Cable] = ()) -> SimFabric:

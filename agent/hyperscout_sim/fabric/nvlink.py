@@ -27,23 +27,9 @@ def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8, 
 
     Every link ends at an NVSwitch of the host itself, so the NVLink domain is node-local.
     """
-    fabric = NvlinkFabric("completed")
     addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
-    return tuple(
-        Gpu(
-            uuid=gpu_uuid(host, place),
-            model=model,
-            pci_address=address,
-            driver_version=DRIVER,
-            mig_mode="disabled",
-            links=_links(links, version=4),
-            fabric=fabric,
-            numa_node=place // 4,
-            nearest_nics=(f"mlx5_{place}",),
-            peers=_peers(addresses, place, per_processor=4),
-        )
-        for place, address in enumerate(addresses)
-    )
+    fabric, own = NvlinkFabric("completed"), _links(links, version=4)
+    return tuple(_gpu(host, place, addresses, model, fabric, own) for place in range(len(addresses)))
 
 
 def nvl72_tray(
@@ -54,21 +40,9 @@ def nvl72_tray(
     `cluster` is the UUID of the NVLink domain of the rack, see `cluster_uuid`.
     """
     fabric = NvlinkFabric("completed", cluster_uuid=cluster, clique_id=clique)
-    addresses = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS[:gpus]]
+    addresses, links = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS[:gpus]], _links(18, version=5)
     return tuple(
-        Gpu(
-            uuid=gpu_uuid(host, place),
-            model=model,
-            pci_address=address,
-            driver_version=DRIVER,
-            mig_mode="disabled",
-            links=_links(18, version=5),
-            fabric=fabric,
-            numa_node=place // 2,
-            nearest_nics=(f"mlx5_{place}",),
-            peers=_peers(addresses, place, per_processor=2),
-        )
-        for place, address in enumerate(addresses)
+        _gpu(host, place, addresses, model, fabric, links, per_processor=2) for place in range(len(addresses))
     )
 
 
@@ -102,24 +76,12 @@ def pcie_host(
     """
     addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
     made = []
-    for place, address in enumerate(addresses):
-        other = addresses[place ^ 1] if place ^ 1 < len(addresses) else None
-        bridged = bridges and other is not None
-        peers = _peers(addresses, place, per_processor=4)
-        made.append(
-            Gpu(
-                uuid=gpu_uuid(host, place),
-                model=model,
-                pci_address=address,
-                driver_version=DRIVER,
-                mig_mode="disabled",
-                links=_links(12, version=3, remote_type="gpu", remote=other or "") if bridged else (),
-                fabric=NvlinkFabric("not-supported"),
-                numa_node=place // 4,
-                nearest_nics=(f"mlx5_{place // 4}",),
-                peers=tuple(replace(x, nvlinks=12 * (bridged and x.pci_address == other)) for x in peers),
-            )
-        )
+    for place in range(len(addresses)):
+        other = addresses[place ^ 1] if bridges and place ^ 1 < len(addresses) else ""
+        links = _links(12, version=3, remote_type="gpu", remote=other) if other else ()
+        gpu = _gpu(host, place, addresses, model, NvlinkFabric("not-supported"), links)
+        peers = tuple(replace(x, nvlinks=12 * (x.pci_address == other)) for x in gpu.peers)
+        made.append(replace(gpu, nearest_nics=(f"mlx5_{place // 4}",), peers=peers))
     return tuple(made)
 
 
@@ -199,6 +161,31 @@ def with_fabric(gpus: Sequence[Gpu], which: Iterable[int] | None = None, **field
 def _changed(gpus: Sequence[Gpu], which: Iterable[int] | None, change: Callable[[Gpu], Gpu]) -> Gpus:
     chosen = set(range(len(gpus)) if which is None else which)
     return tuple(change(gpu) if place in chosen else gpu for place, gpu in enumerate(gpus))
+
+
+def _gpu(
+    host: str,
+    place: int,
+    addresses: Sequence[str],
+    model: str,
+    fabric: NvlinkFabric,
+    links: tuple[NvlinkLink, ...],
+    *,
+    per_processor: int = 4,
+) -> Gpu:
+    """Return the GPU at a place of a host whose GPUs have these PCI addresses."""
+    return Gpu(
+        uuid=gpu_uuid(host, place),
+        model=model,
+        pci_address=addresses[place],
+        driver_version=DRIVER,
+        mig_mode="disabled",
+        links=links,
+        fabric=fabric,
+        numa_node=place // per_processor,
+        nearest_nics=(f"mlx5_{place}",),
+        peers=_peers(addresses, place, per_processor=per_processor),
+    )
 
 
 def _links(

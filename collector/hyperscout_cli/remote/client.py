@@ -13,7 +13,8 @@ from hyperscout.v1 import finding_pb2, measurement_pb2, placement_pb2, topology_
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_agent.runtime.credentials import (
+from hyperscout_formats.text.leader import leader_in
+from hyperscout_runtime.credentials import (
     CredentialsError,
     Metadata,
     TargetError,
@@ -21,7 +22,6 @@ from hyperscout_agent.runtime.credentials import (
     check_target,
     tls_hint,
 )
-from hyperscout_formats.text.leader import leader_in
 from hyperscout_topology.proto import topology_from_proto
 
 from hyperscout_cli.shared.errors import AnswerIsNoError, BadInputError, CliError

@@ -14,7 +14,7 @@ from hyperscout_formats.text.host_list import MAX_NAMES, HostListError, expand
 from hyperscout_cli.shared.output import COLOR
 
 if TYPE_CHECKING:
-    from hyperscout_agent.runtime.credentials import Credentials
+    from hyperscout_runtime.credentials import Credentials
 
 Command = Callable[..., Any]
 
@@ -44,7 +44,7 @@ class Endpoint:
     @property
     def credentials(self) -> "Credentials":
         """Credentials as the agent uses them. Raises UsageError for flags that contradict each other."""
-        from hyperscout_agent.runtime.credentials import Credentials, TargetError, check_target
+        from hyperscout_runtime.credentials import Credentials, TargetError, check_target
 
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key: give both or neither")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.runtime.credentials import Credentials, CredentialsError
+from hyperscout_runtime.credentials import Credentials, CredentialsError
 from support.identities import Family
 
 

@@ -15,7 +15,8 @@ import pytest
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.findings.probe import Sample
 from hyperscout_agent.lldp.dissection import Dissector
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_YET, LldpctlProbe, LldpProbe
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_YET
+from hyperscout_agent.probes.lldp import LldpctlProbe, LldpProbe
 from hyperscout_agent.runtime.rtnetlink import LinkWatch
 from hyperscout_formats.facts.facts import LldpNeighbour
 from hyperscout_formats.facts.wire import lldp_from_proto

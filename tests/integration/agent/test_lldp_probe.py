@@ -13,9 +13,11 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.findings.probe import Sample
 from hyperscout_agent.lldp.dissection import DissectorError, UnreadableError
 from hyperscout_agent.lldp.messages import Heard, encode
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET, LldpProbe
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
+from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
+from support.waiting import until
 
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
 LEAF = LldpNeighbour("mac", "02:00:00:00:00:01", "ifname", "swp1", 120, system_name="leaf1")
@@ -105,9 +107,7 @@ class World:
         await settle()
 
     async def until(self, happened: Any) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not happened():
-                await asyncio.sleep(0)
+        await until(happened)
 
     async def look(self) -> dict[str, Sample]:
         return dict((await self.probe.observe()).samples)

@@ -7,7 +7,8 @@ import pytest
 from hyperscout.v1.finding_pb2 import LldpPort, Outcome
 from hyperscout_agent.findings.probe import ProbeError
 from hyperscout_agent.lldp.lldpd import lldpd_runs
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, LldpctlProbe
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD
+from hyperscout_agent.probes.lldp import LldpctlProbe
 
 
 def neighbour(interface: str, system: str) -> dict[str, object]:

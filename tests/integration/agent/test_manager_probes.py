@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -215,9 +217,19 @@ async def test_what_nobody_should_answer(
     more = {"max_answer_bytes": 1 << 20} if name == "ufm" else {}
     if name != "ufm":
         monkeypatch.setattr(PROBES[name][2], "max_answer_bytes", 1 << 20)
+    opened: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def recorded(*args: Any, **options: Any) -> socket.socket:
+        opened.append(connect(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(socket, "create_connection", recorded)
     with serving(Manager(says=says)) as manager, pytest.raises(ProbeError, match=words) as refused:
         await look(name, manager, tmp_path, **more)
     assert PASSWORD not in str(refused.value)
+    assert opened
+    assert {one.fileno() for one in opened} == {-1}  # closed while `refused` holds the frames of the probe
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -225,6 +237,23 @@ async def test_one_that_hangs_costs_the_time_that_is_set(name: str, tmp_path: Pa
     hung = Manager(says=lambda request: request.rfile.read(1) and None)
     with serving(hung), pytest.raises(ProbeError, match=r"no complete answer in 0.3 s \(timeout_s\)"):
         await look(name, hung, tmp_path, timeout_s=0.3)
+
+
+def test_an_abandoned_answer_without_a_length_ends_its_connection(tmp_path: Path) -> None:
+    gone = threading.Event()
+
+    def hang(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n[")
+        request.rfile.read(1)  # until the client goes away
+        gone.set()
+
+    with serving(Manager(says=hang)) as manager:
+        connection = ManagerConnection(settings(UfmSettings, manager, tmp_path), 1 << 30)
+        answer = connection.get("/ufmRest/resources/links", {})
+        assert next(answer) == b"["
+        connection.abandon()
+        assert gone.wait(10)
+        connection.close()
 
 
 async def test_a_look_that_is_cancelled_leaves_no_thread_waiting(tmp_path: Path) -> None:

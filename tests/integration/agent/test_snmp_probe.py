@@ -3,8 +3,7 @@
 import asyncio
 import ipaddress
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -29,6 +28,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings import snmp
 from hyperscout_sim.readings.lldp import mac_of, management_address
 from support.snmp_responder import Responder, Table, refusing, responding, silent
+from support.waiting import eventually
 
 COMMUNITY = "open-sesame-3f9a"
 FABRIC = clos2(3, 2, 2)
@@ -261,13 +261,6 @@ def looking(probe: SnmpProbe) -> Iterator[tuple[Scheduler, FindingStore]]:
     yield Scheduler([probe], store, rng=Random(1)), store
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-
-
 async def test_by_the_scheduler_into_the_store(here: Here) -> None:
     """A table that is there stays when its switch gives nothing."""
     probe = here.probe(*SWITCHES.values(), max_interval_s=0.2)
@@ -275,9 +268,9 @@ async def test_by_the_scheduler_into_the_store(here: Here) -> None:
     with looking(probe) as (scheduler, store):
         task = asyncio.create_task(scheduler.run())
         try:
-            await until(lambda: store.subjects("snmp") == set(SWITCHES))
+            await eventually(lambda: store.subjects("snmp") == set(SWITCHES))
             here.responder.add(FIRST, silent)
-            await until(lambda: scheduler.stats["snmp"].success is False)
+            await eventually(lambda: scheduler.stats["snmp"].success is False)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -123,7 +123,7 @@ def test_a_name_that_is_not_the_address(run: CommandLine, family: Family, doorma
         common = ("get", "hn", "--collector", address, "--tls-ca", family.ca)
         ran = run(*common)
         assert ran.code == 1
-        assert "its certificate is for another name: say which (--tls-server-name)" in ran.err
+        assert "its certificate is for another name: set the expected name (--tls-server-name)" in ran.err
         assert run(*common, "--tls-server-name", "collector.hyperscout.svc").code == 0
 
 

@@ -34,7 +34,7 @@ from support.collector_process import CHANNEL_OPTIONS, listed
 from support.collectors import collector_settings, playing
 from support.findings import adapter, failed, lldp, sweep
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 
 def settings(folder: Path, **more: Any) -> CollectorSettings:
@@ -56,7 +56,7 @@ class Watch:
         self.generations: list[int] = []
         self.anomalies: list[pb.Anomaly] = []
 
-    async def until(self, condition: Callable[["Watch"], bool]) -> None:
+    async def eventually(self, condition: Callable[["Watch"], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             while not condition(self):
                 event = await self._call.read()
@@ -226,12 +226,6 @@ class AgentStreams(dict[str, AgentStream]):
     async def __aexit__(self, *_: object) -> None:
         for agent in self.values():
             await agent.__aexit__(None, None, None)
-
-
-async def until(happens: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not happens():
-            await asyncio.sleep(0.01)
 
 
 def _now() -> int:
@@ -421,14 +415,14 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
         for host in ("n1", "n2", "n3"):
             async with AgentStream(collector.address, host) as agent:
                 await agent.store(lldp(host, "eth0", _now(), port=f"swp{host}"))
-        await until(lambda: len(collector.watchers.current.topology.links) == 3)
+        await eventually(lambda: len(collector.watchers.current.topology.links) == 3)
     monkeypatch.setattr(inference, "infer", raising)
     async with Collector(settings(tmp_path)) as collector:
         async with AgentStream(collector.address, "n2") as agent:
             await agent.store(lldp("n2", "poison", _now()))
-        await until(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
+        await eventually(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
     async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
-        await until(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
+        await eventually(lambda: collector.components.inference.pipeline.failures.quarantine.errors)
         url = f"http://{collector.http_address}"
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics").read().decode())
         assert "\nhyperscout_collector_reporters_set_aside 1\n" in page

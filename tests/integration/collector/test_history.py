@@ -39,7 +39,7 @@ from support.collectors import collector_settings, playing
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
 from support.topologies import two_leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ class Reader:
     async def events(self, **request: Any) -> list[pb.HistoryEvent]:
         return list((await self.service.ListHistory(pb.ListHistoryRequest(**request))).events)
 
-    async def until(
+    async def eventually(
         self, wanted: Callable[[list[pb.HistoryEvent]], bool], **request: Any
     ) -> list[pb.HistoryEvent]:
         found: list[pb.HistoryEvent] = []
@@ -218,14 +218,14 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path
             await reader.grown()
             latest = pb.ListHistoryRequest(page_size=1)
             grown = leader.watchers.current.topology.generation
-            await until(lambda: any(x.generation >= grown for x in recorder.events(latest).events))
+            await eventually(lambda: any(x.generation >= grown for x in recorder.events(latest).events))
             before = now()
             player.cut(cable_of(player, "node-0006"))
             events = await reader.until(
                 lambda events: any(x.what == "Degraded" for x in events), since=before
             )
             generation = max(x.generation for x in events)
-            await until(lambda: recorder.events(latest).events[0].generation >= generation)
+            await eventually(lambda: recorder.events(latest).events[0].generation >= generation)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             previous = await asyncio.to_thread(follower.take)
@@ -272,8 +272,8 @@ async def test_a_standby_records_on_when_a_call_is_cut_off_with_its_channel(tmp_
             assert recorder is not None
             task = asyncio.create_task(follower.run())
             latest = pb.ListHistoryRequest(page_size=1)
-            await until(lambda: recorder.size.events > 0)
-            await until(lambda: recorder.events(latest).events[0].generation >= 31)
+            await eventually(lambda: recorder.size.events > 0)
+            await eventually(lambda: recorder.events(latest).events[0].generation >= 31)
             assert not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -303,12 +303,6 @@ async def test_a_standby_that_stops_while_it_writes_records_nothing_twice(
         asyncio.get_running_loop().call_later(0.1, go.set)  # after the tasks of the block are cancelled
     with contextlib.closing(sqlite3.connect(settings.data_dir / "history.db")) as file:
         assert file.execute("SELECT generation FROM pictures").fetchall() == [(1,)]
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not happened():
-            await asyncio.sleep(0.01)
 
 
 def at(seconds: int) -> Timestamp:

@@ -14,7 +14,6 @@ from unittest import mock
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
 from hyperscout_collector.app.build import servers
 from hyperscout_collector.app.build.collector import Collector
@@ -24,6 +23,7 @@ from hyperscout_collector.identity.callers import NODE_NAME, spread_s
 from hyperscout_collector.ingest.service import IngestSettings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import UnreachableError
+from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.errors import StartError
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
@@ -31,6 +31,7 @@ from support.collectors import tls_settings
 from support.findings import lldp, switch_port, table
 from support.identities import FakeReviews, Family, jwt, show
 from support.rest_collector import status_of
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -336,9 +337,7 @@ class Renewed:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not happened():
-                await asyncio.sleep(0.01)
+        await eventually(happened)
 
 
 async def test_a_token_of_its_account_reports_of_switches(

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings
 from support.measuring_agent import LATENCY_PROBES, latency, measuring_agents
-from support.waiting import TIMEOUT_S
+from support.waiting import eventually
 
 NODES = [f"n{i:02}" for i in range(12)]
 
@@ -51,12 +51,6 @@ async def asking(collector: Collector) -> AsyncIterator[Any]:
         yield MeasurementServiceStub(channel)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_a_cluster_that_nothing_else_tells_of_is_learned(tmp_path: Path) -> None:
     async with Collector(settings(tmp_path)) as collector, asking(collector) as service:
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
@@ -64,7 +58,7 @@ async def test_a_cluster_that_nothing_else_tells_of_is_learned(tmp_path: Path) -
         assert "fewer than two agents" in found.reason
         async with measuring_agents(collector.address, NODES, rtt_us) as agents:
             tables = collector.components.evidence.view.tables
-            await until(lambda: len(tables.last) == 66)
+            await eventually(lambda: len(tables.last) == 66)
             found = await service.GetMeasuring(pb.GetMeasuringRequest())
             assert (found.agents, found.pairs, found.disagreeing, found.failed) == (12, 66, 0, 0)
             assert (found.probes, found.reason) == (132 + 2 * found.in_flight, "")
@@ -89,7 +83,7 @@ async def test_an_opaque_cluster_gets_its_tree_at_leisure(tmp_path: Path) -> Non
         def leaves() -> list[list[str]]:
             return sorted(list(h.nodes) for h in watchers.current.topology.hypernodes if h.tier == 1)
 
-        await until(lambda: leaves() == [NODES[:6], NODES[6:]])
+        await eventually(lambda: leaves() == [NODES[:6], NODES[6:]])
         sources = {h.source for h in watchers.current.topology.hypernodes}
         assert sources == {"latency"}
         # Some hundreds of batches, and at most an inference a second.
@@ -107,13 +101,13 @@ async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
         measuring_agents(collector.address, NODES, rtt_us),
     ):
         pipeline, tables = collector.components.inference.pipeline, collector.components.evidence.view.tables
-        await until(lambda: len(tables.last) > 1)
+        await eventually(lambda: len(tables.last) > 1)
         assert not collector.components.inference.measuring.has_measured_enough()
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=True))
         assert not collector.components.inference.measuring.has_measured_enough()
         before = pipeline.inferences
         pipeline.infer_again()
-        await until(lambda: pipeline.inferences > before)
+        await eventually(lambda: pipeline.inferences > before)
         assert collector.components.publishing.watchers.current.topology.hypernodes == ()
 
 
@@ -123,9 +117,9 @@ async def test_a_pause_reaches_every_agent(tmp_path: Path) -> None:
         asking(collector) as service,
         measuring_agents(collector.address, NODES, rtt_us) as agents,
     ):
-        await until(lambda: any(agent.tasks for agent in agents.values()))
+        await eventually(lambda: any(agent.tasks for agent in agents.values()))
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=True, reason="row 7"))
-        await until(lambda: all(agent.stopped for agent in agents.values()))
+        await eventually(lambda: all(agent.stopped for agent in agents.values()))
         assert {why for agent in agents.values() for why in agent.stopped} == {"by anonymous: row 7"}
         told = sum(len(agent.tasks) for agent in agents.values())
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
@@ -135,7 +129,7 @@ async def test_a_pause_reaches_every_agent(tmp_path: Path) -> None:
             shell_tick(collector)
         assert sum(len(agent.tasks) for agent in agents.values()) == told
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=False))
-        await until(lambda: sum(len(agent.tasks) for agent in agents.values()) > told)
+        await eventually(lambda: sum(len(agent.tasks) for agent in agents.values()) > told)
         assert (await service.GetMeasuring(pb.GetMeasuringRequest())).state != "paused"
 
 
@@ -149,7 +143,7 @@ async def test_off_is_off(tmp_path: Path) -> None:
         asking(collector) as service,
         measuring_agents(collector.address, NODES[:3], rtt_us) as agents,
     ):
-        await until(lambda: collector.components.evidence.state.node_count == 3)
+        await eventually(lambda: collector.components.evidence.state.node_count == 3)
         shell_tick(collector)
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
         assert (found.state, found.reason) == ("off", "the setting `measure` is off")
@@ -166,7 +160,7 @@ async def test_only_who_runs_the_probe_takes_part(tmp_path: Path) -> None:
         measuring_agents(collector.address, NODES[:2], rtt_us) as agents,
         measuring_agents(collector.address, NODES[2:4], rtt_us, probes=("lldp",)) as others,
     ):
-        await until(lambda: len(collector.components.evidence.view.tables.last) == 1)
+        await eventually(lambda: len(collector.components.evidence.view.tables.last) == 1)
         assert all(agent.tasks == [] for agent in others.values())
         assert {task.peer for task in agents["n00"].tasks} == {"n01"}
 
@@ -216,18 +210,18 @@ async def test_an_agent_that_restarted_is_asked_when_it_answers_again(tmp_path: 
         port = LatencyPort("ib0", ("10.0.0.1",), 4711)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
             await a.store(latency("a", port, time.time_ns()), full=True)
-            await until(lambda: collector.components.inference.measuring.report().agents == 1)
-        await until(lambda: collector.components.inference.measuring.report().agents == 0)
+            await eventually(lambda: collector.components.inference.measuring.report().agents == 1)
+        await eventually(lambda: collector.components.inference.measuring.report().agents == 0)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
-            await until(
+            await eventually(
                 lambda: collector.components.inference.measuring.report().agents == 1
             )  # a stream that broke
-        await until(lambda: collector.components.inference.measuring.report().agents == 0)
+        await eventually(lambda: collector.components.inference.measuring.report().agents == 0)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=2) as a:
             await a.heartbeat()
             assert collector.components.inference.measuring.report().agents == 0
             await a.store(latency("a", port, time.time_ns()))
-            await until(lambda: collector.components.inference.measuring.report().agents == 1)
+            await eventually(lambda: collector.components.inference.measuring.report().agents == 1)
 
 
 async def test_a_planner_that_fails_is_shown_and_ends_nothing(
@@ -240,13 +234,13 @@ async def test_a_planner_that_fails_is_shown_and_ends_nothing(
         tools = collector.components.inference.measuring._tools
         monkeypatch.setattr(collector.components.inference.measuring, "_tools", replace(tools, plan=broken))
         async with measuring_agents(collector.address, NODES[:3], rtt_us):
-            await until(lambda: bool(problems(collector.components)))
+            await eventually(lambda: bool(problems(collector.components)))
             (problem,) = problems(collector.components)
             assert "planning fails: ArithmeticError('no such pair')" in problem
             assert collector.components.inference.measuring.report().reason == problem
             assert not collector.crashed.is_set()
             monkeypatch.setattr(collector.components.inference.measuring, "_tools", tools)
-            await until(lambda: problems(collector.components) == [])
+            await eventually(lambda: problems(collector.components) == [])
 
 
 async def test_tasks_end_with_the_leader(tmp_path: Path) -> None:
@@ -255,7 +249,7 @@ async def test_tasks_end_with_the_leader(tmp_path: Path) -> None:
         collector,
         measuring_agents(collector.address, NODES[:4], rtt_us) as agents,
     ):
-        await until(lambda: any(agent.tasks for agent in agents.values()))
+        await eventually(lambda: any(agent.tasks for agent in agents.values()))
         stopping = asyncio.create_task(collector.stop())
         for agent in agents.values():
             assert await agent.stream.call.code() is grpc.StatusCode.UNAVAILABLE

@@ -20,7 +20,7 @@ from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, LEAVES, Reader, dpu, password_file, report, reports, secured, send
 from support.real import require_real
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 require_real("mosquitto")
 
@@ -57,16 +57,10 @@ def flags(tmp_path: Path, broker: Mosquitto, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def collector(tmp_path: Path, broker: Mosquitto, **more: Any) -> AsyncIterator[Collector]:
     async with Collector(load_settings(flags=flags(tmp_path, broker, **more))) as found:
-        await until(
+        await eventually(
             lambda: (mqtt := found.components.publishing.mqtt) is not None and mqtt.counters.connected
         )
         yield found
-
-
-async def until(is_true: Any) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_true():
-            await asyncio.sleep(0.02)
 
 
 def reader(broker: Mosquitto, user: str = "reader", topic: str = "lab/#") -> Any:
@@ -111,13 +105,13 @@ async def test_a_tree_from_mqtt_alone_and_a_reader_that_knows_only_the_schemas(t
         reader(broker) as other,
     ):
         await tell(broker, reports(time.time_ns()))
-        await until(lambda: domains(now(c), 2) == {("n1", "n2", "n3", "n4")})
+        await eventually(lambda: domains(now(c), 2) == {("n1", "n2", "n3", "n4")})
         assert domains(now(c), 1) == set(LEAVES.values())
         assert any("n1" in {link.a_device, link.b_device} for link in now(c).links), "a device gives a link"
         await other.until(lambda: leads(other, now(c).generation))
         assert schemas.tree(other) == conditions(now(c))
         await tell(broker, reports(time.time_ns(), cut=("n3",)))
-        await until(lambda: any(a.kind == "MissingLink" for a in now(c).anomalies))
+        await eventually(lambda: any(a.kind == "MissingLink" for a in now(c).anomalies))
         await other.until(lambda: leads(other, now(c).generation))
         assert schemas.tree(other) == conditions(now(c))
         assert any(a["kind"] == "MissingLink" for a in anomalies(other))
@@ -202,7 +196,7 @@ async def test_what_is_no_report_is_answered_and_counted(tmp_path: Path, payload
         assert why in refusals(answers)[0]["reason"]
         assert inbound(c) == {"invalid": 1}
         await tell(broker, {"leaf-1": reports(time.time_ns())["leaf-1"]})
-        await until(lambda: inbound(c) == {"invalid": 1, "taken": 1})
+        await eventually(lambda: inbound(c) == {"invalid": 1, "taken": 1})
         Reader().check(answers)
 
 
@@ -214,14 +208,14 @@ async def test_what_is_sent_twice_kept_or_from_nobody_known(tmp_path: Path) -> N
             collector(tmp_path, broker) as c,
             reader(broker, "leaf-1", "lab/refusals/leaf-1") as answers,
         ):
-            await until(lambda: inbound(c) == {"invalid": 1})
+            await eventually(lambda: inbound(c) == {"invalid": 1})
             assert c.components.evidence.state.node_count == 0, "its age is unknown"
             for _ in range(3):
                 await send(broker, "lab/findings/leaf-2", said["leaf-2"], user="leaf-2", qos=2)
-            await until(lambda: inbound(c) == {"invalid": 1, "taken": 3})
+            await eventually(lambda: inbound(c) == {"invalid": 1, "taken": 3})
             assert len(c.components.evidence.state) == 1
             await send(broker, "lab/findings/reader", said["leaf-2"], user="reader")
-            await until(lambda: inbound(c).get("unknown_device") == 1)
+            await eventually(lambda: inbound(c).get("unknown_device") == 1)
             assert answers.heard == [] or "the broker retained" in refusals(answers)[0]["reason"]
 
 
@@ -238,8 +232,8 @@ async def test_a_flood_is_dropped_and_its_neighbours_are_heard(tmp_path: Path) -
             for _ in range(200):
                 await flood.publish("lab/findings/leaf-1", json.dumps(said["leaf-1"]), qos=1)
         await send(broker, "lab/findings/leaf-2", said["leaf-2"], user="leaf-2")
-        await until(lambda: c.components.evidence.state.count_of("switch/leaf-2"))
-        await until(lambda: sum(inbound(c).values()) == 201)
+        await eventually(lambda: c.components.evidence.state.count_of("switch/leaf-2"))
+        await eventually(lambda: sum(inbound(c).values()) == 201)
         assert 30 <= inbound(c)["taken"] <= 36, "a burst, and then one in ten seconds"
         await answers.until(lambda: refusals(answers))
         assert "too fast" in refusals(answers)[0]["reason"]
@@ -258,9 +252,9 @@ async def test_of_one_switch_one_reports(tmp_path: Path) -> None:
             await answers.until(lambda: refusals(answers))
             assert "an agent of switch/leaf-1 is connected" in refusals(answers)[0]["reason"]
             assert inbound(c) == {"refused": 1}
-        await until(lambda: c.components.ingest.streams.get("switch/leaf-1") is None)
+        await eventually(lambda: c.components.ingest.streams.get("switch/leaf-1") is None)
         await tell(broker, {"leaf-1": reports(time.time_ns())["leaf-1"]})
-        await until(lambda: inbound(c) == {"refused": 1, "taken": 1})
+        await eventually(lambda: inbound(c) == {"refused": 1, "taken": 1})
         assert {key.subject for key in c.components.evidence.state.keys_of("switch/leaf-1")} == {"swp9"}, (
             "it said it is all"
         )
@@ -274,14 +268,14 @@ async def test_a_node_s_agent_and_the_device_in_it_keep_to_their_own(tmp_path: P
             await tell(
                 broker, {"dpu-n1": report(dpu("n1", at_ns, neighbour="leaf-1", port="swp1"), full=True)}
             )
-            await until(lambda: c.components.evidence.state.count_of("n1") == 2)
+            await eventually(lambda: c.components.evidence.state.count_of("n1") == 2)
             (n1,) = [agent for agent in status_of(c).agents if agent.node == "n1"]
             assert (n1.version, n1.connected) == ("test", True)
         async with AgentStream(c.address, "n1") as agent:
             await agent.store(lldp("n1", "eth1", at_ns), full=True)
             subjects = {key.subject for key in c.components.evidence.state.keys_of("n1")}
             assert subjects == {"eth1", "p0"}, "the agent's full state says nothing of the device"
-        await until(lambda: c.components.ingest.streams.get("n1") is None)
+        await eventually(lambda: c.components.ingest.streams.get("n1") is None)
         (n1,) = [agent for agent in status_of(c).agents if agent.node == "n1"]
         assert not n1.connected, "the device speaks for itself"
 
@@ -293,7 +287,7 @@ async def test_a_device_s_clock_may_say_anything(tmp_path: Path) -> None:
         await tell(broker, {"leaf-1": reports(behind_ns)["leaf-1"]})
         mad = reports(time.time_ns())["leaf-2"]
         await tell(broker, {"leaf-2": mad | {"sentAt": "9999-12-31T23:59:59Z"}})
-        await until(lambda: inbound(c).get("taken") == 2)
+        await eventually(lambda: inbound(c).get("taken") == 2)
         for reporter in ("switch/leaf-1", "switch/leaf-2"):
             (row,) = c.components.evidence.state.rows_of(reporter)
             assert abs(row.seen_ns - time.time_ns()) < 60 * S
@@ -322,8 +316,10 @@ async def test_a_port_that_accepts_and_says_nothing(tmp_path: Path) -> None:
     given["mqtt_broker"] = f"mqtt://127.0.0.1:{port}"
     async with asyncio.timeout(TIMEOUT_S):
         async with Collector(load_settings(flags=given)) as c:
-            await until(lambda: any("not connected" in x for x in c.components.publishing.runner.problems))
-        await until(lambda: writers)
+            await eventually(
+                lambda: any("not connected" in x for x in c.components.publishing.runner.problems)
+            )
+        await eventually(lambda: writers)
     for writer in writers:
         writer.close()
     silent.close()

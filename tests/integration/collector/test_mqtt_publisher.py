@@ -7,7 +7,7 @@ import logging
 import time
 import tracemalloc
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import ACL, Reader, password_file, send
 from support.real import require_real
 from support.topologies import two_leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import eventually
 
 require_real("mosquitto", "openssl")
 
@@ -58,7 +58,7 @@ class Rig:
 
     async def out(self, generation: int) -> None:
         """Until the broker has it."""
-        await until(lambda: self.runner.states[0].generation == generation and not self.runner.problems)
+        await eventually(lambda: self.runner.states[0].generation == generation and not self.runner.problems)
 
     async def stop(self) -> None:
         for task in self.tasks:
@@ -70,12 +70,6 @@ class Rig:
         progress = self.publisher._progress
         assert progress is not None
         progress.session._client.close()
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_true():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -216,7 +210,7 @@ async def test_a_broker_that_was_killed_has_the_newest_when_it_is_back(
         await r.out(7)
         broker.kill()
         r.offer(mended(first))
-        await until(lambda: r.runner.problems)
+        await eventually(lambda: r.runner.problems)
         assert str(broker.port) in r.runner.problems[0], "it says which broker"
         r.offer(without_b(mended(first)))
         await broker.start()
@@ -269,12 +263,12 @@ async def test_an_outage_of_many_generations_takes_no_memory(tmp_path: Path) -> 
         r.offer(picture(1))
         await r.out(1)
         broker.kill()
-        await until(lambda: r.runner.problems)
+        await eventually(lambda: r.runner.problems)
 
         async def generations(first: int, last: int) -> int:
             for generation in range(first, last):
                 r.offer(picture(generation))
-                await until(lambda generation=generation: r.publisher._seen.generation == generation)  # type: ignore[union-attr]
+                await eventually(lambda generation=generation: r.publisher._seen.generation == generation)  # type: ignore[union-attr]
             return tracemalloc.get_traced_memory()[0]
 
         tracemalloc.start()
@@ -305,7 +299,7 @@ async def test_a_broker_that_stands_still_is_left(tmp_path: Path, monkeypatch: p
         await r.out(7)
         broker.freeze()
         r.offer(mended(first))
-        await until(lambda: any("no answer" in problem for problem in r.runner.problems))
+        await eventually(lambda: any("no answer" in problem for problem in r.runner.problems))
         broker.thaw()
         await r.out(8)
         async with listening(broker) as late:
@@ -339,7 +333,7 @@ async def test_more_states_than_the_broker_shows_are_said(
     acl.chmod(0o600)
     async with mosquitto(tmp_path, "allow_anonymous true", f"acl_file {acl}") as broker, rig(broker) as r:
         r.offer(two_leaves())
-        await until(lambda: r.runner.states[0].generation == 7)
+        await eventually(lambda: r.runner.states[0].generation == 7)
         (problem,) = r.runner.problems
         assert "max_queued_messages" in problem
 
@@ -390,7 +384,7 @@ async def old_stops_writing(old: Rig) -> None:
     old.fence.leads = False
     before = old.publisher.counters.published_total
     old.offer(without_b(mended(two_leaves())))
-    await until(lambda: any("another replica may lead" in x for x in old.runner.problems))
+    await eventually(lambda: any("another replica may lead" in x for x in old.runner.problems))
     assert old.publisher.counters.published_total == before, "a deposed leader writes nothing"
 
 
@@ -404,9 +398,9 @@ async def test_two_clusters_below_one_prefix_are_told_so(tmp_path: Path) -> None
         await one.out(7)
         async with rig(broker, "two") as two:
             two.offer(two_leaves())
-            await until(lambda: one.runner.problems)
+            await eventually(lambda: one.runner.problems)
             assert "another collector, two, also publishes below lab" in one.runner.problems[0]
-        await until(lambda: not one.runner.problems)
+        await eventually(lambda: not one.runner.problems)
 
 
 async def test_two_that_call_themselves_the_same_are_told_so(tmp_path: Path) -> None:
@@ -415,7 +409,7 @@ async def test_two_that_call_themselves_the_same_are_told_so(tmp_path: Path) -> 
         await one.out(7)
         one.publisher._connection._sleep = forever
         async with rig(broker, "two", client_id="hyperscout-one"):
-            await until(lambda: one.runner.problems)
+            await eventually(lambda: one.runner.problems)
             assert "'hyperscout-one'" in one.runner.problems[0]
             assert "mqtt_client_id" in one.runner.problems[0]
 
@@ -434,9 +428,9 @@ async def test_a_password_is_read_anew_and_never_logged(
         await broker.start()
         async with rig(broker, user="one", password_file=path) as r:
             r.offer(two_leaves())
-            await until(lambda: any("mqtt_password_file" in x for x in r.runner.problems))
+            await eventually(lambda: any("mqtt_password_file" in x for x in r.runner.problems))
             path.unlink()
-            await until(lambda: any("No such file" in x for x in r.runner.problems))
+            await eventually(lambda: any("No such file" in x for x in r.runner.problems))
             path.write_text("s3cret-word\n")
             await r.out(7)
     assert "s3cret-word" not in caplog.text
@@ -474,8 +468,8 @@ async def test_tls_and_a_certificate_of_our_own(tmp_path: Path) -> None:
         ):
             async with rig(broker, **wrong) as r:  # type: ignore[arg-type]
                 r.offer(two_leaves())
-                await until(lambda: r.runner.problems)
-                await until(lambda words=words, r=r: words in r.runner.problems[0].lower())
+                await eventually(lambda: r.runner.problems)
+                await eventually(lambda words=words, r=r: words in r.runner.problems[0].lower())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # paho leaves a socket to Python when TLS fails
         gc.collect()
@@ -487,7 +481,7 @@ async def test_a_broker_that_lets_us_not_write_is_no_success(tmp_path: Path) -> 
     acl.chmod(0o600)
     async with mosquitto(tmp_path, "allow_anonymous true", f"acl_file {acl}") as broker, rig(broker) as r:
         r.offer(two_leaves())
-        await until(lambda: any("must let the collector publish it" in x for x in r.runner.problems))
+        await eventually(lambda: any("must let the collector publish it" in x for x in r.runner.problems))
         assert r.runner.states[0].generation == 0
 
 
@@ -498,7 +492,7 @@ async def test_a_state_that_is_too_long_is_named_and_holds_up_no_other(tmp_path:
     core = replace(first.hypernodes[-1], nodes=nodes)
     async with mosquitto(tmp_path, *lines) as broker, rig(broker) as r, listening(broker) as other:
         r.offer(replace(first, hypernodes=(*first.hypernodes[:-1], core), anomalies=()))
-        await until(lambda: any("max_packet_size" in x for x in r.runner.problems))
+        await eventually(lambda: any("max_packet_size" in x for x in r.runner.problems))
         assert "lab/hypernodes/core" in r.runner.problems[0]
         await other.until(lambda: states(other) == {"leaf-a", "leaf-b"})
         assert leader(other)["state"] == "syncing", "not all is out"

@@ -25,7 +25,7 @@ from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
 from support.placing import free_of, request
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 ALL_FREE = {node: {"workers": 1} for node in HOSTS}
@@ -60,13 +60,6 @@ async def code_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 
 def nodes(placement: pb.Placement) -> list[str]:
     return [x.node for x in placement.assignments]
-
-
-async def until(condition: Any, what: str) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-    assert condition(), what
 
 
 async def test_place_reserve_list_watch_release(tmp_path: Path) -> None:
@@ -195,7 +188,7 @@ async def test_a_reservation_ends_when_it_is_over(tmp_path: Path) -> None:
         held = (await service.Place(asked)).placement
         lasts_ns = held.expires_at.ToNanoseconds() - held.reserved_at.ToNanoseconds()
         assert abs(lasts_ns - 200_000_000) < 50_000_000
-        await until(lambda: placements.get("brief") is None, "it is over")
+        await eventually(lambda: placements.get("brief") is None, "it is over")
         assert free_of(placements) == ALL_FREE
 
 
@@ -310,7 +303,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_reserved(tmp_path: Path) -
         await begun.wait()
         assert placing.placements.get("gone") is not None
         call.cancel()
-        await until(lambda: placing.placements.get("gone") is None, "it is released")
+        await eventually(lambda: placing.placements.get("gone") is None, "it is released")
         assert free_of(placing.placements) == ALL_FREE
 
 

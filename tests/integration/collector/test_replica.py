@@ -27,7 +27,7 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference import inference
 from hyperscout_collector.app.replica import process
-from hyperscout_collector.app.replica.follower import Follower, PeerError, channel
+from hyperscout_collector.app.replica.follower import Follower, channel
 from hyperscout_collector.app.replica.standby import DISCOVERY_SERVICE, Standby
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.status import problems
@@ -36,6 +36,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import NotFoundError
+from hyperscout_runtime.credentials import CredentialsError
 from hyperscout_runtime.settings import SettingsError
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
@@ -43,7 +44,7 @@ from hyperscout_topology.topology import Topology
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings
 from support.identities import FakeReviews, Family
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
@@ -52,12 +53,6 @@ HOSTS = [f"node-000{i}" for i in range(1, 9)]
 def settings(folder: Path, **more: Any) -> CollectorSettings:
     given = {"http_listen": "127.0.0.1:0", "data_dir": folder, "quiet_s": 0.0}
     return collector_settings(folder, **(given | more))
-
-
-async def until(happened: Any) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not happened():
-            await asyncio.sleep(0.01)
 
 
 async def refused(call: Any) -> tuple[str, str | None]:
@@ -158,7 +153,7 @@ async def test_who_is_held_is_sent_on_when_the_standby_leads_itself(tmp_path: Pa
     standby = Standby(settings(tmp_path), lambda: "", sleep=sleep)
     async with standby, connected(standby.address) as connection:
         agent = asyncio.create_task(refused(greeted(connection)))
-        await until(lambda: looks)
+        await eventually(lambda: looks)
         standby.dismiss("127.0.0.1:4711")
         looks = 0
         assert (await agent)[1] == "127.0.0.1:4711"
@@ -195,13 +190,13 @@ async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> Non
         assert not follower.prepared()
         following = asyncio.create_task(follower.run())
         published = collector.components.publishing.watchers
-        await until(lambda: len(published.current.topology.hypernodes) == 3)
-        await until(lambda: len(published.current.topology.links) == len(player.fabric.cables))
+        await eventually(lambda: len(published.current.topology.hypernodes) == 3)
+        await eventually(lambda: len(published.current.topology.links) == len(player.fabric.cables))
         for cable in player.fabric.cables[:3]:
             before = published.current.topology.generation
             player.cut(cable)
-            await until(lambda before=before: published.current.topology.generation > before)
-        await until(lambda: follower.generation == published.current.topology.generation)
+            await eventually(lambda before=before: published.current.topology.generation > before)
+        await eventually(lambda: follower.generation == published.current.topology.generation)
         assert follower.prepared()
         taken = follower.take()
         assert taken is not None
@@ -220,7 +215,7 @@ async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> Non
     ],
 )
 def test_a_leader_is_not_trusted_blindly(tmp_path: Path, more: Any, address: str, words: str) -> None:
-    with pytest.raises(PeerError, match=words):
+    with pytest.raises(CredentialsError, match=words):
         channel(settings(tmp_path, **more), address)
 
 
@@ -230,11 +225,11 @@ def test_a_leader_is_not_trusted_blindly(tmp_path: Path, more: Any, address: str
 async def published_by(tmp_path: Path, *, degraded: bool = False) -> Topology:
     async with Collector(settings(tmp_path / "first")) as first, played(first.address) as player:
         current = first.components.publishing.watchers
-        await until(lambda: len(current.current.topology.hypernodes) == 3)
-        await until(lambda: len(current.current.topology.links) == 12)
+        await eventually(lambda: len(current.current.topology.hypernodes) == 3)
+        await eventually(lambda: len(current.current.topology.links) == 12)
         if degraded:
             player.cut(player.fabric.cables[0])
-            await until(lambda: current.current.topology.anomalies)
+            await eventually(lambda: current.current.topology.anomalies)
         return current.current.topology
 
 
@@ -251,20 +246,22 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
         cable = player.fabric.cables[0]
         if not held:
             # The contrast: whoever infers at once takes back what was said before.
-            await until(
+            await eventually(
                 lambda: components.publishing.watchers.current.topology.generation > before.generation
             )
             return
-        await until(lambda: any(row.sha256 for row in components.evidence.state.rows()))  # a sweep came in
+        await eventually(
+            lambda: any(row.sha256 for row in components.evidence.state.rows())
+        )  # a sweep came in
         inferences = pipeline.inferences
         player.cut(cable)
-        await until(lambda: pipeline.inferences > inferences)
+        await eventually(lambda: pipeline.inferences > inferences)
         assert components.publishing.watchers.current.topology == before
         assert any("waits for agents of 4 nodes" in problem for problem in problems(components))
         for host in HOSTS[4:]:
             player.revive(host)
-        await until(lambda: not any("took over" in x for x in problems(components)))
-        await until(
+        await eventually(lambda: not any("took over" in x for x in problems(components)))
+        await eventually(
             lambda: (
                 components.publishing.watchers.current.topology.generation > before.generation
                 or player.settled
@@ -339,10 +336,10 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
     async with asyncio.timeout(TIMEOUT_S):
         await begun.wait()
     stop.set()
-    await until(lambda: "inference" not in {task.get_name() for task in asyncio.all_tasks()})
+    await eventually(lambda: "inference" not in {task.get_name() for task in asyncio.all_tasks()})
     for _ in range(3):  # its thread still runs
         writes = api.writes
-        await until(lambda writes=writes: api.writes > writes or task.done())  # type: ignore[misc]
+        await eventually(lambda writes=writes: api.writes > writes or task.done())  # type: ignore[misc]
     assert not task.done()
     assert not go_on.is_set()
     assert api.holder.startswith("a")
@@ -389,12 +386,12 @@ async def test_a_follower_shows_who_it_is(tmp_path: Path) -> None:
             settings(tmp_path, **tls, **peers), lambda: leader.address, rng=Random(1), sleep=soon
         )
         following = asyncio.create_task(follower.run())
-        await until(lambda: "PERMISSION_DENIED" in (follower.problem or ""))
+        await eventually(lambda: "PERMISSION_DENIED" in (follower.problem or ""))
         token.write_text("two words")
-        await until(lambda: "not a token" in (follower.problem or ""))
+        await eventually(lambda: "not a token" in (follower.problem or ""))
         token.write_text(reviews.user(user))
         reviews.rights.add((user, "get"))
-        await until(lambda: follower.problem is None)
+        await eventually(lambda: follower.problem is None)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 

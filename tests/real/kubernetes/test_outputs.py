@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from hyperscout_publish.nodes.taints import Mode, TaintsPublisher
 from hyperscout_publish.publisher.base import PublishError
 from support.kubernetes import Cluster
 from support.topologies import leaves, pods, two_leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
@@ -40,12 +40,6 @@ async def following(kubeconfig: Path) -> AsyncIterator[tuple[Kube, Nodes]]:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(happens: Callable[[], Any]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not happens():
-            await asyncio.sleep(0.02)
 
 
 def labels(kube: Cluster) -> dict[str, dict[str, str]]:
@@ -84,7 +78,7 @@ async def test_labels_and_only_what_differs(kube: Cluster) -> None:
         assert kube.writes("nodes") == writes, "a steady state writes nothing"
         await kube.kubectl_async("label", "--overwrite", "node", "n02", f"{LEAF}=wrong", "mine=still")
         kube.nodes(["absent"])
-        await until(lambda: nodes.labels_of("n02").get(LEAF) == "wrong" and nodes.get("absent"))
+        await eventually(lambda: nodes.labels_of("n02").get(LEAF) == "wrong" and nodes.get("absent"))
         writes = kube.writes("nodes")
         await publisher.publish(topology)
         assert kube.writes("nodes") == writes + 2
@@ -108,7 +102,7 @@ async def test_the_role_needs_just_these_verbs(kube: Cluster) -> None:
     now = two_leaves().anomalies[0].since_ns
     for account, is_enough in (("labels", False), ("taints", True)):
         async with following(kube.kubeconfig_of(account)) as (client, nodes):
-            await until(nodes.reflector.synced.is_set)
+            await eventually(nodes.reflector.synced.is_set)
             await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
             taints = TaintsPublisher(
                 client, nodes, "on", TaintSettings(after_s=0), print, clock_ns=lambda: now
@@ -119,7 +113,7 @@ async def test_the_role_needs_just_these_verbs(kube: Cluster) -> None:
     assert taints_of(kube, "n03") == [TAINT]
     kube.label("n01", **{LEAF: None})
     async with following(kube.kubeconfig_of("reader")) as (client, nodes):
-        await until(nodes.reflector.synced.is_set)
+        await eventually(nodes.reflector.synced.is_set)
         with pytest.raises(PublishError, match="cannot patch resource"):
             await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
 

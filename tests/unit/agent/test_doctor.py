@@ -22,8 +22,8 @@ from hyperscout_agent.doctor.facts import (
 )
 from hyperscout_agent.findings.scheduler import ProbeStats
 from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
 from hyperscout_agent.pages.findings import MAX_LISTED, findings_page
-from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
 from hyperscout_agent.runtime.ports import PortState
 from hyperscout_agent.settings.settings import load_settings
 from hyperscout_formats.facts.facts import InfinibandPort

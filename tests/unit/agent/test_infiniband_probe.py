@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import InfinibandPort, Outcome
-from hyperscout_agent.probes.infiniband import InfinibandProbe, read_ports
+from hyperscout_agent.probes.ibnetdiscover import port_of
+from hyperscout_agent.probes.infiniband import InfinibandProbe
 
 
 def adapter(root: Path, device: str = "mlx5_0", port: int = 1, **files: str) -> None:
@@ -62,9 +63,12 @@ async def test_a_sick_port_is_failed_and_takes_nothing_away(
     assert "mlx5_1" in caplog.text
 
 
-async def test_the_ports_for_a_sweep(tmp_path: Path) -> None:
+async def test_the_port_of_a_sweep(tmp_path: Path) -> None:
     adapter(tmp_path)
-    assert [(x.device, x.port, x.state) for x in await read_ports(tmp_path)] == [("mlx5_0", 1, "ACTIVE")]
+    port = await port_of(tmp_path, "mlx5_0", 1)
+    assert port is not None
+    assert port.state == "ACTIVE"
+    assert await port_of(tmp_path, "mlx5_0", 2) is None
 
 
 async def test_counters_once_a_minute_and_when_something_changed(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.app.replica.follower import Follower, PeerError
+from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_runtime.credentials import CredentialsError
 
 
 class Heard(Follower):
@@ -19,7 +20,7 @@ class Heard(Follower):
     async def _follow(self, address: str) -> None:
         self.calls += 1
         if self.calls > 1:
-            raise PeerError("the certificate has expired")
+            raise CredentialsError("the certificate has expired")
         self._snapshot, self._left_s = pb.Topology(generation=7), None
 
 
@@ -115,7 +116,7 @@ class Deaf(Follower):
     """Never gets through to a leader."""
 
     async def _follow(self, address: str) -> None:
-        raise PeerError("the certificate has expired")
+        raise CredentialsError("the certificate has expired")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hyperscout_collector.app.replica.process import Replica, advertised
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.signals import Signal
+from support.waiting import until
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
@@ -54,8 +55,7 @@ class Leading:
         return "b:50051"
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        while not happened():
-            await asyncio.sleep(0)
+        await until(happened)
 
 
 class Slow:

@@ -3,7 +3,7 @@
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_agent.doctor.facts import Check
-from hyperscout_agent.probes.lldp import NOTHING_HEARD
+from hyperscout_agent.lldp.neighbours import NOTHING_HEARD
 from hyperscout_cli.manage.doctor_node import NodeSeen, judge
 from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine

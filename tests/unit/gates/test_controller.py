@@ -22,6 +22,7 @@ from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
 from support.fake_kube import FakeKube, Object
 from support.topologies import two_leaves
+from support.waiting import until
 
 NODES = ["n01", "n02", "n03", "n04"]
 PODS = "/api/v1/namespaces/default/pods"
@@ -133,12 +134,6 @@ async def running(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in ended:
             task.result()
-
-
-async def until(happens: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not happens():
-            await asyncio.sleep(0)
 
 
 class Planted:

@@ -3,10 +3,10 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
 
 import pytest
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+from support.waiting import until
 
 
 class Held:
@@ -14,12 +14,6 @@ class Held:
 
     def __call__(self) -> None:
         pytest.fail("its caller was cancelled")
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0)
 
 
 async def test_what_is_returned_and_raised_comes_back() -> None:

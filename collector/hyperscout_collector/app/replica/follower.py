@@ -16,6 +16,7 @@ import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.credentials import Credentials, CredentialsError
 from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.task_watch import is_cancelled
 from hyperscout_topology.proto import apply, topology_from_proto
@@ -31,7 +32,6 @@ _LASTS_S = 60.0  # how long a received topology stays valid after the lease of a
 _NO_LEADER_S = 3.0  # without a known leader for this long, the standby assumes that there is none
 _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a takeover for longer
 _MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
-_MAX_FILE_BYTES = 1024 * 1024
 _LATEST = 32  # generations whose causes are requested from the leader
 _ANSWER_S = 2.0
 OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -40,10 +40,6 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_http_proxy", 0),
 )
-
-
-class PeerError(Exception):
-    """The settings do not allow a connection to the leader. The message names the setting."""
 
 
 class Follower:
@@ -125,7 +121,7 @@ class Follower:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
                     self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
-                except PeerError as error:
+                except CredentialsError as error:
                     self._log_failure(str(error))
                 except asyncio.CancelledError:
                     if is_cancelled():
@@ -138,7 +134,9 @@ class Follower:
     async def _follow(self, address: str) -> None:
         async with channel(self._settings, address) as connection:
             service = TopologyServiceStub(connection)
-            call = service.WatchTopology(pb.WatchTopologyRequest(), metadata=_metadata(self._settings))
+            call = service.WatchTopology(
+                pb.WatchTopologyRequest(), metadata=_credentials(self._settings).metadata()
+            )
             async for event in call:
                 self._service = service
                 self._left_s, self._heard = None, True
@@ -163,8 +161,10 @@ class Follower:
             return None
         request = pb.ListHistoryRequest(kinds=["GenerationPublished"], page_size=_LATEST)
         try:
-            answer = await service.ListHistory(request, timeout=_ANSWER_S, metadata=_metadata(self._settings))
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, PeerError):
+            answer = await service.ListHistory(
+                request, timeout=_ANSWER_S, metadata=_credentials(self._settings).metadata()
+            )
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, CredentialsError):
             return None
         except asyncio.CancelledError:
             if is_cancelled():
@@ -181,36 +181,22 @@ class Follower:
 
 
 def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
-    """A connection to another replica. Raises PeerError."""
+    """A connection to another replica. Raises CredentialsError."""
+    if settings.tls_cert is None and not settings.insecure and not is_loopback(host_port(address)[0]):
+        raise CredentialsError(
+            f"{address} is not on this machine, and the connection is plaintext: set tls_cert"
+        )
+    return _credentials(settings).connect(address, OPTIONS)
+
+
+def _credentials(settings: CollectorSettings) -> Credentials:
+    """What this replica shows to another one. Without TLS it shows no token. Raises CredentialsError."""
     if settings.tls_cert is None:
-        if not settings.insecure and not is_loopback(host_port(address)[0]):
-            raise PeerError(
-                f"{address} is not on this machine, and the connection is plaintext: set tls_cert"
-            )
-        return grpc.aio.insecure_channel(address, options=OPTIONS)
+        return Credentials(insecure=settings.insecure)
     if settings.peer_tls_ca is None:
-        raise PeerError("peer_tls_ca is not set, so the leader cannot be authenticated: set it")
-    options = OPTIONS
-    if settings.peer_tls_server_name:
-        options = (*OPTIONS, ("grpc.ssl_target_name_override", settings.peer_tls_server_name))
-    try:
-        ca = settings.peer_tls_ca.read_bytes()[:_MAX_FILE_BYTES]
-    except OSError as error:
-        raise PeerError(f"{settings.peer_tls_ca}: {error.strerror}") from error
-    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options)
-
-
-def _metadata(settings: CollectorSettings) -> tuple[tuple[str, str], ...]:
-    """The token as call metadata; empty without TLS, so that a token is never sent unencrypted.
-
-    The file is read for each call, because it is renewed in place. Raises PeerError.
-    """
-    if settings.peer_token_file is None or settings.tls_cert is None:
-        return ()
-    try:
-        token = settings.peer_token_file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PeerError(f"{settings.peer_token_file}: {error}") from error
-    if not token or not token.isprintable() or " " in token:
-        raise PeerError(f"{settings.peer_token_file}: not a token")
-    return (("authorization", f"Bearer {token}"),)
+        raise CredentialsError("peer_tls_ca is not set, so the leader cannot be authenticated: set it")
+    return Credentials(
+        ca=settings.peer_tls_ca,
+        server_name=settings.peer_tls_server_name,
+        token_file=settings.peer_token_file,
+    )

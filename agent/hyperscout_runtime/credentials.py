@@ -1,13 +1,12 @@
 """Reads the credentials of a client and the CA of the collector from files that can change at any time.
 
 Certificates and projected tokens are renewed in place. So the certificate files are read for each
-connection, and the token file for each call. The command line uses this module too.
+connection, and the token file for each call. Agents, standby replicas and the command line use this module.
 
 Findings describe every link of a cluster. They do not cross a network unencrypted unless the operator
 permits it, and a token never does.
 """
 
-import ipaddress
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+
+from hyperscout_runtime.addresses import is_loopback
 
 _MAX_BYTES = 1024 * 1024
 _MAX_TOKEN_BYTES = 16 * 1024
@@ -60,8 +61,8 @@ class Credentials:
         ca = _read(self.ca)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            context.load_verify_locations(cadata=ca.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
+            context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))  # comments may have any text
+        except (ssl.SSLError, ValueError) as error:
             raise CredentialsError(f"{self.ca}: no certificates in PEM") from error
         if self.cert is None or self.key is None:
             return grpc.ssl_channel_credentials(ca)
@@ -117,9 +118,12 @@ def bearer(token: str, source: str) -> Metadata:
 _HINTS = (
     ("certificate has expired", "its certificate has expired"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by the CA that was given (tls_ca)"),
-    ("Hostname Verification", "its certificate is for another name: say which (tls_server_name)"),
-    ("not in peer certificate", "its certificate is for another name: say which (tls_server_name)"),
-    ("WRONG_VERSION_NUMBER", "it speaks no TLS there"),
+    ("Hostname Verification", "its certificate is for another name: set the expected name (tls_server_name)"),
+    (
+        "not in peer certificate",
+        "its certificate is for another name: set the expected name (tls_server_name)",
+    ),
+    ("WRONG_VERSION_NUMBER", "the server does not use TLS on this port"),
 )
 
 
@@ -139,32 +143,18 @@ def _read(path: Path) -> bytes:
     return found
 
 
-def is_loopback(target: str) -> bool:
-    """Whether a gRPC target ("host:port", "[v6]:port", "unix:path") is on this machine."""
-    if target.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = target.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool = False) -> None:
     """Raise TargetError unless `target` is well formed and permitted with these options.
 
     `insecure`: the operator permits plaintext. A token is never sent in plaintext to another machine, because
     an eavesdropper could use it.
     """
-    if not target.startswith(("unix:", "unix-abstract:")):
-        host, _, port = target.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise TargetError(
-                f"collector address {target!r}: expected host:port, [v6 address]:port or unix:PATH"
-            )
-    if tls or is_loopback(target):
+    if target.startswith(("unix:", "unix-abstract:")):
+        return
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise TargetError(f"collector address {target!r}: expected host:port, [v6 address]:port or unix:PATH")
+    if tls or is_loopback(host.strip("[]")):
         return
     if token:
         raise TargetError(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, bearer, tls_hint
+from hyperscout_runtime.credentials import Credentials, CredentialsError, bearer, tls_hint
 
 
 def test_a_token_is_read_each_time(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_cannot_be_a_token(token: str) -> None:
         ),
         ("... CERTIFICATE_VERIFY_FAILED: certificate has expired: ...", "has expired"),
         ("... UNAUTHENTICATED: Hostname Verification Check failed.", "tls_server_name"),
-        ("... WRONG_VERSION_NUMBER: ...", "speaks no TLS"),
+        ("... WRONG_VERSION_NUMBER: ...", "does not use TLS"),
         ("Socket closed", ""),
     ],
 )

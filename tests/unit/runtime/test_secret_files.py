@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.runtime.credentials import SecretError, read_secret
+from hyperscout_runtime.credentials import SecretError, read_secret
 
 
 @pytest.mark.parametrize(

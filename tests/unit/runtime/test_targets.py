@@ -1,7 +1,7 @@
 """Findings do not cross a network in the clear by accident."""
 
 import pytest
-from hyperscout_agent.runtime.credentials import TargetError, check_target
+from hyperscout_runtime.credentials import TargetError, check_target
 
 
 @pytest.mark.parametrize(
