@@ -157,7 +157,7 @@ def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]
         same = list(group)
         if len(same) > most:
             rest = same[most - 1 :]
-            message = f"{len(rest)} more; `hyperscout diff --since` lists what is still other"
+            message = f"{len(rest)} more; `hyperscout diff --since` lists the remaining differences"
             nodes = {node for x in rest for node in (x.node, *x.nodes) if node}
             same[most - 1 :] = [Event(kind, message, nodes=tuple(sorted(nodes)))]
         found += same
@@ -207,8 +207,8 @@ def _links(changes: Changes[Link], homes: _Homes) -> Iterable[Event]:
     """Links that were removed or added. A change of sources, fabric or note makes no event."""
     before, after = {_ends(x) for x in changes.removed}, {_ends(x) for x in changes.added}
     for kind, word, links, others, home in (
-        ("LinkRemoved", "is gone", changes.removed, after, homes[0]),
-        ("LinkAdded", "is there", changes.added, before, homes[1]),
+        ("LinkRemoved", "was removed", changes.removed, after, homes[0]),
+        ("LinkAdded", "was added", changes.added, before, homes[1]),
     ):
         home.call({device for x in links for device in (x.a_device, x.b_device)})
         for link in sorted({_ends(x): x for x in links if _ends(x) not in others}.values()):

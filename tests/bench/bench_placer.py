@@ -21,6 +21,7 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import WORKERS, Group, Request, Spread, Workers, ranks
 from hyperscout_placer.solve.place import place
 from support.apart import environment
+from support.builders import worker_capacity
 from support.placer_chain import chain_cost, random_chain
 from support.placer_clusters import TAKEN, cluster
 from support.placer_cpsat import SolverError, cpsat_place, running_solver
@@ -152,7 +153,7 @@ def times(
     began_s = time.perf_counter()
     for seed in range(seeds):
         rng = random.Random(seed)
-        capacity = Capacity.of_workers(forest, TAKEN[taken](forest.nodes, most, rng))
+        capacity = worker_capacity(forest, TAKEN[taken](forest.nodes, most, rng))
         started_s = time.perf_counter()
         answer = place(capacity, request)
         cold.append(time.perf_counter() - started_s)
@@ -216,7 +217,7 @@ def speed() -> None:
 def updates() -> None:
     forest = Forest.of(cluster(100_000))
     for kinds in (1, 8):
-        capacity = Capacity.of_workers(forest, TAKEN["at random"](forest.nodes, 8, random.Random(0)))
+        capacity = worker_capacity(forest, TAKEN["at random"](forest.nodes, 8, random.Random(0)))
         for kind in range(1, kinds + 1):
             capacity.fit(Workers(1, ((WORKERS, kind),)))
         nodes = random.Random(1).sample(forest.nodes, 2000)
@@ -240,7 +241,7 @@ def gangs() -> None:
             free = dict.fromkeys(forest.nodes, 1)
             if most > 1:
                 free = dict(TAKEN["at random"](forest.nodes, most, random.Random(seed)))
-            capacity = Capacity.of_workers(forest, free)
+            capacity = worker_capacity(forest, free)
             began_s = time.perf_counter()
             for _ in range(1000):
                 answer = place(capacity, request)
@@ -271,7 +272,7 @@ def memory() -> None:
 def memory_of(nodes: int) -> None:
     """In a process of its own: the highest it went with topology and all, and what it has in the end; KiB."""
     forest = Forest.of(cluster(nodes, degraded_share=0.01))
-    capacity = Capacity.of_workers(forest, TAKEN["at random"](forest.nodes, 8, random.Random(0)))
+    capacity = worker_capacity(forest, TAKEN["at random"](forest.nodes, 8, random.Random(0)))
     for workers in (4, 1000):
         place(capacity, of(workers))
     status = Path("/proc/self/status").read_text()

@@ -14,12 +14,12 @@ from typing import TypeVar
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hyperscout_placer.cluster.answer import Placement
-from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
 from hyperscout_placer.repair.defrag import Plan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.place import place
+from support.builders import worker_capacity
 from support.placer_clusters import TAKEN, cluster
 
 SEEDS = 7
@@ -57,7 +57,7 @@ def repairs(forest: Forest) -> None:
         for seed in range(SEEDS):
             rng = random.Random(seed)
             free = TAKEN["at random"](forest.nodes, most, rng)
-            capacity = Capacity.of_workers(forest, free)
+            capacity = worker_capacity(forest, free)
             place(capacity, request)
             spent_s, answer = timed(lambda c=capacity, r=request: place(c, r))
             spent["place"].append(spent_s)
@@ -92,7 +92,7 @@ def room_for_more() -> None:
     count = 0
     for seed in range(3):
         rng = random.Random(seed)
-        capacity = Capacity.of_workers(forest, dict.fromkeys(forest.nodes, 8))
+        capacity = worker_capacity(forest, dict.fromkeys(forest.nodes, 8))
         gangs: list[Running] = []
         while True:
             request = Request(Group(1, (Workers(rng.choice((2, 4, 8, 8, 16, 32, 64, 128, 256))),)))

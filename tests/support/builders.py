@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import WORKERS, Group, Request, Spread, Workers
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode
 
 TIER_NAMES = ("leaf", "pod", "core")
@@ -55,3 +57,10 @@ def gang(
     needs = (tuple(sorted(resources.items())),) if resources else ()
     listed = tuple(Workers(part, *needs) if isinstance(part, int) else part for part in parts)
     return Request(Group(1, listed, tier, spread), **more)
+
+
+def worker_capacity(forest: Forest, workers: Mapping[str, int] | None = None) -> Capacity:
+    """A capacity that only counts workers: one for each node, or the numbers in `workers`."""
+    if workers is None:
+        workers = dict.fromkeys(forest.nodes, 1)
+    return Capacity(forest, {node: {WORKERS: count} for node, count in workers.items()})

@@ -17,6 +17,7 @@ from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_kubernetes.client import Fence, Kube, connect
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
+from hyperscout_runtime.event_log import EventLog
 from hyperscout_topology.topology import Topology
 from kube.api import MERGE, ApiError, all_at_once
 
@@ -44,7 +45,15 @@ class Controller:
         self.nodes = Nodes(kube, selector, rng=Random(1))
         self.placements = Placements(clock_ns=time.time_ns)
         self.gates = Gates(
-            kube, self.nodes, OWN, mode, settings, self.said.append, self.placements, rng=Random(1)
+            kube,
+            self.nodes,
+            OWN,
+            mode,
+            settings,
+            self.said.append,
+            self.placements,
+            EventLog("gang"),
+            rng=Random(1),
         )
         self.nodes.changed.subscribe(self.gates.node_changed)
         self.placements.set_topology(topology)

@@ -1,10 +1,17 @@
 """Workloads and their pods, as API servers with the controllers of each kind hold them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.state.events import Pod
+from hyperscout_gates.state.gang import GATE, Gang
+from hyperscout_gates.state.gang_state import Members
+from hyperscout_gates.workloads.eligible import mask_for
+from hyperscout_gates.workloads.membership import membership
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_topology.topology import Topology
 
+from support.builders import hypernode
 from support.kube_objects import Object, pod
 
 GPU = "nvidia.com/gpu"
@@ -20,6 +27,25 @@ class ThreeTiers:
         if text not in names:
             raise ValueError(f"no tier {text!r}: there are 1 (leaf), 2 (pod), 3 (core)")
         return names[text]
+
+
+def may_run(pod_spec: Object, node: Object) -> bool:
+    """Whether the mask of a cluster with only this node (in stored form) allows the pod there."""
+    name = node["metadata"]["name"]
+    only = Forest.of(Topology(1, (hypernode("leaf", (name,)),)))
+    return bool(mask_for(pod_spec, {name: node}.get, only).allowed[0])
+
+
+def seated(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Ranks by uid, as the state machine gives them. `taken`: ranks of pods with an open gate."""
+    members = Members()
+    for uid, rank in (taken or {}).items():
+        members.put(Pod(uid, "ml", uid, gated=False, rank=rank))
+    for found in pods:
+        metadata = found["metadata"]
+        members.put(Pod(str(metadata.get("uid")), "ml", metadata["name"], membership(found).slot))
+    members.seat(gang, len(gang.ranks), {}, set())
+    return {**(taken or {}), **members.seats}
 
 
 def spec(gpus: int = 8, cpu: str = "4", gate: bool = True, **more: Any) -> Object:

@@ -5,7 +5,8 @@ from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predic
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError
 from hyperscout_placer.cluster.request import Request, RequestError
-from hyperscout_placer.messages.placements import explanation_message, placement_message, request_of
+from hyperscout_placer.messages.placements import explanation_message, placement_message
+from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.solve.explain import explain
 from hyperscout_placer.solve.place import NO_MASKS, place
 from hyperscout_topology.topology import Topology

@@ -24,7 +24,8 @@ from hyperscout_kubernetes.client import Kube, Object, RateLimit
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_kubernetes.reflector import Reflector, by_namespace
-from hyperscout_placer.book.placements import NotReadyError, Placements, Reservation
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_runtime.debounce import Debouncer
 from hyperscout_runtime.errors import described
@@ -43,7 +44,7 @@ from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.state.gang_plan import Plan
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
-from hyperscout_gates.workloads.workloads import gang_key, run_of
+from hyperscout_gates.workloads.membership import membership
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,10 @@ Mode = Literal["dry-run", "on"]
 
 
 class Gates:
-    """The gate controller. `services` run until cancelled. `say` prints the results of a dry run."""
+    """The gate controller. `services` run until cancelled.
+
+    `say` prints the results of a dry run. `log` receives the events of the gangs' state machines.
+    """
 
     def __init__(
         self,
@@ -69,12 +73,13 @@ class Gates:
         settings: GateSettings,
         say: Callable[[str], None],
         placements: Placements,
+        log: EventLog,
         *,
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.monotonic,
         rng: Random,
     ) -> None:
-        self.log = EventLog("gang")
+        self._log = log
         self._nodes = nodes
         self._settings = settings
         self._dry_run = mode == "dry-run"
@@ -83,7 +88,7 @@ class Gates:
         fast = kube.paced(RateLimit(_WRITES_PER_S, _BURST, clock=timer))
         slow = kube.paced(RateLimit(_EVENTS_PER_S, _EVENTS_BURST, clock=timer))
         self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
-        self._writer = Writer(fast, namespace, self._written, self.pods.learn, self._now_s)
+        self._writer = Writer(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
         self._requests = PlacementRequests(placements, nodes.get, clock_ns)
         self._owners = Owners(kube, lambda: self._requests.forest, timer)
@@ -138,7 +143,7 @@ class Gates:
     def _begin(self, plans: Iterable[Plan]) -> None:
         """Start all gangs. Those with stored plans reserve their nodes before any other gang is placed."""
         for plan in plans:
-            self._records.add(GangMachine(plan.key, plan.uid, self._settings, plan, self.log))
+            self._records.add(GangMachine(plan.key, plan.uid, self._settings, plan, self._log))
         with_plans = list(self._records)
         for pod in self.pods:
             if is_ours(pod):
@@ -170,9 +175,7 @@ class Gates:
         uid = kept["metadata"]["uid"]
         try:
             pod = seen(kept)
-            record = self._records.by_pod.get(uid) or self._record_for(
-                gang_key(kept), run_of(kept), pod, begins
-            )
+            record = self._records.by_pod.get(uid) or self._record_for(kept, pod, begins)
         except GangError as error:
             if kept["gate"]["gated"]:
                 self._reports.complain(kept, str(error))
@@ -186,13 +189,14 @@ class Gates:
             record.pods[uid] = kept
             self._tell(record, e.PodSeen(pod))
 
-    def _record_for(self, key: str, run: str, pod: e.Pod, begins: bool) -> GangRecord | None:
-        """Return the gang of a pod, created if needed; None if there is none to create."""
-        if (record := self._records.find(key, run)) is not None:
+    def _record_for(self, kept: Object, pod: e.Pod, begins: bool) -> GangRecord | None:
+        """Return the gang of a pod, created if needed; None if there is none to create. Raises GangError."""
+        member = membership(kept)
+        if (record := self._records.find(member.key, member.run)) is not None:
             return record
         if not pod.is_alive and begins:
             return None
-        record = self._records.add(GangMachine(key, run, self._settings, log=self.log))
+        record = self._records.add(GangMachine(member.key, member.run, self._settings, log=self._log))
         if begins:
             self._tell(record, e.Began())
         return record
@@ -310,7 +314,7 @@ class Gates:
     def _begin_anew(self, record: GangRecord) -> None:
         """Restart a parked gang from its pods and its stored plan, as after a start of the collector."""
         old = record.machine
-        record.machine = GangMachine(old.key, old.uid, self._settings, record.stored, self.log)
+        record.machine = GangMachine(old.key, old.uid, self._settings, record.stored, self._log)
         record.parked_until_s, record.begun_s = None, self._now_s()
         record.refused_at, record.down = -1, frozenset()
         # The new machine makes a reservation for its open pods, so the old one must be released first.
@@ -341,7 +345,7 @@ class Gates:
         if isinstance(instruction, e.Place | e.Repair):
             self._ask(record, instruction)
         elif isinstance(instruction, e.Hold | e.Arrive | e.Depart | e.Release):
-            record.name = self._requests.update(record.name, record.machine, instruction)
+            record.name = self._requests.update(record.name, instruction)
         elif isinstance(instruction, e.ReadOwner):
             task = asyncio.get_running_loop().create_task(self._read(record))
             self._reading.add(task)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
-from hyperscout_placer.book.placements import NotReadyError
+from hyperscout_placer.book.reservation import NotReadyError
 
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.workloads import Tiers, gang_of, owner_of, path_of
+from hyperscout_gates.workloads.constraints import Tiers
+from hyperscout_gates.workloads.membership import membership, path_of
+from hyperscout_gates.workloads.workloads import gang_of
 
 _REMEMBERED_S = 3.0
 _MAX_REMEMBERED = 2048
@@ -34,7 +36,7 @@ class Owners:
         try:
             tiers = self._tiers()
             some = waiting or live or list(pods)
-            owner = owner_of(some[0]) if some else None
+            owner = membership(some[0]).owner if some else None
             # A cached object does not show whether the workload has ended since.
             found = await self._get(path_of(owner), fresh=not waiting) if owner is not None else None
             if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
@@ -69,7 +71,7 @@ def about(pod: Object) -> Object:
     """Return a reference for an Event: the workload of a pod (in stored form), or the pod if it has none."""
     metadata = pod["metadata"]
     try:
-        owner = owner_of(pod)
+        owner = membership(pod).owner
     except GangError:
         owner = None
     if owner is None:

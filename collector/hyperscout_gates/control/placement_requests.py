@@ -4,11 +4,12 @@ It stores each result as a reservation in `Placements`, which the API shares. A 
 gang's key as name, unless another reservation has that name already.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyperscout_kubernetes.client import Object
-from hyperscout_placer.book.placements import Placements, PlacementsError, Reservation
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import PlacementsError, Reservation
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
@@ -18,7 +19,6 @@ from hyperscout_placer.repair.repair import repair
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
 from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import Plan
-from hyperscout_gates.state.machine import GangMachine
 from hyperscout_gates.workloads.eligible import demands_key, mask_for
 
 _MAX_MASKS = 256
@@ -90,34 +90,20 @@ class PlacementRequests:
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
         return Placed(found.placement)
 
-    def update(self, name: str, machine: GangMachine, instruction: Hold | Arrive | Depart | Release) -> str:
+    def update(self, name: str, instruction: Hold | Arrive | Depart | Release) -> str:
         """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""
         if isinstance(instruction, Hold):
-            name = self.name_for(machine.key, machine.uid)
-            self.hold(name, instruction)
-        elif isinstance(instruction, Arrive):
-            self.arrive(name, instruction.ranks)
-        elif isinstance(instruction, Depart):
-            self.depart(name, instruction)
-        else:
-            self.release(name)
-            return ""
-        return name
-
-    def hold(self, name: str, asked: Hold) -> None:
-        self._restore(name, asked.plan, asked.arrived)
-
-    def arrive(self, name: str, ranks: Collection[int]) -> None:
-        if self._placements.get(name) is not None:
-            self._placements.arrive(name, ranks)
-
-    def depart(self, name: str, asked: Depart) -> None:
-        if (held := self._placements.get(name)) is not None:
-            self._restore(name, asked.plan, held.arrived - set(asked.ranks))
-
-    def release(self, name: str) -> None:
-        if self._placements.get(name) is not None:
-            self._placements.release(name)
+            plan = instruction.plan
+            name = self.name_for(plan.key, plan.uid)
+            self._restore(name, plan, instruction.arrived)
+        elif (held := self._placements.get(name)) is not None:
+            if isinstance(instruction, Arrive):
+                self._placements.arrive(name, instruction.ranks)
+            elif isinstance(instruction, Depart):
+                self._restore(name, instruction.plan, held.arrived - set(instruction.ranks))
+            else:
+                self._placements.release(name)
+        return "" if isinstance(instruction, Release) else name
 
     def _restore(self, name: str, plan: Plan, arrived: frozenset[int]) -> None:
         now_ns = self._clock_ns()

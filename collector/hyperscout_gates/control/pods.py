@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_topology.topology import rfc3339
 
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.workloads.membership import is_gated, membership
 from hyperscout_gates.workloads.node_resources import kept_pod
-from hyperscout_gates.workloads.workloads import is_gated, slot_of
 
 PATH = "/api/v1/pods"
 PLACED = "hyperscout.io/placed"
@@ -68,7 +69,7 @@ def seen(kept: Object) -> Pod:
         uid=metadata["uid"],
         namespace=metadata["namespace"],
         name=metadata["name"],
-        slot=slot_of(kept),
+        slot=membership(kept).slot,
         gated=gate["gated"],
         rank=mark.rank if mark else None,
         pin=mark.node if mark else "",
@@ -98,7 +99,7 @@ def mark_of(pod: Object) -> Mark | None:
         return None
 
 
-def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
+def opening(kept: Object, rank: int, node: str, now_ns: int) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
     Other gates remain. The pin is added to the node affinity that the pod already has.
@@ -108,7 +109,7 @@ def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
     terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     field = {"key": _NAME, "operator": "In", "values": [node]}
     pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
-    told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_s)}
+    told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_ns)}
     annotations = {PLACED: json.dumps(told), RANK: str(rank)}
     guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now
     if terms != [{}] and kept["gate"]["version"]:
@@ -152,7 +153,3 @@ def seconds(time: Any) -> float:
         return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):
         return 0.0
-
-
-def rfc3339(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

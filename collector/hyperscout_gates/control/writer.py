@@ -37,7 +37,7 @@ class Writer:
         namespace: str,
         answer: Callable[[GangRecord, e.Event], None],
         learn: Callable[[Object], None],
-        now_s: Callable[[], float],
+        clock_ns: Callable[[], int],
     ) -> None:
         self.problem: str | None = None
         self._kube = kube
@@ -45,7 +45,7 @@ class Writer:
         self._plans = f"/api/v1/namespaces/{namespace}/configmaps"
         self._answer = answer
         self._learn = learn
-        self._now_s = now_s
+        self._clock_ns = clock_ns
         self._waiting: deque[tuple[GangRecord, Write]] = deque()
         self._work = asyncio.Event()
         self._stored: set[str] = set()  # names of existing ConfigMaps
@@ -77,7 +77,7 @@ class Writer:
             except PlanError as error:
                 problems.append(f"{stored['metadata']['name']}: {error}")
         for problem in problems[:_SHOWN]:
-            _log.warning("ConfigMap %s/%s: passed over", self._namespace, problem)
+            _log.warning("ConfigMap %s/%s: skipped", self._namespace, problem)
         if len(problems) > _SHOWN:
             _log.warning("... and %d more", len(problems) - _SHOWN)
         return found
@@ -121,7 +121,7 @@ class Writer:
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
-            body = opening(kept, write.rank, write.node, self._now_s())
+            body = opening(kept, write.rank, write.node, self._clock_ns())
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S

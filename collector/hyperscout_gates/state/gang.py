@@ -29,7 +29,7 @@ class GangError(ValueError):
 class Gang:
     """A gang. Pods of some slots may come later (staged): it is placed once `ready` pods exist.
 
-    `key`: "namespace/kind/name", unique in the cluster and stable. `ranks`: rank by slot (see `slot_of`).
+    `key`: "namespace/kind/name", unique in the cluster and stable. `ranks`: rank by slot (see `Membership`).
     """
 
     key: str

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, cast
@@ -75,7 +75,7 @@ def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
 
 def to_object(plan: Plan, namespace: str) -> Object:
     """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
-    placement = plan.placement
+    placement, cost = plan.placement, plan.placement.cost
     text = _dumps(
         {
             "version": _VERSION,
@@ -88,7 +88,7 @@ def to_object(plan: Plan, namespace: str) -> Object:
             "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
             "tier": placement.tier,
             "hypernode": placement.hypernode,
-            "cost": _cost_out(placement.cost),
+            "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
         }
@@ -98,7 +98,7 @@ def to_object(plan: Plan, namespace: str) -> Object:
         data = {"binaryData": {_PACKED: base64.b64encode(zlib.compress(text, 9)).decode()}}
         text = data["binaryData"][_PACKED].encode()
     if len(text) > _MAX_BYTES:
-        raise PlanError(f"the plan of {plan.key} takes {len(text)} bytes, which no ConfigMap holds")
+        raise PlanError(f"the plan of {plan.key} takes {len(text)} bytes; the limit is {_MAX_BYTES}")
     metadata = {"name": name_of(plan.key, plan.uid), "namespace": namespace, "labels": dict(LABELS)}
     metadata["annotations"] = {"hyperscout.io/gang": plan.key}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}
@@ -112,9 +112,9 @@ def from_object(found: Object) -> Plan:
     except PlanError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise PlanError(f"no plan of a gang: {type(error).__name__}: {error}") from error
+        raise PlanError(f"not a valid plan: {type(error).__name__}: {error}") from error
     if name != expected:
-        raise PlanError(f"{name!r} is not the name for the plan of {plan.key}")
+        raise PlanError(f"metadata.name: {name!r}: expected {expected!r} for the plan of {plan.key}")
     return plan
 
 
@@ -126,29 +126,29 @@ def _text_of(found: Object) -> bytes:
     try:
         text = unpack.decompress(base64.b64decode(_str(packed), validate=True), _MAX_READ_BYTES)
     except zlib.error as error:
-        raise PlanError(f"no plan of a gang: {error}") from error
+        raise PlanError(f"not a valid plan: {error}") from error
     if not unpack.eof:
-        raise PlanError("no plan of a gang: it ends early, or is larger than any plan")
+        raise PlanError(f"the packed plan is cut off, or is larger than {_MAX_READ_BYTES} bytes")
     return text
 
 
 def _plan_in(found: Any) -> Plan:
     if found["version"] != _VERSION:
-        raise PlanError(f"a plan of version {found['version']!r}, which this collector does not know")
+        raise PlanError(f"version: {found['version']!r}: expected {_VERSION}")
     request = _request_in(found["request"])
     count = size(request.gang)
     if not 1 <= count <= MAX_WORKERS:
-        raise PlanError(f"a plan for {count} workers")
+        raise PlanError(f"request: {count} workers: expected 1 to {MAX_WORKERS}")
     nodes: list[str] = []
     for node, length in found["nodes"]:
         if not 1 <= _int(length) <= count - len(nodes):
-            raise PlanError(f"its nodes are not those of {count} ranks")
+            raise PlanError(f"nodes: more than {count} ranks, or a run of {length} ranks")
         nodes += [_str(node)] * length
     if len(nodes) != count:
-        raise PlanError(f"{len(nodes)} nodes for {count} ranks")
+        raise PlanError(f"nodes: {len(nodes)} nodes for {count} ranks")
     pods = {_str(uid): _int(rank) for uid, rank in found["pods"].items()}
     if len(set(pods.values())) != len(pods) or not all(rank < count for rank in pods.values()):
-        raise PlanError("pods with ranks that cannot be")
+        raise PlanError(f"pods: expected different ranks below {count}")
     tier, hypernode = found["tier"], found["hypernode"]
     return Plan(
         _str(found["gang"]),
@@ -193,23 +193,23 @@ def _part_out(part: Group | Workers) -> Object:
 def _request_in(found: Any) -> Request:
     mode = found["mode"]
     if mode not in ("hard", "soft"):
-        raise PlanError(f"mode {mode!r}")
+        raise PlanError(f"mode: {mode!r}: expected hard or soft")
     gang = _part_in(found["gang"], 0)
     if not isinstance(gang, Group) or gang.count != 1:
-        raise PlanError("its gang is not one group")
+        raise PlanError("gang: expected one group")
     avoid = frozenset(map(_str, found.get("avoid", [])))
     return Request(gang, cast("Mode", mode), avoid, _bool(found.get("useDown", False)))
 
 
 def _part_in(found: Any, depth: int) -> Group | Workers:
     if depth > MAX_DEPTH + 1:
-        raise PlanError("groups within groups without end")
+        raise PlanError(f"groups are nested more than {MAX_DEPTH + 1} deep")
     if "workers" in found:
         resources = tuple((_str(name), _int(amount)) for name, amount in found["resources"])
         return Workers(_int(found["workers"]), resources, _str(found["role"]))
     parts = found["parts"]
     if not isinstance(parts, list) or not 1 <= len(parts) <= MAX_PARTS:
-        raise PlanError("a group without parts, or with too many")
+        raise PlanError(f"parts: expected 1 to {MAX_PARTS}")
     spread: Spread | None = None
     if "spread" in found:
         most, tier, required = found["spread"]
@@ -218,34 +218,28 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
     return Group(_int(found["groups"]), tuple(_part_in(x, depth + 1) for x in parts), tier_of, spread)
 
 
-def _cost_out(cost: Cost) -> list[Any]:
-    return [cost.top, list(cost.domains), cost.nodes, cost.degraded, list(cost.fragmentation)]
-
-
 def _cost_in(found: Any) -> Cost:
     top, domains, nodes, degraded, fragmentation = found
-    return Cost(_int(top), tuple(_ints(domains)), _int(nodes), _int(degraded), tuple(_ints(fragmentation)))
-
-
-def _ints(found: Any) -> Iterator[int]:
-    return map(_int, found)
+    return Cost(
+        _int(top), tuple(map(_int, domains)), _int(nodes), _int(degraded), tuple(map(_int, fragmentation))
+    )
 
 
 def _int(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INT:
-        raise PlanError(f"{str(value)[:40]!r} where a count was expected")
+        raise PlanError(f"{str(value)[:40]!r}: expected a number, 0 or more")
     return value
 
 
 def _str(value: Any) -> str:
     if not isinstance(value, str):
-        raise PlanError(f"{str(value)[:40]!r} where a text was expected")
+        raise PlanError(f"{str(value)[:40]!r}: expected a text")
     return value
 
 
 def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise PlanError(f"{str(value)[:40]!r} where true or false was expected")
+        raise PlanError(f"{str(value)[:40]!r}: expected true or false")
     return value
 
 

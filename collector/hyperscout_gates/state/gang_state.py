@@ -27,88 +27,34 @@ State = Literal[
 
 # How events change the state. Events in other states leave the state as it is.
 TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
-    "starting": {
-        "Began": (
-            "clearing",
-            "dropping",
-            "empty",
-            "ended",
-            "open",
-            "placed",
-            "waiting",
-        ),
-    },
-    "waiting": {
-        "OwnerRead": ("ended",),
-        "PodGone": ("ended",),
-        "Turn": ("placing",),
-    },
-    "placing": {
-        "NotPlaced": (
-            "open",
-            "waiting",
-        ),
-        "Placed": ("storing",),
-    },
+    "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "waiting")},
+    "waiting": {"OwnerRead": ("ended",), "PodGone": ("ended",), "Turn": ("placing",)},
+    "placing": {"NotPlaced": ("open", "waiting"), "Placed": ("storing",)},
     "storing": {
         "PlanNotStored": ("dropping",),
-        "PlanStored": (
-            "dropping",
-            "open",
-        ),
-        "PodGone": (
-            "dropping",
-            "empty",
-        ),
+        "PlanStored": ("dropping", "open"),
+        "PodGone": ("dropping", "empty"),
     },
-    "placed": {
-        "OwnerRead": (
-            "dropping",
-            "open",
-        ),
-        "PodGone": ("empty",),
-    },
+    "placed": {"OwnerRead": ("dropping", "open"), "PodGone": ("empty",)},
     "open": {
         "PodDeleted": ("empty",),
-        "PodGone": (
-            "dropping",
-            "empty",
-            "placed",
-        ),
-        "PodSeen": (
-            "clearing",
-            "dropping",
-            "empty",
-            "placed",
-        ),
+        "PodGone": ("dropping", "empty", "placed"),
+        "PodSeen": ("clearing", "dropping", "empty", "placed"),
         "Tick": ("clearing",),
         "Turn": ("placing",),
     },
     "clearing": {
         "PodDeleted": ("dropping",),
         "PodGone": ("dropping",),
-        "PodSeen": (
-            "dropping",
-            "open",
-        ),
+        "PodSeen": ("dropping", "open"),
         "Tick": ("dropping",),
     },
     "empty": {
         "OwnerRead": ("dropping",),
-        "PodSeen": (
-            "dropping",
-            "open",
-            "placed",
-            "storing",
-        ),
+        "PodSeen": ("dropping", "open", "placed", "storing"),
         "Tick": ("dropping",),
     },
-    "dropping": {
-        "PlanDeleted": (
-            "ended",
-            "waiting",
-        ),
-    },
+    "dropping": {"PlanDeleted": ("ended", "waiting")},
 }
 
 

@@ -8,7 +8,6 @@ evaluated once.
 import hashlib
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +17,10 @@ from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Flags, Forest
 
+from hyperscout_gates.workloads.membership import mapping
+
 # The fields of a pod's spec that decide where it may run.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")
-_MAX_MASKS = 256
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -37,68 +37,25 @@ _Test = Callable[[Labels, str], bool]
 def demands_key(pod_spec: Object) -> str:
     """Return a key that is equal for pods that may run on the same nodes, whatever nodes exist."""
     return json.dumps(
-        [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
+        [mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
         sort_keys=True,
         default=str,
     )
 
 
 def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
-    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown."""
-    return _mask(_Demands(pod_spec).met_by_all(forest.nodes, node))
+    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown.
 
-
-def may_run(pod_spec: Object, node: Object) -> bool:
-    """Return whether the pod may run on this node (in stored form)."""
-    return _Demands(pod_spec).met_by(node)
-
-
-class Masks:
-    """Cache of the most recent masks. When a node changes, only that node is evaluated again."""
-
-    def __init__(self, node: Callable[[str], Object | None]) -> None:
-        """`node`: as in `mask_for`."""
-        self._node = node
-        self._forest: Forest | None = None
-        self._known: OrderedDict[str, tuple[_Demands, Mask]] = OrderedDict()
-
-    def of(self, pod_spec: Object, forest: Forest) -> Mask:
-        if forest is not self._forest:
-            self._forest = forest
-            self._known.clear()
-        key = demands_key(pod_spec)
-        if key not in self._known:
-            demands = _Demands(pod_spec)
-            self._known[key] = demands, _mask(demands.met_by_all(forest.nodes, self._node))
-            if len(self._known) > _MAX_MASKS:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key][1]
-
-    def changed(self, name: str) -> None:
-        """Update the masks for a node that appeared, disappeared or changed."""
-        at = None if self._forest is None else self._forest.index.get(name)
-        if at is None:
-            return
-        found = self._node(name)
-        for key, (demands, mask) in self._known.items():
-            answer = found is not None and demands.met_by(found)
-            if mask.allowed[at] != answer:
-                # Callers may still use the old mask, so it is not modified.
-                allowed = mask.allowed.copy()
-                allowed[at] = answer
-                self._known[key] = demands, _mask(allowed)
-
-
-def _mask(allowed: Flags) -> Mask:
-    """Build a mask. Its key is a digest of the allowed nodes, so it changes when they do."""
+    The key of the mask is a digest of the allowed nodes, so it changes when they do.
+    """
+    allowed = _Demands(pod_spec).met_by_all(forest.nodes, node)
     return Mask(hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest(), allowed)
 
 
 class _Demands:
     def __init__(self, pod_spec: Object) -> None:
         self._tolerations = _tolerations(pod_spec)
-        selector = _mapping(pod_spec.get("nodeSelector"))
+        selector = mapping(pod_spec.get("nodeSelector"))
         self._selector = list(selector.items())
         terms = _terms(pod_spec)
         self._terms = None if terms is None else [_term(term) for term in terms]
@@ -182,10 +139,10 @@ def _tolerated(taint: Object, toleration: Object) -> bool:
 
 def _terms(pod_spec: Object) -> list[Object] | None:
     """Return the terms of the required node affinity, one of which must match; None if there is none."""
-    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+    affinity = mapping(mapping(pod_spec.get("affinity")).get("nodeAffinity"))
     if affinity.get(_REQUIRED) is None:
         return None
-    return _objects(_mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))
+    return _objects(mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))
 
 
 def _term(term: Object) -> list[_Test]:
@@ -257,10 +214,6 @@ def _integer(text: Any, form: re.Pattern[str]) -> int | None:
         return None
     value = int(text)
     return value if -(2**63) <= value < 2**63 else None
-
-
-def _mapping(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: Any) -> list[Object]:

@@ -50,7 +50,13 @@ class Owner(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A pod's place in a gang. `run`: the owner's uid, "" if unknown. `slot`: see `slot_of`."""
+    """A pod's place in a gang.
+
+    `owner`: the object to read to know the gang, for example the JobSet above a Job; None if labels define
+    the gang or the pod is a gang of one. `run`: the owner's uid (`Gang.uid`), "" if there is none or the pod
+    does not carry it. `slot`: the pod's position, a slot of `Gang.ranks` ("worker/3"), or only a role
+    ("worker"). A pod with only a role takes any rank of that role.
+    """
 
     owner: Owner | None
     kind: str
@@ -58,6 +64,11 @@ class Membership(NamedTuple):
     name: str
     run: str
     slot: str
+
+    @property
+    def key(self) -> str:
+        """The key of the gang (`Gang.key`)."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
 
 
 def is_gated(pod: Object) -> bool:
@@ -71,15 +82,6 @@ def gated(pod_spec: Any) -> bool:
     return isinstance(gates, list) and any(mapping(gate).get("name") == GATE for gate in gates)
 
 
-def owner_of(pod: Object) -> Owner | None:
-    """Return the object to read to know the pod's gang, for example the JobSet above its Job.
-
-    None if labels define the gang or the pod is a gang of one. Raises GangError for a pod of an unknown
-    controller.
-    """
-    return membership(pod).owner
-
-
 def path_of(owner: Owner) -> str:
     """Return the path on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name"."""
     group = owner.api_version.partition("/")[0]
@@ -87,31 +89,8 @@ def path_of(owner: Owner) -> str:
     return f"/apis/{owner.api_version}/namespaces/{owner.namespace}/{plural}/{owner.name}"
 
 
-def gang_key(pod: Object) -> str:
-    """Return the key of the pod's gang (`Gang.key`). Raises GangError."""
-    found = membership(pod)
-    return key_of(found.namespace, found.kind, found.name)
-
-
-def key_of(namespace: str, kind: str, name: str) -> str:
-    return f"{namespace}/{kind}/{name}"
-
-
-def run_of(pod: Object) -> str:
-    """Return the uid of the pod's owner (`Gang.uid`); "" if there is none or the pod does not carry it."""
-    return membership(pod).run
-
-
-def slot_of(pod: Object) -> str:
-    """Return the pod's position: a slot of `Gang.ranks` ("worker/3"), or only a role ("worker").
-
-    A pod with only a role takes any rank of that role; see `seats`. Raises GangError.
-    """
-    return membership(pod).slot
-
-
 def membership(pod: Object) -> Membership:
-    """Return the pod's place in its gang. Raises GangError."""
+    """Return the place of a pod in its gang. Raises GangError, also for a pod of an unknown controller."""
     metadata = mapping(pod.get("metadata"))
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
     if not name or not namespace:

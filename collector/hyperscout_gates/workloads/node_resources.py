@@ -4,7 +4,7 @@
 equal requests share them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +14,8 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, amount, is_extended, needs
 from hyperscout_placer.cluster.request import WORKERS
+
+from hyperscout_gates.workloads.membership import mapping
 
 _OVER = ("Succeeded", "Failed")
 # Fields of an unbound pod that define its gang and where it may run.
@@ -32,9 +34,9 @@ def kept_pod(pod: Object) -> Object:
     annotations, ownerReferences and creationTimestamp, and the fields of its spec that define where it may
     run and what it requests. "needs" is None if the requests are invalid or the bound pod has ended.
     """
-    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     node = spec.get("nodeName") or ""
-    phase = str(_mapping(pod.get("status")).get("phase") or "Pending")
+    phase = str(mapping(pod.get("status")).get("phase") or "Pending")
     try:
         need = None if phase in _OVER and node else _shared(needs(spec))
     except QuantityError:
@@ -57,7 +59,7 @@ def kept_pod(pod: Object) -> Object:
 
 
 def _resources_of(container: Any) -> Object:
-    found = _mapping(container)
+    found = mapping(container)
     return {key: found[key] for key in ("resources", "restartPolicy") if key in found}
 
 
@@ -95,8 +97,6 @@ class FreeResources:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        # Pods that were assigned to a node but not yet reported there, by uid.
-        self._assumed: dict[str, tuple[str, Needs]] = {}
 
     def node(self, before: Object | None, after: Object | None) -> frozenset[str]:
         """Update a node (in stored form). `before` is None for a new node, `after` for a removed one."""
@@ -120,39 +120,16 @@ class FreeResources:
 
     def pod(self, before: Object | None, after: Object | None) -> frozenset[str]:
         """Update a pod (in stored form). It counts if it has a node and has not ended."""
-        changed: set[str] = set()
-        # An assumption ends when the pod disappears or is replaced, when it is bound, and when it ends.
-        if before is not None and (after is None or _uid(before) != _uid(after)):
-            changed |= self.forget(_uid(before))
-        if after is not None and (after["spec"].get("nodeName") or _is_over(after)):
-            changed |= self.forget(_uid(after))
         was, now = _on(before), _on(after)
-        if was != now:
-            for told, sign in ((was, -1), (now, 1)):
-                if told:
-                    self._add(*told, sign)
-                    changed.add(told[0])
-        return frozenset(name for name in changed if self._is_known(name))
-
-    def assume(self, uid: str, node: str, needs: Collection[tuple[str, int]]) -> frozenset[str]:
-        """Count an assigned pod on its node until `pod` reports its node, or until `forget`.
-
-        A second call for the same pod replaces the first.
-        """
-        changed = set(self.forget(uid))
-        need = tuple(needs)
-        self._assumed[uid] = (node, need)
-        self._add(node, need, 1)
-        changed.add(node)
-        return frozenset(name for name in changed if self._is_known(name))
-
-    def forget(self, uid: str) -> frozenset[str]:
-        """Cancel an assumption: the pod will not run there."""
-        assumed = self._assumed.pop(uid, None)
-        if assumed is None:
+        if was == now:
             return frozenset()
-        self._add(*assumed, -1)
-        return frozenset((assumed[0],)) if self._is_known(assumed[0]) else frozenset()
+        changed: set[str] = set()
+        for told, sign in ((was, -1), (now, 1)):
+            if told:
+                self._add(*told, sign)
+                changed.add(told[0])
+        nodes = self._nodes
+        return frozenset(x for x in changed if (known := nodes.get(x)) and known.gives is not None)
 
     def of(self, node: str) -> dict[str, int] | None:
         """Return the free resources of a node, never below 0; {} if it accepts no work, None if unknown.
@@ -173,10 +150,6 @@ class FreeResources:
         """Return the free resources of all known nodes."""
         found = ((name, self.of(name)) for name in self._nodes)
         return {name: room for name, room in found if room is not None}
-
-    def _is_known(self, name: str) -> bool:
-        known = self._nodes.get(name)
-        return known is not None and known.gives is not None
 
     def _add(self, name: str, need: Needs, sign: int) -> None:
         known = self._nodes.setdefault(name, _Node())
@@ -208,11 +181,6 @@ def _is_over(pod: Object) -> bool:
     return pod["status"].get("phase") in _OVER
 
 
-def _uid(pod: Object) -> str:
-    uid: str = pod["metadata"]["uid"]
-    return uid
-
-
 def _gives(allocatable: Mapping[str, str]) -> Mapping[str, int]:
     """Return allocatable resources as numbers. Invalid quantities are ignored."""
     return _parsed(tuple(allocatable.items()))
@@ -225,7 +193,3 @@ def _parsed(allocatable: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
         with suppress(QuantityError):
             found[name] = amount(name, str(text))
     return {name: value for name, value in found.items() if value}
-
-
-def _mapping(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ server.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hyperscout_kubernetes.client import Object
@@ -18,36 +18,14 @@ from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import Tiers, constraints_of, request_of
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.membership import (
-    READ,
     WORKER,
     Membership,
-    Owner,
-    gang_key,
     is_gated,
-    key_of,
     mapping,
     membership,
-    owner_of,
-    path_of,
-    run_of,
-    slot_of,
     text,
 )
 from hyperscout_gates.workloads.roles import Role, gated_ones, roles_of
-
-__all__ = [
-    "READ",
-    "Owner",
-    "Tiers",
-    "gang_key",
-    "gang_of",
-    "is_gated",
-    "owner_of",
-    "path_of",
-    "run_of",
-    "seats",
-    "slot_of",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +41,10 @@ class _Filled:
 
 
 def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
-    """Return the gang of live pods that share one `gang_key`. Raises GangError.
+    """Return the gang of live pods that share one `Membership.key`. Raises GangError.
 
-    `owner`: the object that `owner_of` names; None if `owner_of` returns None. Missing pods are assumed to
-    match the owner's templates, or the other pods. Pods of an earlier run of the owner (`run_of`) are
+    `owner`: the object that `Membership.owner` names; None if that is None. Missing pods are assumed to
+    match the owner's templates, or the other pods. Pods of an earlier run of the owner are
     ignored. Roles with equal needs that may run on the same nodes are merged.
     """
     members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: _natural(_name(x[1])))
@@ -74,8 +52,8 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         raise GangError("a gang without pods")
     first = members[0][0]
     for other, pod in members:
-        if other[1:4] != first[1:4]:
-            raise GangError(f"pod {_name(pod)}: of gang {key_of(*_of(other))}, not of {key_of(*_of(first))}")
+        if other.key != first.key:
+            raise GangError(f"pod {_name(pod)}: of gang {other.key}, not of {first.key}")
     what = f"{first.kind} {first.namespace}/{first.owner.name if first.owner else first.name}"
     if first.owner is None:
         uid, roles = first.run, _of_labels(first, members)
@@ -94,7 +72,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
     parts = [(workers, not vendors or _asks_vendor(workers.resources)) for workers in merged]
     slots = (slot for role in filled for slot in role.slots)
     return Gang(
-        key=key_of(*_of(first)),
+        key=first.key,
         kind=first.kind,
         namespace=first.namespace,
         name=first.name,
@@ -104,31 +82,6 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         templates=names,
         ready=sum(len(role.slots) for role in filled if not role.later) or len(filled[0].slots),
     )
-
-
-def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[str, int]:
-    """Return a rank for each pod by uid. The result does not depend on the order of the pods.
-
-    `taken`: ranks already assigned, by pod uid; these are kept. A pod gets the rank of its slot. A pod
-    without a slot of its own, or with an unknown slot, gets the first free rank of its role. Pods without a
-    free rank are omitted.
-    """
-    found = dict(taken)
-    free = {slot: rank for slot, rank in gang.ranks.items() if rank not in set(taken.values())}
-    others: list[tuple[str, str]] = []  # uid and role
-    for pod in sorted(pods, key=lambda pod: _natural(_name(pod))):
-        uid, slot = text(mapping(pod.get("metadata")).get("uid")), slot_of(pod)
-        if uid in found:
-            continue
-        if slot in free:
-            found[uid] = free.pop(slot)
-        elif slot not in gang.ranks:
-            others.append((uid, slot.partition("/")[0]))
-    pools: dict[str, list[int]] = {}  # in reverse order: the next rank is last
-    for slot, rank in sorted(free.items(), key=lambda x: -x[1]) if others else ():
-        pools.setdefault(slot.partition("/")[0], []).append(rank)
-    found.update((uid, pools[role].pop()) for uid, role in others if pools.get(role))
-    return found
 
 
 def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) -> list[Role]:
@@ -230,10 +183,6 @@ def _needs_of(pod: Object) -> Needs:
 
 def _asks_vendor(need: Needs) -> bool:
     return any(is_extended(name) for name, _ in need)
-
-
-def _of(member: Membership) -> tuple[str, str, str]:
-    return member.namespace, member.kind, member.name
 
 
 def _annotations(pod: Object) -> Object:

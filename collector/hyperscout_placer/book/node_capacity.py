@@ -8,11 +8,10 @@ bookings exceed the unused resources, 0 is free.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from hyperscout_placer.cluster.capacity import CapacityError, Resources
+from hyperscout_placer.cluster.capacity import Resources, check_free
 from hyperscout_placer.cluster.quantity import is_extended
 from hyperscout_placer.cluster.request import WORKERS, Workers
 
-_MOST = 2**62
 _NOTHING: Resources = {}
 
 
@@ -45,7 +44,7 @@ class NodeCapacity:
         Returns the names of the nodes that changed. Raises CapacityError, and then changes nothing.
         """
         for node, resources in unused.items():
-            _check(node, resources)
+            check_free(node, resources)
         before, self._unused = self._unused, {node: dict(resources) for node, resources in unused.items()}
         names = {*before, *self._unused}
         return {node for node in names if before.get(node) != self._unused.get(node)}
@@ -58,7 +57,7 @@ class NodeCapacity:
         if unused is None:
             self._unused.pop(node, None)
         else:
-            _check(node, unused)
+            check_free(node, unused)
             self._unused[node] = dict(unused)
 
     def book(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
@@ -134,9 +133,3 @@ def summed(nodes: Iterable[str], needs: Iterable[Workers]) -> dict[str, dict[str
             if amount:
                 amounts[name] += amount
     return sums
-
-
-def _check(node: str, unused: Resources) -> None:
-    for name, amount in unused.items():
-        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
-            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number, 0 or more")

@@ -20,8 +20,8 @@ from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.node_capacity import summed
 from hyperscout_placer.book.reservation import (
     HeldError,
+    NoReservationError,
     NoRoomError,
-    NotHeldError,
     NotReadyError,
     PlacementsError,
     Reservation,
@@ -45,18 +45,6 @@ OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
-
-__all__ = [
-    "HeldError",
-    "NoRoomError",
-    "NotHeldError",
-    "NotReadyError",
-    "Placements",
-    "PlacementsError",
-    "Reservation",
-    "TooManyError",
-    "Trial",
-]
 
 Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
@@ -121,16 +109,16 @@ class Placements:
         return self._held.get(gang)
 
     def held(self, gang: str) -> Reservation:
-        """The reservation of a gang. Raises NotHeldError."""
+        """The reservation of a gang. Raises NoReservationError."""
         if (held := self._held.get(gang)) is None:
-            raise NotHeldError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
+            raise NoReservationError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
         return held
 
     def without(self, gang: str) -> Callable[[], Capacity]:
         """A function that returns what would be free if the gang had no reservation.
 
         It works on a copy and is meant for a thread, because a large gang takes long. Raises NotReadyError,
-        NotHeldError.
+        NoReservationError.
         """
         held = self.held(gang)
         capacity, room = self.capacity.copy(), self._free.nodes.copy()
@@ -271,7 +259,10 @@ class Placements:
         self._hold(held)
 
     def arrive(self, gang: str, ranks: Collection[int]) -> None:
-        """Record that the pods of these ranks run on their nodes. Raises NotHeldError, PlacementsError."""
+        """Record that the pods of these ranks run on their nodes.
+
+        Raises NoReservationError, PlacementsError.
+        """
         held = self.held(gang)
         new = frozenset(ranks) - held.arrived
         if not new:
@@ -286,7 +277,7 @@ class Placements:
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
         """Apply the moves of a decided repair. The moved ranks have not arrived on their new nodes yet.
 
-        Raises NotHeldError. Raises NoRoomError, and changes nothing, where the moves do not fit any more.
+        Raises NoReservationError. Raises NoRoomError, and changes nothing, where the moves do not fit.
         """
         held, room = self.held(gang), self._free.nodes
         moved = frozenset(move.rank for move in moves)
@@ -303,7 +294,7 @@ class Placements:
         self._set(after)
 
     def release(self, gang: str) -> None:
-        """Release a gang's reservation. Raises NotHeldError."""
+        """Release a gang's reservation. Raises NoReservationError."""
         self.held(gang)
         self._let_go(gang)
         self.changed(gang, None)

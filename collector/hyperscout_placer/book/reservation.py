@@ -19,7 +19,7 @@ class HeldError(PlacementsError):
     """The gang has a reservation already."""
 
 
-class NotHeldError(PlacementsError):
+class NoReservationError(PlacementsError):
     """The gang has no reservation."""
 
 

@@ -66,10 +66,6 @@ class Predicted:
     message_bytes: int
     measured: bool
 
-    @property
-    def best_s(self) -> float:
-        return min(self.ring_s, self.tree_s)
-
 
 def speeds_of(topology: Topology) -> list[TierSpeed]:
     """Speeds within a node, then of tier 1, 2, ..., and last between islands: (tiers + 2,).

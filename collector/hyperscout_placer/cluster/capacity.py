@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyperscout_placer.cluster.forest import Flags, Forest, Longs
-from hyperscout_placer.cluster.request import MAX_WORKERS, WORKERS, Workers
+from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
 
 Resources = Mapping[str, int]  # name -> amount in base units
 _Needs = tuple[tuple[str, int], ...]
@@ -61,17 +61,10 @@ class Capacity:
         self._free: dict[str, Longs] = {}  # by resource (nodes,)
         self._kept: OrderedDict[tuple[_Needs, str | None, bool], _Kept] = OrderedDict()
         for node, resources in free.items():
-            _check(node, resources)
+            check_free(node, resources)
             if (at := forest.index.get(node)) is not None:
                 for name, amount in resources.items():
                     self._column(name)[at] = amount
-
-    @classmethod
-    def of_workers(cls, forest: Forest, workers: Mapping[str, int] | None = None) -> "Capacity":
-        """A capacity that only counts workers: one for each node, or the numbers in `workers`."""
-        if workers is None:
-            workers = dict.fromkeys(forest.nodes, 1)
-        return cls(forest, {node: {WORKERS: count} for node, count in workers.items()})
 
     def copy(self) -> "Capacity":
         """A copy for trials, without the remembered kinds of workers."""
@@ -85,17 +78,20 @@ class Capacity:
         return {name: int(column[at]) for name, column in self._free.items() if column[at]}
 
     def free(self, resource: str) -> Longs:
-        """(nodes,) free amounts of a resource. The caller must not change the array."""
-        return self._there(resource)
+        """(nodes,) free amounts of a resource. The caller must not change the array.
+
+        A resource that no node has gets no stored column, as a request may name any resource.
+        """
+        column = self._free.get(resource)
+        return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
 
     def most_of(self, resource: str) -> int:
         """The largest amount of a resource that is free on any one node."""
-        column = self._free.get(resource)
-        return 0 if column is None or not len(column) else int(column.max())
+        return int(self.free(resource).max(initial=0))
 
     def set_free(self, node: str, free: Resources) -> None:
         """Replace what is free on a node. Raises KeyError, CapacityError."""
-        _check(node, free)
+        check_free(node, free)
         at = self.forest.index[node]
         for name in free:
             self._column(name)
@@ -145,7 +141,7 @@ class Capacity:
         forest = self.forest
         nodes = np.full(len(forest.nodes), MAX_WORKERS, np.int64)  # no gang has more workers
         for name, amount in needs:
-            np.minimum(nodes, self._there(name) // amount, out=nodes)
+            np.minimum(nodes, self.free(name) // amount, out=nodes)
         usable = None if use_down or not forest.down.any() else ~forest.down
         if mask is not None:
             usable = mask.allowed if usable is None else usable & mask.allowed
@@ -165,14 +161,6 @@ class Capacity:
                     fit.nodes[at] = count
                     for layer, domains in zip(self.forest.layers, fit.domains, strict=True):
                         domains[layer.of_node[at]] += more
-
-    def _there(self, name: str) -> Longs:
-        """(nodes,) free amounts.
-
-        A resource that no node has gets no stored column, as a request may name any resource.
-        """
-        column = self._free.get(name)
-        return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
 
     def _at(self, name: str, node: int) -> int:
         column = self._free.get(name)
@@ -199,13 +187,13 @@ def summed(forest: Forest, nodes: Longs) -> list[Longs]:
     found: list[Longs] = []
     below = nodes
     for layer in forest.layers:
-        sums = np.concatenate(([0], np.cumsum(below)))
-        below = sums[layer.child_stop] - sums[layer.child]
+        below = layer.summed(below)
         found.append(below)
     return found
 
 
-def _check(node: str, free: Resources) -> None:
+def check_free(node: str, free: Resources) -> None:
+    """Check the free resources of a node. Raises CapacityError."""
     for name, amount in free.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
             raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number, 0 or more")

@@ -44,6 +44,12 @@ class Layer:
     def __len__(self) -> int:
         return len(self.names)
 
+    def summed(self, counts: Longs) -> Longs:
+        """(domains,) the sums of counts of the children."""
+        sums = np.concatenate(([0], np.cumsum(counts)))
+        found: Longs = sums[self.child_stop] - sums[self.child]
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:

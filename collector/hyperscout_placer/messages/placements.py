@@ -14,28 +14,9 @@ from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, ranks
-from hyperscout_placer.messages.requests import request_message, request_of, stored_request
 from hyperscout_placer.repair.defrag import Plan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
 from hyperscout_placer.solve.explain import Candidate, Explanation
-
-__all__ = [
-    "cost_message",
-    "defragment_message",
-    "domains_used",
-    "explanation_message",
-    "held_message",
-    "improve_message",
-    "moves_message",
-    "placement_json",
-    "placement_message",
-    "placement_of",
-    "predicted_message",
-    "repair_message",
-    "request_message",
-    "request_of",
-    "stored_request",
-]
 
 
 def placement_message(

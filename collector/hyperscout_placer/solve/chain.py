@@ -84,9 +84,8 @@ class Chain:
             return self.free.fit(0, tier)
         found = self.free.fit(0, tier)
         if tier:
-            inside = np.concatenate(([0], np.cumsum(self._most(tier - 1))))
             layer = self.free.forest.layers[tier - 1]
-            found = (inside[layer.child_stop] - inside[layer.child]) // self.levels[tier].ratio
+            found = layer.summed(self._most(tier - 1)) // self.levels[tier].ratio
         return np.minimum(found, self.levels[tier].most)
 
     def might(self) -> Flags:
@@ -94,12 +93,9 @@ class Chain:
         gang = self.units.units[GANG]
         if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
             return np.zeros(self.free.count(self._top), np.bool_)
-        inside = np.concatenate(([0], np.cumsum(self.fits[-1])))
         if self._top > self.free.forest.top:
-            return inside[-1:] >= self.wanted
-        layer = self.free.forest.layers[self._top - 1]
-        found: Flags = inside[layer.child_stop] - inside[layer.child] >= self.wanted
-        return found
+            return np.array([self.fits[-1].sum() >= self.wanted])
+        return self.free.forest.layers[self._top - 1].summed(self.fits[-1]) >= self.wanted
 
     def sizes(self, tier: int) -> list[tuple[Longs, int]]:
         """(domains of a lower tier,) how many of its units fit, and how many units the gang has."""

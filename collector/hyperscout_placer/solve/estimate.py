@@ -163,9 +163,7 @@ class Estimate:
         for t in range(low + 1, tier + 1):
             if t > self._forest.top:
                 return np.array([counts.sum()], np.int64)
-            layer = self._forest.layers[t - 1]
-            sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-            counts = sums[layer.child_stop] - sums[layer.child]
+            counts = self._forest.layers[t - 1].summed(counts)
         return counts
 
 

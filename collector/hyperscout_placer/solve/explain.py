@@ -22,7 +22,7 @@ from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
-from hyperscout_placer.cluster.words import say_tier
+from hyperscout_placer.cluster.words import many, say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 
@@ -254,10 +254,7 @@ class _Explainer:
         self, answer: Placement, others: Sequence[Candidate], might: int, predicted: Predicted
     ) -> str:
         forest, cost = self._forest, answer.cost
-        one = self._workers == 1
-        text = (
-            f"{self._workers} worker{'' if one else 's'} on {cost.nodes} node{'' if cost.nodes == 1 else 's'}"
-        )
+        text = f"{many(self._workers)} on {cost.nodes} node{'' if cost.nodes == 1 else 's'}"
         if answer.hypernode is not None:
             text += f" in {answer.hypernode}, {say_tier(forest, cost.top)}"
         else:
@@ -277,9 +274,7 @@ class _Explainer:
         if cost.top <= forest.top:
             sentences.append(self._rivals(others, might, cost.top))
         if cost.degraded:
-            sentences.append(
-                f"{cost.degraded} degraded link{'' if cost.degraded == 1 else 's'} in what is used"
-            )
+            sentences.append(f"{_links(cost.degraded)} in what is used")
         sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
         sentences.append("Nothing is better" if answer.exact else "It is not proven that nothing is better")
         if self._workers > 1:
@@ -290,11 +285,9 @@ class _Explainer:
         count = len(self._forest.layers[tier - 1])
         where = say_tier(self._forest, tier)
         if not might:
-            return (
-                f"It is the only one of {where}"
-                if count == 1
-                else f"None of the {count - 1} others of {where} holds it"
-            )
+            if count == 1:
+                return f"It is the only one of {where}"
+            return f"None of the {count - 1} others of {where} holds it"
         some = f"{might} of the {count - 1}" if might < count - 1 else f"All {might}"
         text = (
             f"{some} others of {where} might hold it"

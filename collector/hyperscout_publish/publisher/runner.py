@@ -6,7 +6,7 @@ collector nor other publishers.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -37,15 +37,8 @@ class PublisherState:
 class PublisherRunner:
     """Runs publishers. Call `run` once for each of `states`, as a separate task."""
 
-    def __init__(
-        self,
-        publishers: Sequence[Publisher],
-        published: Callable[[Topology], None] = lambda topology: None,
-        *,
-        rng: Random,
-    ) -> None:
+    def __init__(self, publishers: Sequence[Publisher], *, rng: Random) -> None:
         self.states = tuple(PublisherState(publisher) for publisher in publishers)
-        self._published = published
         self._rng = rng
         for state in self.states:
             state.publisher.wake.subscribe(state._wake.set)
@@ -90,7 +83,6 @@ class PublisherRunner:
             if state.problem is not None:
                 _log.info("publisher %s works again", state.publisher.name)
             state.problem, state.generation = None, topology.generation
-            self._published(topology)
 
     def _failed(self, state: PublisherState, error: PublishError) -> None:
         state.errors += 1

@@ -12,7 +12,7 @@ import pytest
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hyperscout_gates.control.pods import PATH as ALL_PODS
 from hyperscout_gates.state.gang_plan import SELECTOR
-from hyperscout_gates.workloads.workloads import READ
+from hyperscout_gates.workloads.membership import READ
 from hyperscout_kubernetes.client import APPLY, MERGE, STRATEGIC, Kube, connect
 from hyperscout_kubernetes.errors import ForbiddenError, GoneError, NotFoundError
 from kube.api import ApiError

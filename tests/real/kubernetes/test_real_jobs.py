@@ -5,22 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.workloads.membership import is_gated, membership, path_of
 from hyperscout_gates.workloads.node_resources import kept_pod
-from hyperscout_gates.workloads.workloads import (
-    gang_key,
-    gang_of,
-    is_gated,
-    owner_of,
-    path_of,
-    run_of,
-    seats,
-    slot_of,
-)
+from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_placer.cluster.request import Workers
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.waiting import TIMEOUT_S
+from support.workloads import seated
 
 Object = dict[str, Any]
 
@@ -77,22 +70,22 @@ def test_jobs_of_the_real_controller_are_gangs(own_kube: Callable[..., Cluster])
     gangs: dict[str, list[Object]] = {}
     for pod in map(kept_pod, _made(kube, 6)):
         assert is_gated(pod)
-        gangs.setdefault(gang_key(pod), []).append(pod)
+        gangs.setdefault(membership(pod).key, []).append(pod)
     assert sorted(gangs) == ["default/Job/any", "default/Job/ranked"]
     for key, pods in gangs.items():
-        owner = owner_of(pods[0])
+        owner = membership(pods[0]).owner
         assert owner is not None
         job = kube.api.ask("GET", path_of(owner))
         gang = gang_of(pods, job, Tiers())
         assert (gang.key, gang.uid, gang.ready) == (key, job["metadata"]["uid"], 3)
-        assert {run_of(pod) for pod in pods} == {gang.uid}
+        assert {membership(pod).run for pod in pods} == {gang.uid}
         (group,) = gang.request.gang.parts
         assert group.parts == (Workers(3, (("cpu", 500), ("nvidia.com/gpu", 4), ("pods", 1))),)
-        assert sorted(seats(gang, pods, {}).values()) == [0, 1, 2]
+        assert sorted(seated(gang, pods).values()) == [0, 1, 2]
     for pod in gangs["default/Job/any"]:
-        assert slot_of(pod) == "worker"
+        assert membership(pod).slot == "worker"
     ranked = gangs["default/Job/ranked"]
-    assert {slot_of(pod) for pod in ranked} == {"worker/0", "worker/1", "worker/2"}
+    assert {membership(pod).slot for pod in ranked} == {"worker/0", "worker/1", "worker/2"}
     for pod in ranked:
         # The controller names the pods of an Indexed Job <job>-<index>-<random>.
-        assert pod["metadata"]["name"].split("-")[1] == slot_of(pod).partition("/")[2]
+        assert pod["metadata"]["name"].split("-")[1] == membership(pod).slot.partition("/")[2]

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hyperscout_gates.workloads.eligible import may_run
 from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.quantity import needs
@@ -14,6 +13,7 @@ from support.kube_objects import node_affinity, pod
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.waiting import TIMEOUT_S
+from support.workloads import may_run
 
 Object = dict[str, Any]
 

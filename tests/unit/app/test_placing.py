@@ -10,7 +10,7 @@ from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.store.writer import Writer
-from hyperscout_placer.book.placements import NotReadyError, Reservation
+from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from support.builders import gang
 from support.placing import free_of

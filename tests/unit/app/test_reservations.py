@@ -9,7 +9,7 @@ import pytest
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations, read_row
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Writer
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hypothesis import given

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.decisions.publication.generations import (
     Decision,
+    GenerationNotHeldError,
     Generations,
     GenerationSettings,
-    NotHeldError,
 )
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_runtime.units import NS
@@ -296,14 +296,14 @@ def test_a_removal_that_was_held_alone_keeps_its_number_and_goes_out_when_approv
         " (more than 20% need an approval)"
     )
     for wrong in (1, 3):
-        with pytest.raises(NotHeldError, match=f"{wrong} is not held: generation 2 is held"):
+        with pytest.raises(GenerationNotHeldError, match=f"{wrong} is not held: generation 2 is held"):
             player.approve(210, wrong)
     published = player.approve(220, 2)
     assert published is not None
     assert published.generation == 2
     assert [h.tier for h in published.hypernodes] == [1] * 10
     assert (player.decision.held, player.decision.wake_at_ns) == (None, None)
-    with pytest.raises(NotHeldError, match="no generation is held"):
+    with pytest.raises(GenerationNotHeldError, match="no generation is held"):
         player.approve(230, 2)
 
 

@@ -2,9 +2,9 @@
 
 from hyperscout_collector.decisions.publication.generations import (
     Decision,
+    GenerationNotHeldError,
     Generations,
     GenerationSettings,
-    NotHeldError,
 )
 from hyperscout_collector.decisions.publication.membership import loss, nodes_of
 from hyperscout_collector.decisions.publication.stamps import by_link
@@ -101,7 +101,7 @@ class GenerationsMachine(RuleBasedStateMachine):
         try:
             self.judge(self.generations.approve(held.generation + (not right), self.now))
             assert right
-        except NotHeldError:
+        except GenerationNotHeldError:
             assert not right
         self.approved = False
 

@@ -20,6 +20,7 @@ from hyperscout_gates.state.machine import GangMachine
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
+from hyperscout_runtime.event_log import EventLog
 from support.fake_kube import FakeKube, Object
 from support.topologies import two_leaves
 from support.waiting import until
@@ -71,6 +72,7 @@ class World:
             settings,
             lambda text: None,
             self.placements,
+            EventLog("gang"),
             clock_ns=self.clock_ns,
             rng=Random(1),
             timer=lambda: 0.0,  # real durations would decide how long the controller pauses

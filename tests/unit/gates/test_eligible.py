@@ -1,11 +1,10 @@
 """Which nodes a pod may run on: the rules of kube-scheduler."""
 
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_gates.workloads.eligible import Masks, _Demands, demands_key, mask_for, may_run
+from hyperscout_gates.workloads.eligible import _Demands, demands_key, mask_for
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_topology.topology import Topology
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode
 from support.kube_objects import node, node_affinity
+from support.workloads import may_run
 
 Object = dict[str, Any]
 
@@ -298,38 +298,6 @@ def test_a_mask_is_what_each_node_says_for_itself(spec: Object, drawn: list[Any]
     for other in ({}, {"tolerations": [{"operator": "Exists"}]}):
         its = mask_for(other, nodes.get, forest(len(nodes)))
         assert (its.key == mask.key) == (its.allowed.tolist() == mask.allowed.tolist())
-
-
-def test_masks_are_kept_true_as_nodes_change() -> None:
-    rng = Random(3)
-    nodes = {f"n{i}": kept_node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(8)}
-    masks, of_eight, looked = Masks(lambda name: looked.append(name) or nodes.get(name)), forest(8), []
-    specs = [{}, {"nodeSelector": {"gpu": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
-    first = [masks.of(spec, of_eight) for spec in specs]
-    shown = [mask.allowed.tolist() for mask in first]
-    looked.clear()
-    for _ in range(60):
-        name = f"n{rng.randrange(9)}"  # n8 is in no HyperNode
-        if rng.random() < 0.3:
-            nodes.pop(name, None)
-        else:
-            taints = rng.choice([[], [GPU_TAINT]])
-            nodes[name] = kept_node(name, labels={"gpu": str(rng.randrange(2))}, taints=taints)
-        masks.changed(name)
-        for spec in specs:
-            fresh, kept_true = mask_for(spec, nodes.get, of_eight), masks.of(spec, of_eight)
-            assert kept_true.allowed.tolist() == fresh.allowed.tolist()
-            assert kept_true.key == fresh.key
-    assert len(looked) <= 60
-    assert [mask.allowed.tolist() for mask in first] == shown  # what was handed out stays as it was
-    assert masks.of({}, forest(2)).allowed.shape == (2,)
-
-
-def test_masks_are_bounded() -> None:
-    masks, one = Masks({"n0": kept_node("n0")}.get), forest(1)
-    for i in range(300):
-        masks.of({"nodeSelector": {"a": str(i)}}, one)
-    assert len(masks._known) <= 256
 
 
 def tainted(**more: str) -> Object:

@@ -98,45 +98,6 @@ def test_more_than_there_is_leaves_nothing() -> None:
     assert (free["cpu"], free[GPU]) == (0, 0)
 
 
-def test_what_is_assumed_counts_until_it_is_seen_or_forgotten() -> None:
-    room = FreeResources()
-    room.node(None, kept_node("n1"))
-    room.node(None, kept_node("n2"))
-    waiting = kept_pod(admitted_pod("a"))
-    room.pod(None, waiting)
-    taken = {"cpu": 4000, "memory": 192 * GI, "pods": 109, GPU: 0, "workers": 0}
-    assert room.assume("uid-a", "n1", waiting["needs"]) == {"n1"}
-    assert room.of("n1") == taken
-    assert room.assume("uid-a", "n2", waiting["needs"]) == {"n1", "n2"}
-    assert (room.of("n1"), room.of("n2")) == (FREE, taken)
-    assert room.pod(waiting, bound("a", "n2", "Pending")) == {"n2"}
-    assert room.of("n2") == taken
-    assert room.forget("uid-a") == set()
-    room.assume("uid-b", "n1", waiting["needs"])
-    assert room.forget("uid-b") == {"n1"}
-    assert room.of("n1") == FREE
-
-
-@pytest.mark.parametrize("how", ["gone", "failed", "another of its name", "elsewhere"])
-def test_what_is_assumed_ends_with_its_pod(how: str) -> None:
-    room = FreeResources()
-    room.node(None, kept_node("n1"))
-    room.node(None, kept_node("n2"))
-    waiting = kept_pod(admitted_pod("a"))
-    room.pod(None, waiting)
-    room.assume("uid-a", "n1", waiting["needs"])
-    after: Object | None = None
-    if how == "failed":
-        after = {**waiting, "status": {"phase": "Failed"}}
-    elif how == "another of its name":
-        after = kept_pod(admitted_pod("a", uid="uid-other"))
-    elif how == "elsewhere":
-        after = bound("a", "n2")
-    assert "n1" in room.pod(waiting, after)
-    assert room.of("n1") == FREE
-    assert (room.of("n2") == FREE) == (how != "elsewhere")
-
-
 def test_a_pod_whose_needs_cannot_be_read_is_a_pod() -> None:
     room = FreeResources()
     room.node(None, kept_node("n1"))
@@ -202,7 +163,6 @@ _NODES = st.sampled_from(["n1", "n2", "n3"])
                 st.sampled_from(["a", "b", "c", "d"]),
                 st.none() | st.tuples(st.none() | _NODES, _PHASES, st.integers(0, 3), st.integers(0, 1)),
             ),
-            st.tuples(st.just("assume"), st.sampled_from(["a", "b", "x"]), st.none() | _NODES),
         ),
         max_size=40,
     )
@@ -211,7 +171,6 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
     room = FreeResources()
     nodes: dict[str, Object] = {}
     pods: dict[str, Object] = {}
-    assumed: dict[str, tuple[str, tuple[tuple[str, int], ...]]] = {}
     shown: dict[str, Any] = {}
     for kind, name, what in steps:
         if kind == "node":
@@ -222,7 +181,7 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
             changed = room.node(nodes.get(name), after)
             nodes.pop(name, None)
             nodes |= {name: after} if after else {}
-        elif kind == "pod":
+        else:
             fresh: Object | None = None
             if what:
                 on, phase, gpus, life = what
@@ -235,22 +194,7 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
             changed = room.pod(before, fresh)
             pods.pop(name, None)
             pods |= {name: fresh} if fresh else {}
-            for uid in list(assumed):
-                mine = [x for x in (before, fresh) if x and x["metadata"]["uid"] == uid]
-                gone = before in mine and fresh not in mine
-                there = fresh in mine and (
-                    fresh["spec"].get("nodeName") or fresh["status"]["phase"] in ("Succeeded", "Failed")
-                )
-                if mine and (gone or there):
-                    del assumed[uid]
-        elif what:
-            need = needs(spec(gpus=1))
-            changed = room.assume(f"uid-{name}-0", what, need)
-            assumed[f"uid-{name}-0"] = (what, need)
-        else:
-            changed = room.forget(f"uid-{name}-0")
-            assumed.pop(f"uid-{name}-0", None)
-        counted = _counted(nodes, pods, assumed)
+        counted = _counted(nodes, pods)
         assert room.all() == counted
         for other in ("n1", "n2", "n3"):
             assert room.of(other) == counted.get(other)
@@ -259,15 +203,12 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
         shown = counted
     for pod_name in list(pods):
         room.pod(pods[pod_name], None)
-    for uid in assumed:
-        room.forget(uid)
     for gone in nodes.values():
         room.node(gone, None)
     assert room._nodes == {}  # nothing stays behind
-    assert room._assumed == {}
 
 
-def _counted(nodes: Any, pods: Any, assumed: Any) -> dict[str, dict[str, int]]:
+def _counted(nodes: Any, pods: Any) -> dict[str, dict[str, int]]:
     found = {}
     for name, one in nodes.items():
         if one["spec"]["unschedulable"]:
@@ -280,7 +221,6 @@ def _counted(nodes: Any, pods: Any, assumed: Any) -> dict[str, dict[str, int]]:
             for x in pods.values()
             if x["spec"].get("nodeName") == name and x["status"]["phase"] not in ("Succeeded", "Failed")
         ]
-        here += [need for on, need in assumed.values() if on == name]
         for need in here:
             for resource, value in need:
                 free[resource] -= value

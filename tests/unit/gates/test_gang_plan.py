@@ -63,6 +63,21 @@ def test_what_is_stored_is_read_back() -> None:
     assert from_object(json.loads(json.dumps(found))) == PLAN
 
 
+def test_the_stored_form_of_0_1_0_stays() -> None:
+    text = (
+        '{"version":1,"gang":"ns/Job/train","uid":"1234","kind":"Job","digest":"abcd","request":{"gang":{'
+        '"groups":1,"parts":[{"workers":1,"role":"launcher","resources":[["cpu",500],["memory",1073741824]]},'
+        '{"groups":2,"parts":[{"workers":3,"role":"worker","resources":[["nvidia.com/gpu",8]]}],"tier":1,'
+        '"spread":[1,0,false]}],"tier":2,"spread":[4,1,true]},"mode":"soft","avoid":["leaf-3","n9"],'
+        '"useDown":true},"nodes":[["n1",2],["n2",1],["n3",1],["n1",3]],"tier":2,"hypernode":"pod-1",'
+        '"cost":[2,[2],3,1,[5,0,0]],"exact":true,"pods":{"pod-a":3,"pod-b":0}}'
+    )
+    assert to_object(PLAN, "own")["data"] == {"plan.json": text}
+    assert (
+        from_object({"metadata": {"name": name_of(PLAN.key, PLAN.uid)}, "data": {"plan.json": text}}) == PLAN
+    )
+
+
 def test_one_a_gang_and_run() -> None:
     names = {name_of(*who) for who in (("a", "1"), ("a", "2"), ("b", "1"), ("a1", ""), ("a", ""))}
     assert len(names) == 5
@@ -79,7 +94,7 @@ def test_runs_of_ranks_are_short_and_large_plans_are_packed() -> None:
 
 def test_what_no_configmap_holds_is_refused() -> None:
     plan = plan_of(120_000, lambda rank: f"{rank * 2654435761 % 2**64:064x}")
-    with pytest.raises(PlanError, match="no ConfigMap holds"):
+    with pytest.raises(PlanError, match="the limit is 900000"):
         to_object(plan, "own")
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.eligible import demands_key, may_run
+from hyperscout_gates.workloads.eligible import demands_key
+from hyperscout_gates.workloads.membership import membership, path_of
 from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
-from hyperscout_gates.workloads.workloads import gang_of, owner_of, path_of, run_of, seats, slot_of
+from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.request import size
 from hypothesis import given
@@ -23,11 +24,13 @@ from support.workloads import (
     jobset_pods,
     leader_worker_pods,
     leader_worker_set,
+    may_run,
     mpi_launcher,
     mpi_pods,
     mpijob,
     plain_pods,
     replicated_job,
+    seated,
     template,
     training_job,
     training_pods,
@@ -89,11 +92,9 @@ def read(pods: list[Object], owner: Object | None) -> None:
     try:
         gang = gang_of(pods, owner, ThreeTiers())
         for one in pods:
-            slot_of(one)
-            run_of(one)
-            if found := owner_of(one):
+            if found := membership(one).owner:
                 assert path_of(found).startswith("/apis/")
-        taken = seats(gang, pods, {})
+        taken = seated(gang, pods)
     except GangError:
         return
     assert size(gang.request.gang) == len(gang.ranks)

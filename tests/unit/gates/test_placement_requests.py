@@ -94,7 +94,7 @@ def test_a_dry_run_holds_nothing(cluster: Cluster) -> None:
 def test_only_the_ranks_that_were_asked_for_move(cluster: Cluster) -> None:
     of = gang(2)
     assert placed(cluster, of) == ("a1", "a2")
-    cluster.asking.arrive("ns/Job/a", (0, 1))
+    cluster.asking.update("ns/Job/a", e.Arrive((0, 1)))
     for node in ("a1", "a2"):
         cluster.placements.set_unused_of(node, {GPU: 0})
     answer = cluster.asking.repair("ns/Job/a", e.Repair(of, plan(cluster, of), (1,), frozenset({"a2"})))
@@ -126,7 +126,7 @@ def test_ranks_without_a_node_find_one(cluster: Cluster) -> None:
     cluster.placements.release("ns/Job/a")
     holes = replace(found, placement=replace(placement, nodes=("a1", "", "")))
     cluster.placements.set_unused_of("a1", {GPU: 0})
-    cluster.asking.hold("ns/Job/a", e.Hold(holes, frozenset({0})))
+    cluster.asking.update("", e.Hold(holes, frozenset({0})))
     answer = cluster.asking.repair("ns/Job/a", e.Repair(of, holes, (1, 2), frozenset()))
     assert isinstance(answer, e.Placed)
     assert answer.placement.nodes == ("a1", "a2", "a3")
@@ -136,14 +136,14 @@ def test_who_arrives_is_held_for_no_more_and_who_departs_is_again(cluster: Clust
     of = gang(2)
     placed(cluster, of)
     assert cluster.free()["a1"] == 0
-    cluster.asking.arrive("ns/Job/a", (0,))
+    cluster.asking.update("ns/Job/a", e.Arrive((0,)))
     assert cluster.free()["a1"] == 8, "the room there counts the pod from now on"
-    cluster.asking.depart("ns/Job/a", e.Depart(plan(cluster, of), (0,)))
+    cluster.asking.update("ns/Job/a", e.Depart(plan(cluster, of), (0,)))
     assert cluster.free()["a1"] == 0
-    cluster.asking.release("ns/Job/a")
+    cluster.asking.update("ns/Job/a", e.Release())
     assert set(cluster.free().values()) == {8}
-    cluster.asking.release("ns/Job/a")
-    cluster.asking.arrive("ns/Job/a", (0,))
+    cluster.asking.update("ns/Job/a", e.Release())
+    cluster.asking.update("ns/Job/a", e.Arrive((0,)))
 
 
 def test_a_name_that_is_taken_gets_the_run_beside_it(cluster: Cluster) -> None:

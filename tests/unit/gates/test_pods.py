@@ -148,7 +148,7 @@ def pin(node: str) -> dict[str, Any]:
 
 def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
     before = train_pod()
-    patch = opening(keep(before), 3, "n1", NOW_S + 60)
+    patch = opening(keep(before), 3, "n1", (int(NOW_S) + 60) * 10**9)
     assert patch["spec"]["schedulingGates"] == [{"$patch": "delete", "name": GATE}]
     assert terms_of(patch) == [{"matchFields": [pin("n1")]}]
     assert patch["metadata"]["uid"] == "u1"
@@ -164,7 +164,7 @@ def test_the_pin_is_added_to_every_term_that_is_there() -> None:
         {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]},
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    patch = opening(keep(train_pod(affinity={"nodeAffinity": required})), 3, "n1", NOW_S)
+    patch = opening(keep(train_pod(affinity={"nodeAffinity": required})), 3, "n1", int(NOW_S) * 10**9)
     assert terms_of(patch) == [
         terms[0] | {"matchFields": [pin("n1")]},
         {"matchFields": [*terms[1]["matchFields"], pin("n1")]},

@@ -5,18 +5,9 @@ from typing import Any
 
 import pytest
 from hyperscout_gates.state.gang import GATE, Gang, GangError
+from hyperscout_gates.workloads.membership import Owner, is_gated, membership, path_of
 from hyperscout_gates.workloads.node_resources import kept_pod
-from hyperscout_gates.workloads.workloads import (
-    Owner,
-    gang_key,
-    gang_of,
-    is_gated,
-    owner_of,
-    path_of,
-    run_of,
-    seats,
-    slot_of,
-)
+from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_placer.cluster.request import Group, Spread, Workers, size
 from support.workloads import (
     GPU,
@@ -35,6 +26,7 @@ from support.workloads import (
     owned_by,
     plain_pods,
     replicated_job,
+    seated,
     spec,
     template,
     training_job,
@@ -59,12 +51,12 @@ def the_gang(pods: Any, owner: Object | None = None) -> Gang:
     return found
 
 
-def seated(gang: Gang, pods: Any, taken: dict[str, int] | None = None) -> dict[str, int]:
+def ranked(gang: Gang, pods: Any, taken: dict[str, int] | None = None) -> dict[str, int]:
     """Ranks by the pods' names; the same in any order."""
     pods = list(pods)
-    found = seats(gang, pods, taken or {})
+    found = seated(gang, pods, taken)
     Random(2).shuffle(pods)
-    assert seats(gang, pods, taken or {}) == found
+    assert seated(gang, pods, taken) == found
     assert len(set(found.values())) == len(found)
     return {uid.removeprefix("uid-"): rank for uid, rank in found.items()}
 
@@ -82,19 +74,19 @@ def test_an_indexed_job_is_ranked_by_completion_index() -> None:
     assert gang.request.gang == Group(1, (Workers(12, FULL),))
     assert gang.request.mode == "soft"
     assert gang.ready == 12
-    assert seated(gang, pods) == {f"train-{i}-x{i}y": i for i in range(12)}
+    assert ranked(gang, pods) == {f"train-{i}-x{i}y": i for i in range(12)}
     assert set(gang.templates) == {"worker"}
 
 
 def test_a_job_that_is_not_indexed_takes_ranks_by_name_and_keeps_them() -> None:
     pods = list(job_pods("train", 3, indexed=False))
     gang = the_gang(pods, job("train", 3, indexed=False))
-    assert {slot_of(one) for one in pods} == {"worker"}
-    assert seated(gang, pods) == {"train-z0q": 0, "train-z1q": 1, "train-z2q": 2}
+    assert {membership(one).slot for one in pods} == {"worker"}
+    assert ranked(gang, pods) == {"train-z0q": 0, "train-z1q": 1, "train-z2q": 2}
     # One was made again under another name: it gets the rank that is free.
-    again = [pods[0], pods[2], admitted_pod("train-zz", ownerReferences=owned_by("batch/v1", "Job", "train"))]
+    again = [admitted_pod("train-zz", ownerReferences=owned_by("batch/v1", "Job", "train"))]
     taken = {"uid-train-z0q": 0, "uid-train-z2q": 2}
-    assert seated(gang, again, taken) == {"train-z0q": 0, "train-z2q": 2, "train-zz": 1}
+    assert ranked(gang, again, taken) == {"train-z0q": 0, "train-z2q": 2, "train-zz": 1}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +105,7 @@ def test_later_indexes_of_a_job_take_the_ranks_of_those_that_ended() -> None:
     gang = the_gang(job_pods("train", 4), job("train", 4, 16))
     later = list(job_pods("train", 8))
     taken = {"uid-train-1-x1y": 1, "uid-train-2-x2y": 2}
-    assert seated(gang, later[4:], taken) == {
+    assert ranked(gang, later[4:], taken) == {
         "train-1-x1y": 1,
         "train-2-x2y": 2,
         "train-4-x4y": 0,
@@ -124,7 +116,7 @@ def test_later_indexes_of_a_job_take_the_ranks_of_those_that_ended() -> None:
 def test_a_pod_waits_for_its_own_rank() -> None:
     """A predecessor with the same index may still be there."""
     gang = the_gang(job_pods("train", 2), job("train", 2))
-    assert seated(gang, list(job_pods("train", 1)), {"old": 0}) == {"old": 0}
+    assert ranked(gang, list(job_pods("train", 1)), {"old": 0}) == {"old": 0}
 
 
 def test_a_jobset_is_one_gang_of_all_its_jobs() -> None:
@@ -135,13 +127,17 @@ def test_a_jobset_is_one_gang_of_all_its_jobs() -> None:
     assert gang.request.gang.parts == (Workers(1, SMALL, "driver"), Workers(8, FULL, "pipe"))
     assert gang.ranks["driver/0/0"] == 0
     assert [gang.ranks[f"pipe/{k}/{i}"] for k in range(2) for i in range(4)] == list(range(1, 9))
-    assert seated(gang, pods)["llm-pipe-1-2-ab2"] == 7
+    assert ranked(gang, pods)["llm-pipe-1-2-ab2"] == 7
     assert set(gang.templates) == {"driver", "pipe"}
-    assert owner_of(pods[0]) == Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm")
+    assert membership(pods[0]).owner == Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm")
     assert path_of(Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm")) == (
         "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/llm"
     )
-    assert (gang_key(pods[3]), run_of(pods[3]), slot_of(pods[-1])) == ("ml/JobSet/llm", "uid-llm", "pipe/1/3")
+    assert (membership(pods[3]).key, membership(pods[3]).run, membership(pods[-1]).slot) == (
+        "ml/JobSet/llm",
+        "uid-llm",
+        "pipe/1/3",
+    )
 
 
 @pytest.mark.parametrize("gate", [True, False])
@@ -189,10 +185,10 @@ def test_an_mpijob_does_not_wait_for_its_launcher() -> None:
     assert gang.request.gang.parts == (Workers(4, FULL, "worker"), Workers(1, SMALL, "launcher"))
     assert (gang.ready, gang.ranks["worker/0"], gang.ranks["launcher/0"]) == (4, 0, 4)
     launcher = mpi_launcher("bert")
-    assert gang_key(launcher) == gang_key(pods[0]) == "ml/MPIJob/bert"
-    assert owner_of(launcher) == Owner("kubeflow.org/v2beta1", "MPIJob", "ml", "bert")
-    assert (run_of(launcher), run_of(pods[0])) == ("", "uid-bert")
-    assert seated(the_gang([*pods, launcher], mpijob("bert", 4)), [*pods, launcher]) == {
+    assert membership(launcher).key == membership(pods[0]).key == "ml/MPIJob/bert"
+    assert membership(launcher).owner == Owner("kubeflow.org/v2beta1", "MPIJob", "ml", "bert")
+    assert (membership(launcher).run, membership(pods[0]).run) == ("", "uid-bert")
+    assert ranked(the_gang([*pods, launcher], mpijob("bert", 4)), [*pods, launcher]) == {
         "bert-worker-0": 0,
         "bert-worker-1": 1,
         "bert-worker-2": 2,
@@ -209,7 +205,7 @@ def test_a_launcher_that_works_has_rank_0(first: int) -> None:
     gang = the_gang(pods, owner)
     assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)
     names = [f"bert-worker-{first + i}" for i in range(3)]
-    assert seated(gang, pods) == {"bert-launcher-h7k2p": 0, names[0]: 1, names[1]: 2, names[2]: 3}
+    assert ranked(gang, pods) == {"bert-launcher-h7k2p": 0, names[0]: 1, names[1]: 2, names[2]: 3}
     assert gang.ready == 3
 
 
@@ -233,9 +229,9 @@ def test_a_pytorchjob_has_its_master_first() -> None:
     ]
     gang = the_gang(pods, owner)
     assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)  # alike: one role to the placer
-    assert seated(gang, pods) == {"gpt-master-0": 0, "gpt-worker-0": 1, "gpt-worker-1": 2, "gpt-worker-2": 3}
-    assert owner_of(pods[0]) == Owner("kubeflow.org/v1", "PyTorchJob", "ml", "gpt")
-    assert (gang.ready, run_of(pods[0])) == (4, "uid-gpt")
+    assert ranked(gang, pods) == {"gpt-master-0": 0, "gpt-worker-0": 1, "gpt-worker-1": 2, "gpt-worker-2": 3}
+    assert membership(pods[0]).owner == Owner("kubeflow.org/v1", "PyTorchJob", "ml", "gpt")
+    assert (gang.ready, membership(pods[0]).run) == (4, "uid-gpt")
 
 
 def test_a_tfjob_has_roles_of_their_own() -> None:
@@ -265,8 +261,8 @@ def test_each_group_of_a_leaderworkerset_is_a_gang() -> None:
     gang = the_gang(pods, owner)
     assert (gang.key, gang.uid, gang.ready) == ("ml/LeaderWorkerSet/serve-2", "uid-serve", 4)
     assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)
-    assert seated(gang, pods) == {"serve-2": 0, "serve-2-1": 1, "serve-2-2": 2, "serve-2-3": 3}
-    assert owner_of(pods[1]) == Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "ml", "serve")
+    assert ranked(gang, pods) == {"serve-2": 0, "serve-2-1": 1, "serve-2-2": 2, "serve-2-3": 3}
+    assert membership(pods[1]).owner == Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "ml", "serve")
     with pytest.raises(
         GangError, match="of gang ml/LeaderWorkerSet/serve-1, not of ml/LeaderWorkerSet/serve-0"
     ):
@@ -296,8 +292,8 @@ def test_plain_labels_make_a_gang() -> None:
     gang = the_gang(pods)
     assert (gang.key, gang.kind, gang.uid, gang.ready) == ("ml/Gang/ring", "Gang", "", 4)
     assert gang.request.gang.parts == (Workers(4, FULL),)
-    assert seated(gang, pods) == {"v-1": 0, "w-2": 1, "w-9": 2, "w-10": 3}
-    assert owner_of(pods[0]) is None
+    assert ranked(gang, pods) == {"v-1": 0, "w-10": 1, "w-2": 2, "w-9": 3}
+    assert membership(pods[0]).owner is None
     # While some have not come, those that have stand for them; the slots are the same.
     assert the_gang(pods[:2]).ranks == gang.ranks
     assert the_gang(pods[:2]).ready == 4
@@ -307,7 +303,7 @@ def test_plain_labels_go_before_the_owner() -> None:
     pods = list(plain_pods("ring", 2, "a", "b", owner=owned_by("ray.io/v1", "RayCluster", "r")))
     assert the_gang(pods).key == "ml/Gang/ring"
     pods = list(plain_pods("ring", 2, "a", "b", owner=owned_by("batch/v1", "Job", "j")))
-    assert owner_of(pods[0]) is None
+    assert membership(pods[0]).owner is None
 
 
 def test_a_jobset_of_jobs_that_are_not_indexed_has_seats_for_any() -> None:
@@ -318,10 +314,10 @@ def test_a_jobset_of_jobs_that_are_not_indexed_has_seats_for_any() -> None:
     for one in jobs:
         one["template"]["spec"]["completionMode"] = "NonIndexed"
     gang = the_gang(pods, jobset("llm", *jobs))
-    assert {slot_of(one) for one in pods} == {"a", "b"}
+    assert {membership(one).slot for one in pods} == {"a", "b"}
     # Alike, and still two: a pod takes any rank of its own role, by the role's name.
     assert gang.request.gang.parts == (Workers(2, FULL, "a"), Workers(4, FULL, "b"))
-    ranks = seated(gang, pods)
+    ranks = ranked(gang, pods)
     assert {ranks[name] for name in ranks if "-a-" in name} == {0, 1}
     assert sorted(ranks.values()) == list(range(6))
 
@@ -331,11 +327,11 @@ def test_plain_gangs_may_have_roles() -> None:
     pods = [*head, *plain_pods("ray", 3, "ray-1", "ray-2")]
     gang = the_gang(pods)
     assert gang.request.gang.parts == (Workers(1, SMALL, "head"), Workers(2, FULL, "worker"))
-    assert seated(gang, pods) == {"ray-head": 0, "ray-1": 1, "ray-2": 2}
+    assert ranked(gang, pods) == {"ray-head": 0, "ray-1": 1, "ray-2": 2}
     alike = [*plain_pods("g", 2, "z", labels={"hyperscout.io/role": "head"}), *plain_pods("g", 2, "a")]
     gang = the_gang(alike)
     assert gang.request.gang.parts == (Workers(1, FULL, "head"), Workers(1, FULL, "worker"))
-    assert seated(gang, alike) == {"z": 0, "a": 1}
+    assert ranked(gang, alike) == {"z": 0, "a": 1}
 
 
 @pytest.mark.parametrize(
@@ -346,15 +342,15 @@ def test_a_pod_that_serves_for_itself_is_a_gang_of_one(owner: list[Object] | Non
     one = admitted_pod("web-5f-x", **({"ownerReferences": owner} if owner else {}))
     gang = the_gang([one])
     assert (gang.key, gang.uid, gang.ready) == ("ml/Pod/web-5f-x", "uid-web-5f-x", 1)
-    assert seated(gang, [one]) == {"web-5f-x": 0}
+    assert ranked(gang, [one]) == {"web-5f-x": 0}
 
 
 def test_who_only_keeps_a_pod_from_being_collected_is_not_its_controller() -> None:
     other = owned_by("ray.io/v1", "RayCluster", "r")[0] | {"controller": False}
     one = admitted_pod("a", ownerReferences=[other, {**other, "controller": None}])
-    assert gang_key(one) == "ml/Pod/a"
+    assert membership(one).key == "ml/Pod/a"
     one = admitted_pod("a", ownerReferences=[other, *owned_by("batch/v1", "Job", "train")])
-    assert gang_key(one) == "ml/Job/train"
+    assert membership(one).key == "ml/Job/train"
 
 
 def test_pods_of_an_earlier_run_are_passed_over() -> None:

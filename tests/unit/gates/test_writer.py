@@ -43,7 +43,7 @@ class Desk:
         self.learned: list[Any] = []
         kube = cast("Kube", self.server)
         self.writer = Writer(
-            kube, "own", lambda _, event: self.answers.append(event), self.learned.append, lambda: 0.0
+            kube, "own", lambda _, event: self.answers.append(event), self.learned.append, lambda: 0
         )
         self.entry = GangRecord(GangMachine("ns/Job/a", "u", GateSettings()))
 

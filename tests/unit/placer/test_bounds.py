@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import (
     MAX_KINDS,
@@ -22,7 +21,7 @@ from hyperscout_placer.solve.greedy import Greedy
 from hyperscout_placer.solve.place import place
 from hyperscout_placer.solve.work import Work
 from hyperscout_topology.topology import Topology
-from support.builders import hypernode
+from support.builders import hypernode, worker_capacity
 from support.examples import slow_after
 from support.placer_chain import random_chain
 from support.placer_instances import random_instance
@@ -74,7 +73,7 @@ def two_tiers(leaves: list[int]) -> Forest:
 )
 def test_leaves_of_thousands_of_nodes_do_not_cost_the_memory(leaves: list[int], workers: int) -> None:
     forest = two_tiers(leaves)
-    capacity = Capacity.of_workers(forest, {node: 1 + i % 2 for i, node in enumerate(forest.nodes)})
+    capacity = worker_capacity(forest, {node: 1 + i % 2 for i, node in enumerate(forest.nodes)})
     tracemalloc.start()
     try:
         answer = place(capacity, Request(Group(1, (Workers(workers),))))
@@ -90,11 +89,11 @@ def test_a_gang_of_any_number_of_kinds_is_refused_before_it_is_looked_at() -> No
     for _ in range(16):
         many = Group(1, (many,) * MAX_KINDS)
     with pytest.raises(RequestError, match=f"more than {MAX_KINDS} kinds of workers in the gang"):
-        place(Capacity.of_workers(two_tiers([1, 1])), Request(Group(1, (many,))))
+        place(worker_capacity(two_tiers([1, 1])), Request(Group(1, (many,))))
 
 
 def test_as_many_kinds_as_may_be() -> None:
-    capacity = Capacity.of_workers(two_tiers([40, 40]))
+    capacity = worker_capacity(two_tiers([40, 40]))
     answer = place(capacity, Request(Group(1, (Workers(1),) * MAX_KINDS)))
     assert isinstance(answer, Placement)
     assert answer.cost.nodes == MAX_KINDS
@@ -104,7 +103,7 @@ def test_kinds_together_name_no_more_resources_than_one_may() -> None:
     def kind(i: int) -> Workers:
         return Workers(1, tuple((f"example.com/{i}-{j}", 1) for j in range(MAX_RESOURCES // 2)))
 
-    capacity = Capacity.of_workers(two_tiers([1, 1]))
+    capacity = worker_capacity(two_tiers([1, 1]))
     assert isinstance(place(capacity, Request(Group(1, (kind(1), kind(2))))), Refusal)
     with pytest.raises(RequestError, match="gang: 48 different resources: at most 32"):
         place(capacity, Request(Group(1, (kind(1), Group(1, (kind(2), kind(3)))))))
@@ -133,7 +132,7 @@ def test_what_is_filled_in_keeps_every_rule(first: int) -> None:
 
 @pytest.mark.usefixtures("no_tables")
 def test_what_is_preferred_and_only_looked_for_is_not_said_to_be_impossible() -> None:
-    capacity = Capacity.of_workers(two_tiers([2, 2]), {f"node-00-{i:05}": 2 for i in range(2)})
+    capacity = worker_capacity(two_tiers([2, 2]), {f"node-00-{i:05}": 2 for i in range(2)})
     gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), spread=Spread(1, 0, required=False))
     answer = place(capacity, Request(gang))
     assert isinstance(answer, Placement)
@@ -147,7 +146,7 @@ def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch:
     held = Greedy.held
     monkeypatch.setattr(Greedy, "held", lambda self, domain: (filled.append(domain), held(self, domain))[1])
     leaves = [3, 3, 3, 3]
-    capacity = Capacity.of_workers(
+    capacity = worker_capacity(
         two_tiers(leaves), {f"node-{i:02}-{j:05}": 1 + i for i in range(4) for j in range(3)}
     )
     gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")))
@@ -163,7 +162,7 @@ def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch:
 def test_all_that_a_refusal_tries_has_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Work] = []
     monkeypatch.setattr(place_module, "Work", lambda: made.append(Work()) or made[-1])
-    capacity = Capacity.of_workers(two_tiers([2, 2]))
+    capacity = worker_capacity(two_tiers([2, 2]))
     gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), tier=1)
     answer = place(capacity, Request(gang))
     assert isinstance(answer, Refusal)
@@ -186,7 +185,7 @@ def test_a_spread_counts_whole_groups(
 ) -> None:
     """Three workers to a leaf, in pairs: one pair, and for two groups two."""
     monkeypatch.setattr(place_module, "Work", lambda: Work(work))
-    assert isinstance(place(Capacity.of_workers(two_tiers(leaves)), Request(gang)), Refusal)
-    more = place(Capacity.of_workers(two_tiers([*leaves, 2])), Request(gang))
+    assert isinstance(place(worker_capacity(two_tiers(leaves)), Request(gang)), Refusal)
+    more = place(worker_capacity(two_tiers([*leaves, 2])), Request(gang))
     assert isinstance(more, Placement)
     assert more.cost.domains == (3,)

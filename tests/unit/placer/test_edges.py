@@ -9,7 +9,7 @@ from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hyperscout_placer.solve.costs import Packing
 from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import HyperNode, Topology
-from support.builders import hypernode
+from support.builders import hypernode, worker_capacity
 
 MOST = 2**62 - 1
 ONE = Workers(1)
@@ -44,7 +44,7 @@ def test_what_is_given_back_is_never_more_than_can_be_said() -> None:
 
 
 def test_workers_that_need_nothing_follow_too() -> None:
-    capacity = Capacity.of_workers(forest())
+    capacity = worker_capacity(forest())
     nothing = Workers(1, (("cpu", 0),))
     fits = capacity.fit(nothing).nodes.tolist()
     capacity.set_free("a", {"workers": 0})
@@ -66,7 +66,7 @@ def test_a_cycle_of_parents() -> None:
 def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
     tree = forest(hypernode("a", ("a", "b")), hypernode("c", ("c", "d")), hypernode("d", ("e",)))
     assert tree.below(frozenset({"d", "nobody"})).tolist() == [False, False, False, True, True]
-    answer = place(Capacity.of_workers(tree), Request(Group(1, (ONE,)), avoid=frozenset({"a", "d"})))
+    answer = place(worker_capacity(tree), Request(Group(1, (ONE,)), avoid=frozenset({"a", "d"})))
     assert isinstance(answer, Placement)
     assert answer.nodes == ("c",)
     assert not tree.below(frozenset()).any()
@@ -83,7 +83,7 @@ def test_groups_that_are_spread_are_as_near_as_their_spread_lets_them(most: int,
     leaves = [hypernode(name, [f"{name}{i}" for i in range(4)], parent="pod") for name in "ab"]
     pod = hypernode("pod", leaves[0].nodes + leaves[1].nodes, children=("a", "b"))
     gang = Group(1, (Group(2, (Workers(4),), 2, Spread(most // 2, 1)),))
-    answer = place(Capacity.of_workers(forest(*leaves, pod)), Request(gang))
+    answer = place(worker_capacity(forest(*leaves, pod)), Request(gang))
     assert isinstance(answer, Placement)
     assert " ".join(answer.nodes) == nodes
 
@@ -91,14 +91,14 @@ def test_groups_that_are_spread_are_as_near_as_their_spread_lets_them(most: int,
 def test_what_is_kept_of_nodes_that_are_down_is_not_told_of_others() -> None:
     tree = forest()
     tree.down[0] = True
-    capacity = Capacity.of_workers(tree)
+    capacity = worker_capacity(tree)
     for _ in range(2):
         assert capacity.fit(ONE).nodes.tolist() == [0, 1]
         assert capacity.fit(ONE, use_down=True).nodes.tolist() == [1, 1]
 
 
 def test_kinds_that_were_asked_for_lately_are_kept() -> None:
-    capacity = Capacity.of_workers(forest())
+    capacity = worker_capacity(forest())
     first = capacity.fit(ONE)
     for i in range(2, 60):
         capacity.fit(Workers(1, (("workers", i),)))

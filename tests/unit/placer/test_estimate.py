@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hyperscout_placer.cluster.answer import Placement
-from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import (
     Group,
@@ -18,12 +17,13 @@ from hyperscout_placer.cluster.request import (
 )
 from hyperscout_placer.solve.estimate import Estimate
 from hyperscout_placer.solve.place import highest, place
+from support.builders import worker_capacity
 from support.placer_instances import random_instance
 from support.topologies import pods
 
 # Two pods of two leaves of two nodes; workers that fit: (3 1) (4 0) | (2 2) (5 1)
 FREE = dict(zip((f"n{i:04}" for i in range(8)), (3, 1, 4, 0, 2, 2, 5, 1), strict=True))
-ROOM = Capacity.of_workers(Forest.of(pods(2, 2, nodes=2)), FREE)
+ROOM = worker_capacity(Forest.of(pods(2, 2, nodes=2)), FREE)
 LEADER = Workers(1, role="leader")
 
 

@@ -13,7 +13,7 @@ from hyperscout_placer.cluster.request import Request, Spread, Workers
 from hyperscout_placer.solve.explain import ALL_ISLANDS, NOT_AT_ONCE, Candidate, explain, say_why
 from hyperscout_placer.solve.place import highest, place
 from hyperscout_topology.topology import Endpoint, Switch, Topology
-from support.builders import anomaly, gang
+from support.builders import anomaly, gang, worker_capacity
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
@@ -43,7 +43,7 @@ def of_leaves(*free: tuple[int, ...], **links: int) -> Capacity:
     """Leaves l1, l2 ... of so many nodes, each with so much room."""
     names = [tuple(f"n{i}{j}" for j in range(len(leaf))) for i, leaf in enumerate(free)]
     room = {n: f for leaf, row in zip(names, free, strict=True) for n, f in zip(leaf, row, strict=True)}
-    return Capacity.of_workers(Forest.of(degraded(leaves(*names), **links)), room)
+    return worker_capacity(Forest.of(degraded(leaves(*names), **links)), room)
 
 
 def test_the_first_part_of_the_cost_that_differs_is_why() -> None:
@@ -101,7 +101,7 @@ FREE = {f"n{i:04}": int(i not in (0, 1, 5)) for i in range(16)}  # leaves of 2, 
 
 
 def test_other_domains_of_its_tier_and_lower_ones_that_come_close() -> None:
-    capacity = Capacity.of_workers(Forest.of(pods(2, 2, 2)), {**FREE, "n0016": 1, "n0020": 1, "n0021": 1})
+    capacity = worker_capacity(Forest.of(pods(2, 2, 2)), {**FREE, "n0016": 1, "n0020": 1, "n0021": 1})
     request = gang(Workers(5))
     answer = place(capacity, request)
     assert isinstance(answer, Placement)
@@ -157,14 +157,14 @@ def test_the_most_promising_is_tried_first(
 
 
 def test_some_are_kept_for_lower_tiers() -> None:
-    capacity = Capacity.of_workers(Forest.of(pods(2, 2, 2, 2)))
+    capacity = worker_capacity(Forest.of(pods(2, 2, 2, 2)))
     assert [name for name, _ in told(capacity, gang(Workers(5)), limit=3)] == ["pod0", "pod1", "pod0-l00"]
 
 
 def test_across_islands() -> None:
     two = leaves(("a", "b"), ("c",))
     islands = Forest.of(replace(two, hypernodes=tuple(replace(h, parent=None) for h in two.hypernodes[:2])))
-    capacity = Capacity.of_workers(islands)
+    capacity = worker_capacity(islands)
     request = gang(Workers(3), mode="soft")
     found = explain(capacity, request, place(capacity, request), {})
     assert [(x.hypernode, x.tier, x.free, x.why) for x in found.candidates] == [
@@ -179,7 +179,7 @@ def test_across_islands() -> None:
 
 
 def test_the_only_domain_and_the_only_worker() -> None:
-    capacity = Capacity.of_workers(Forest.of(leaves(("a", "b"))))
+    capacity = worker_capacity(Forest.of(leaves(("a", "b"))))
     request = gang(Workers(1))
     found = explain(capacity, request, place(capacity, request), {})
     assert found.text == (
@@ -237,7 +237,7 @@ def test_refusals_tell_what_comes_closest() -> None:
     assert explain(gpus, roles, Refusal(2), {}).candidates == (
         Candidate("core", 2, 2, None, None, NOT_AT_ONCE),
     )
-    bare = Capacity.of_workers(Forest.of(Topology(1)), {})
+    bare = worker_capacity(Forest.of(Topology(1)), {})
     assert explain(bare, gang(Workers(1)), Refusal(0), {}).candidates == ()
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hyperscout_placer.book import free_capacity
-from hyperscout_placer.book.placements import (
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import (
     HeldError,
+    NoReservationError,
     NoRoomError,
-    NotHeldError,
     NotReadyError,
-    Placements,
     PlacementsError,
     Reservation,
     TooManyError,
@@ -209,11 +209,11 @@ def test_errors_say_what_to_do_and_hold_nothing(monkeypatch: pytest.MonkeyPatch)
         placements.place("b", gang(1), holder="api")
     assert isinstance(placements.place("b", gang(1), holder="api", dry_run=True), Placement)
     for act in (placements.release, placements.held):
-        with pytest.raises(NotHeldError, match="'b'"):
+        with pytest.raises(NoReservationError, match="'b'"):
             act("b")
-    with pytest.raises(NotHeldError):
+    with pytest.raises(NoReservationError):
         placements.arrive("b", [0])
-    with pytest.raises(NotHeldError):
+    with pytest.raises(NoReservationError):
         placements.move("b", [], placements.held("a").placement)
     assert (free_nodes(placements), placements.ranks) == ({"n2", "n3", "n4"}, 1)
 
@@ -440,7 +440,7 @@ def test_as_if_a_gang_held_nothing() -> None:
     assert free_of(placements) == before
     placements.set_unusable({"n2"})  # one of "a" runs there
     assert placements.without("a")().free_of("n2") == {}
-    with pytest.raises(NotHeldError):
+    with pytest.raises(NoReservationError):
         placements.without("c")
 
 
@@ -625,7 +625,7 @@ class Book(RuleBasedStateMachine):
     def release(self, name: str) -> None:
         try:
             self.placements.release(name)
-        except NotHeldError:
+        except NoReservationError:
             return
 
     @rule(later=st.integers(1, 3))

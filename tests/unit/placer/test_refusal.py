@@ -13,7 +13,7 @@ from hyperscout_placer.cluster.words import say_amount
 from hyperscout_placer.solve.place import highest, place
 from hyperscout_placer.solve.refusal import TRIES, refusal
 from hyperscout_topology.topology import Endpoint, Topology
-from support.builders import anomaly, gang
+from support.builders import anomaly, gang, worker_capacity
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
@@ -44,7 +44,7 @@ def down(topology: Topology, *nodes: str) -> Topology:
 
 # Two pods of two leaves of four nodes, n0000 to n0015; n0000 and n0001 are taken.
 FREE = {f"n{i:04}": 1 for i in range(2, 16)}
-PODS = Capacity.of_workers(Forest.of(pods(2, 2)), FREE)
+PODS = worker_capacity(Forest.of(pods(2, 2)), FREE)
 
 
 def gpus(*free: int, cpu: int = 10**6, memory: int = 2**40) -> Capacity:
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         in core; the gang fits without the spread of at most 1 to a HyperNode of tier 1 (leaf)""",
     ),
     "a spread over nodes": (
-        Capacity.of_workers(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4}),
+        worker_capacity(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4}),
         gang(Workers(6), spread=Spread(2, 0)),
         """the 6 workers do not fit: HyperNode core has room for 4, 2 more must be freed (6 would fit
         one by one); the gang fits without the spread of at most 2 to a node""",
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         "not one worker fits on any node: none has 1 cpu and 1 nvidia.com/gpu free at the same time",
     ),
     "no place is free": (
-        Capacity.of_workers(Forest.of(leaves(("a",))), {}),
+        worker_capacity(Forest.of(leaves(("a",))), {}),
         gang(Workers(1)),
         "not one worker fits on any node: none has room for 1 worker, all are in use",
     ),
@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         1, 3 more must be freed there; the gang fits if these nodes are not avoided: n0004,
         n0005, n0006 and 1 more""", ),
     "all that would do are avoided": (
-        Capacity.of_workers(Forest.of(leaves(("a", "b"), ("c",))), {"a": 1, "b": 1}),
+        worker_capacity(Forest.of(leaves(("a", "b"), ("c",))), {"a": 1, "b": 1}),
         gang(Workers(1), avoid=frozenset({"l1"})),
         """not one worker fits on a node that may be used: a, b would have room, but 2 are avoided; the
         gang fits if these nodes are not avoided: a""",
@@ -190,7 +190,7 @@ def test_what_it_says(name: str) -> None:
 
 def test_nodes_with_a_link_down_are_told_apart_from_taken_ones() -> None:
     topology = down(pods(2, 2), "n0004", "n0005", "n0008", "n0012")
-    capacity = Capacity.of_workers(Forest.of(topology), FREE)
+    capacity = worker_capacity(Forest.of(topology), FREE)
     assert refused(capacity, gang(Workers(4), tier=1)).reason == text(
         """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest with room for
         3, 1 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0; 1 node with a
@@ -200,7 +200,7 @@ def test_nodes_with_a_link_down_are_told_apart_from_taken_ones() -> None:
     assert refused(capacity, both).reason.endswith(
         "; 1 node with a link of its own down would be enough (n0012)"
     )
-    only = Capacity.of_workers(Forest.of(topology), {"n0004": 1})
+    only = worker_capacity(Forest.of(topology), {"n0004": 1})
     assert refused(only, gang(Workers(1))).reason == text(
         """not one worker fits on a node that may be used: n0004 would have room, but 1 has a link of its own
         down; 1 node with a link of its own down would be enough (n0004)"""
@@ -225,11 +225,11 @@ def test_nodes_that_pods_may_not_use() -> None:
 def test_islands() -> None:
     two = leaves(("a", "b"), ("c",))
     islands = Forest.of(replace(two, hypernodes=tuple(replace(h, parent=None) for h in two.hypernodes[:2])))
-    assert refused(Capacity.of_workers(islands), gang(Workers(3))).reason == text(
+    assert refused(worker_capacity(islands), gang(Workers(3))).reason == text(
         """no HyperNode of tier 1 (leaf) holds the 3 workers: HyperNode l1 comes closest with room for 2, 1
         more must be freed there; the gang fits across islands in soft mode"""
     )
-    bare = Capacity.of_workers(Forest.of(Topology(1)), {})
+    bare = worker_capacity(Forest.of(Topology(1)), {})
     assert isinstance(place(bare, gang(Workers(1))), Refusal)
     assert refusal(bare, gang(Workers(1)), {}, 0).closest == ()
 
@@ -273,7 +273,7 @@ def test_where_all_seems_to_fit_one_piece_does_not() -> None:
 
 
 def test_what_is_only_preferred_is_short_of_nothing() -> None:
-    capacity = Capacity.of_workers(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4})
+    capacity = worker_capacity(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4})
     assert refused(capacity, gang(Workers(9), spread=Spread(1, 0, required=False))).closest[0].fits == 8
 
 
@@ -289,7 +289,7 @@ def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:
     def never(request: Request, masks: Masks) -> None:
         tried.append((request, masks))
 
-    capacity = Capacity.of_workers(Forest.of(down(pods(2, 2), "n0004")), FREE)
+    capacity = worker_capacity(Forest.of(down(pods(2, 2), "n0004")), FREE)
     masks = {"worker": Mask("some", np.arange(16) % 3 > 0)}
     parts = (Workers(1), LEADER)  # several kinds: counting does not tell
     request = gang(*parts, tier=2, spread=Spread(1, 0), avoid=frozenset({"n0013"}))

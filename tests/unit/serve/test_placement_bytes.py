@@ -6,7 +6,7 @@ import pytest
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
 from hyperscout_collector.serve.grpc.placement_watchers import News
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_placer.messages.placements import held_message

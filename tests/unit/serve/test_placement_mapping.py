@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
@@ -20,10 +20,8 @@ from hyperscout_placer.messages.placements import (
     placement_message,
     placement_of,
     repair_message,
-    request_message,
-    request_of,
-    stored_request,
 )
+from hyperscout_placer.messages.requests import request_message, request_of, stored_request
 from hyperscout_placer.repair.defrag import Plan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
 from hyperscout_placer.solve.explain import Candidate, Explanation

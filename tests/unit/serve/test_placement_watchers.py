@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 

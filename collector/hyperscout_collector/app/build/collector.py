@@ -28,7 +28,7 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.app.status.event_logs import all_lines
 from hyperscout_collector.app.status.status import status
-from hyperscout_collector.decisions.publication.generations import NotHeldError
+from hyperscout_collector.decisions.publication.generations import GenerationNotHeldError
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.history.recorder import Recorder
@@ -195,5 +195,5 @@ class Collector:
     async def approve(self, generation: int) -> int:
         try:
             return await self.components.inference.pipeline.approve(generation)
-        except NotHeldError as error:
+        except GenerationNotHeldError as error:
             raise NothingHeldError(str(error)) from error

@@ -156,10 +156,9 @@ def build_publishing(
     )
     gates, services = None, dict(publishers.services)
     if nodes is not None and context.kube is not None:
-        gates = _gates(settings, context.kube, nodes, placing.placements, clock_ns)
+        gates = _gates(context, context.kube, nodes, placing.placements)
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
-        context.event_logs.append(gates.log)
     problems = placing.load(over=storage.is_takeover and settings.leader_election)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
     saver = Saver(storage.store, storage.writer)
@@ -217,9 +216,8 @@ def _mqtt(context: Context) -> MqttPublisher:
     )
 
 
-def _gates(
-    settings: CollectorSettings, kube: Kube, nodes: Nodes, placements: Placements, clock_ns: Callable[[], int]
-) -> Gates:
+def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -> Gates:
+    settings = context.settings
     return Gates(
         kube,
         nodes,
@@ -228,7 +226,8 @@ def _gates(
         GateSettings(settings.gates_replace_after_s, settings.gates_hot_swap),
         _print,
         placements,
-        clock_ns=clock_ns,
+        context.event_log("gang"),
+        clock_ns=context.clock_ns,
         rng=_jitter(),
     )
 

@@ -5,7 +5,8 @@ published topology, evidence, cluster -> Placements -> watchers, reservations on
 
 from collections.abc import Callable, Sequence
 
-from hyperscout_placer.book.placements import Placements, PlacementsError
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import PlacementsError
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.inference.cluster import Cluster

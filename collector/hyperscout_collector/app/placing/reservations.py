@@ -12,14 +12,10 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.request import RequestError
-from hyperscout_placer.messages.placements import (
-    held_message,
-    placement_of,
-    request_message,
-    stored_request,
-)
+from hyperscout_placer.messages.placements import held_message, placement_of
+from hyperscout_placer.messages.requests import request_message, stored_request
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_collector.serve.grpc.placement_service import API

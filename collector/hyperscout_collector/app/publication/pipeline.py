@@ -31,7 +31,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_collector.app.inference.cluster import Cluster, ClusterView
 from hyperscout_collector.app.inference.failures import Failures
 from hyperscout_collector.app.inference.inference import Inference, Result
-from hyperscout_collector.decisions.publication.generations import Decision, NotHeldError
+from hyperscout_collector.decisions.publication.generations import Decision, GenerationNotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import LEASED_PROBES, MEASURING_PROBES, KeyChange
@@ -162,7 +162,7 @@ class Pipeline:
         """Publish a held generation, or accept the published one as it is.
 
         Accepting the published generation makes inference forget the links, switches and nodes that are
-        missing from it. Returns the number of the published generation. Raises NotHeldError.
+        missing from it. Returns the number of the published generation. Raises GenerationNotHeldError.
         """
         async with self._turn:
             published = self._inference.published
@@ -174,7 +174,7 @@ class Pipeline:
             decision = await self._in_thread(approve, generation, self._clock_ns())
             self._take(decision, APPROVED)
             if decision.publish is None:
-                raise NotHeldError(f"generation {generation} is published already")
+                raise GenerationNotHeldError(f"generation {generation} is published already")
             return decision.publish.generation
 
     async def close(self, timeout_s: float = _CLOSE_S) -> None:

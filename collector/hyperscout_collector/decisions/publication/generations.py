@@ -77,7 +77,7 @@ class Decision:
 _TICK = Tick()
 
 
-class NotHeldError(LookupError):
+class GenerationNotHeldError(LookupError):
     """The tree to approve no longer waits: it was published, withdrawn, or replaced by another."""
 
 
@@ -157,12 +157,17 @@ class Generations:
         return self._decide(self._advance(now_ns))
 
     def approve(self, generation: int, now_ns: int) -> Decision:
-        """Publish the waiting tree at once. Raises NotHeldError if `generation` is not the one that waits."""
+        """Publish the waiting tree at once.
+
+        Raises GenerationNotHeldError if `generation` is not the one that waits.
+        """
         now_ns = self._advance(now_ns)
         if (held := self._membership.held) is None:
-            raise NotHeldError(f"generation {generation} is not held: no generation is held")
+            raise GenerationNotHeldError(f"generation {generation} is not held: no generation is held")
         if held.generation != generation:
-            raise NotHeldError(f"generation {generation} is not held: generation {held.generation} is held")
+            raise GenerationNotHeldError(
+                f"generation {generation} is not held: generation {held.generation} is held"
+            )
         return self._decide(now_ns, Approve())
 
     def _advance(self, now_ns: int) -> int:

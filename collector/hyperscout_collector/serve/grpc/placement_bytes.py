@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.messages.placements import held_message
 
 from hyperscout_collector.serve.grpc.placement_watchers import News

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.placements import Reservation, Trial
+from hyperscout_placer.book.reservation import Reservation, Trial
 from hyperscout_placer.cluster.allreduce import Predicted, TierSpeed, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity

@@ -13,19 +13,20 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
-from hyperscout_placer.book.placements import (
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import (
     HeldError,
+    NoReservationError,
     NoRoomError,
-    NotHeldError,
     NotReadyError,
-    Placements,
     PlacementsError,
     Reservation,
     TooManyError,
 )
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.request import RequestError
-from hyperscout_placer.messages.placements import placement_message, request_of
+from hyperscout_placer.messages.placements import placement_message
+from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_runtime.units import NS
@@ -65,7 +66,7 @@ class Book(Protocol):
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (RequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (HeldError, grpc.StatusCode.ALREADY_EXISTS),
-    (NotHeldError, grpc.StatusCode.NOT_FOUND),
+    (NoReservationError, grpc.StatusCode.NOT_FOUND),
     (NotReadyError, grpc.StatusCode.FAILED_PRECONDITION),
     (OutdatedRequestError, grpc.StatusCode.FAILED_PRECONDITION),
     (OtherHolderError, grpc.StatusCode.FAILED_PRECONDITION),

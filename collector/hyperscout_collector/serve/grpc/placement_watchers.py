@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hyperscout_placer.book.placements import Reservation
+from hyperscout_placer.book.reservation import Reservation
 
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 
