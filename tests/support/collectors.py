@@ -1,4 +1,4 @@
-"""Settings of a collector that a test runs in its own process, and simulated agents that report to it."""
+"""A collector in the process of a test: its settings, simulated agents that report to it, and its rest."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import clos2
 
 from support.identities import AGENTS, FakeReviews, Family
+from support.waiting import eventually
 
 QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
 
@@ -56,3 +58,39 @@ async def playing(address: str, fabric: SimFabric | None = None, **options: Any)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def at_rest(collector: Collector, player: Player | None = None) -> None:
+    """Wait until the collector has processed all evidence, and nothing is due but a refresh.
+
+    With `player`, its agents have also reported everything. Call it when the last change has become visible.
+    """
+    looks = 0
+
+    def rests() -> bool:
+        nonlocal looks
+        idle = (player is None or player.settled) and not _is_busy(collector)
+        looks = looks + 1 if idle else 0
+        return looks == 5  # the result of a thread passes through several turns of the loop
+
+    await eventually(rests, "a collector at rest")
+
+
+def _is_busy(collector: Collector) -> bool:
+    components = collector.components
+    queue = components.evidence.committer.queue
+    sweeps, links, pipeline = (
+        components.ingest.sweeps,
+        components.inference.links,
+        components.inference.pipeline,
+    )
+    return bool(
+        queue._waiting
+        or queue._turn.locked()
+        or any(reader._waiting or reader._in_thread.calls for reader in (sweeps, links))
+        or any(not lease.last_sweep_at.ToNanoseconds() for lease in sweeps.leases())
+        or pipeline._news
+        or pipeline._cluster_changed
+        or pipeline._running
+        or pipeline._tick_at_ns is not None
+    )

@@ -16,6 +16,7 @@ from hyperscout_topology.topology import Topology
 from support.collectors import QUICK, eight_hosts, playing
 from support.identities import FakeReviews, Family
 from support.live import Watcher
+from support.waiting import eventually
 
 
 @asynccontextmanager
@@ -64,11 +65,12 @@ async def publish(collector: Collector, topology: Topology) -> None:
 
 @asynccontextmanager
 async def played(collector: Collector, fabric: SimFabric | None = None) -> AsyncIterator[Player]:
-    """The agents of a fabric (8 hosts, 2 leaves), until what they see is published."""
+    """The agents of a fabric (8 hosts, 2 leaves). What they see is published, and all is acknowledged."""
     fabric = fabric or eight_hosts()
     async with playing(collector.address, fabric) as player:
         nodes = set(fabric.hosts)
         await Watcher(collector.address).until(
             lambda t: {node for h in t.hypernodes for node in h.nodes} == nodes, "all hosts"
         )
+        await eventually(lambda: len(player.agents) == len(nodes) and player.settled, "all agents settled")
         yield player

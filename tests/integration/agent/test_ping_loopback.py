@@ -22,10 +22,12 @@ from hyperscout_agent.ping.statistics import STEPPED, UNKNOWN, Summary
 from hyperscout_agent.ping.tasks import MAX_TASKS, PairTasks
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_formats.facts.facts import LatencyResult
+from support.waiting import TIMEOUT_S, eventually
 
 KEY = bytes(range(32))
 A, B = "127.0.0.11", "127.0.0.12"
-WAIT_S = 20.0
+WAIT_S = TIMEOUT_S
+SILENCE_S = 0.3  # for answers that are not expected
 
 
 class End:
@@ -68,7 +70,7 @@ class End:
             "method": "udp",
             "pings": 16,
             "first": self.address < other.address,
-            "expires_s": 20.0,
+            "expires_s": 120.0,
         }
         return PairTask(**{**given, **more})
 
@@ -118,9 +120,17 @@ async def answering() -> AsyncIterator[End]:
     end.close()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst waits for an answer as long as a busy machine may delay it, so that no ping is lost."""
+    monkeypatch.setattr("hyperscout_agent.ping.burst._ANSWER_S", WAIT_S)
+    monkeypatch.setattr("hyperscout_agent.ping.burst._FIND_TRIES", 1000)
+
+
 # Two good ends
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("a", "b"), [(A, B), ("::1", "::1")])
 async def test_both_ends_measure_one_after_the_other(a: str, b: str) -> None:
     async with ends(a, b) as (one, two):
@@ -206,12 +216,12 @@ class Stranger:
         self._to = (target.address, target.port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((source, 0))
-        self._socket.settimeout(0.3)
 
     def send(self, datagram: bytes) -> None:
         self._socket.sendto(datagram, self._to)
 
-    def ask(self, datagram: bytes) -> bytes | None:
+    def ask(self, datagram: bytes, timeout_s: float = SILENCE_S) -> bytes | None:
+        self._socket.settimeout(timeout_s)
         self._socket.sendto(datagram, self._to)
         try:
             return self._socket.recv(4096)
@@ -237,13 +247,13 @@ def ping(sequence: int, key: bytes = KEY, *, first: bool = True, kind: int = PIN
 
 async def test_who_knows_the_key_gets_an_answer_of_the_same_size_once(answering: End) -> None:
     with stranger(answering) as peer:
-        answer = await in_thread(lambda: peer.ask(ping(0)), "ask")
+        answer = await in_thread(lambda: peer.ask(ping(0), WAIT_S), "ask")
         assert answer is not None
         assert len(answer) == PACKET_BYTES == len(ping(0))
         assert unpack(answer, KEY).nonce == b"n" * 8
         assert await in_thread(lambda: peer.ask(ping(0)), "ask") is None, "replayed"
         assert await in_thread(lambda: peer.ask(answer), "ask") is None, "its own answer sent back"
-    assert answering.keyring.dropped == {"replayed": 1, "reflected": 1}
+    await eventually(lambda: answering.keyring.dropped == {"replayed": 1, "reflected": 1})
 
 
 @pytest.mark.parametrize(
@@ -261,7 +271,7 @@ async def test_who_knows_the_key_gets_an_answer_of_the_same_size_once(answering:
 async def test_others_get_no_byte_back(answering: End, reason: str, source: str, datagram: bytes) -> None:
     with stranger(answering, source) as one:
         assert await in_thread(lambda: one.ask(datagram), "ask") is None
-    assert answering.keyring.dropped == {reason: 1}
+    await eventually(lambda: answering.keyring.dropped == {reason: 1})
     assert answering.responder.sent == 0
 
 
@@ -364,6 +374,7 @@ async def with_peer(peer: FakePeer, **more: object) -> tuple[Burst, Summary | No
     return burst, await in_thread(burst.run, "burst")
 
 
+@pytest.mark.usefixtures("patient")
 async def test_old_answers_are_counted_and_not_believed() -> None:
     with Repeating() as peer:
         burst, found = await with_peer(peer)
@@ -372,6 +383,7 @@ async def test_old_answers_are_counted_and_not_believed() -> None:
     assert burst.dropped["replayed"] >= 16
 
 
+@pytest.mark.usefixtures("patient")
 async def test_answers_that_nobody_asked_for() -> None:
     with Guessing() as peer:
         burst, found = await with_peer(peer)
@@ -382,11 +394,15 @@ async def test_answers_that_nobody_asked_for() -> None:
 
 
 async def test_loss_is_told_and_leaves_the_minimum() -> None:
+    received = 0
     with Losing() as peer:
-        _, found = await with_peer(peer)
-    assert found is not None
+        async with asyncio.timeout(WAIT_S):
+            while received < 8:  # a busy machine delays more answers: the burst is repeated
+                _, found = await with_peer(peer)
+                assert found is not None
+                received = found.received
     assert (found.failure, found.sent) == ("", 16)
-    assert 8 <= found.received <= 11
+    assert received <= 11
     assert found.min_us > 0
 
 
@@ -403,7 +419,7 @@ async def test_a_peer_that_is_mute() -> None:
         burst, found = await with_peer(peer)
         assert found is not None
         assert (found.failure, found.received) == ("no answer", 0)
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(WAIT_S):
             while len(peer.seen) < burst.sent:  # the peer's thread reads in its own time
                 await asyncio.sleep(0.01)
         assert len(peer.seen) == burst.sent
@@ -437,6 +453,7 @@ class SteppingClock:
         return replace(true, offset_ns=true.offset_ns + self._looks // self._every * 50_000)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_the_own_clock_steps(answering: End) -> None:
     _, found = await burst_to(answering, read=SteppingClock(1))
     assert found is not None
@@ -444,6 +461,7 @@ async def test_the_own_clock_steps(answering: End) -> None:
     assert found.min_us == 0
 
 
+@pytest.mark.usefixtures("patient")
 async def test_the_own_clock_steps_now_and_then(answering: End) -> None:
     _, found = await burst_to(answering, read=SteppingClock(7))
     assert found is not None
@@ -465,6 +483,7 @@ async def test_the_responders_clock_steps() -> None:
     assert UNKNOWN in found.failure, "the responder tells no residence while its clock steps"
 
 
+@pytest.mark.usefixtures("patient")
 async def test_without_stamps_of_the_kernel(answering: End, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where SO_TIMESTAMPING is not known: the process's own clock must do."""
     monkeypatch.setattr("hyperscout_agent.ping.burst.enable", lambda _: False)
@@ -476,6 +495,7 @@ async def test_without_stamps_of_the_kernel(answering: End, monkeypatch: pytest.
     assert found.min_us > 0
 
 
+@pytest.mark.usefixtures("patient")
 async def test_stamps_are_promised_and_do_not_come(answering: End, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that does not stamp what it sends."""
     for module in ("burst", "responder"):
@@ -505,6 +525,7 @@ async def test_answers_are_limited_too_whoever_asks_for_them() -> None:
     assert 0 < end.responder.sent * PACKET_BYTES * 8 <= 50_000
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kbps", [50.0, 200.0])
 async def test_the_limit_holds_whatever_is_asked_for(kbps: float) -> None:
     async with ends(kbps=kbps) as (one, two):

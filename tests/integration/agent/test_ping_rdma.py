@@ -1,8 +1,10 @@
 """perftest's programs, played by scripts that print the genuine format; and the genuine ones' options."""
 
 import asyncio
+import itertools
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,11 @@ with open({log!r}, "a") as log:
     log.write({name!r} + " " + " ".join(argv) + "\\n")
 if argv[-2] == "-p":
     with socket.create_server(("127.0.0.1", port)) as server:
-        server.settimeout(10)
+        server.settimeout(60)
         server.accept()[0].close()
     sys.exit(0)
 try:
-    socket.create_connection(("127.0.0.1", port), 5).close()
+    socket.create_connection(("127.0.0.1", port), 60).close()
 except OSError:
     print("Couldn't connect to 127.0.0.1:" + str(port), file=sys.stderr)
     sys.exit(1)
@@ -43,12 +45,20 @@ def play(folder: Path, name: str, text: str) -> str:
     return str(script)
 
 
-def pings(latency: str, bandwidth: str | None, *, kbps: float = 1000, timeout_s: float = 10.0) -> RdmaPings:
+def pings(
+    latency: str,
+    bandwidth: str | None,
+    *,
+    kbps: float = 1000,
+    timeout_s: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> RdmaPings:
     return RdmaPings(
         ib_send_lat=[latency],
         ib_send_bw=[bandwidth] if bandwidth else [],
         bucket=Bucket(kbps, time.monotonic),
         timeout_s=timeout_s,
+        clock=clock,
         sleep=lambda _: asyncio.sleep(0.02),
     )
 
@@ -93,27 +103,33 @@ async def test_bandwidth_waits_until_the_last_one_is_paid(tmp_path: Path) -> Non
     assert gbps == [[389.95, 389.95], [0.0, 0.0]]
 
 
-async def alone(text: str, folder: Path, timeout_s: float = 0.5) -> RdmaOutcome:
+def hours() -> Callable[[], float]:
+    """A clock that is an hour ahead at each look: a client that fails is not started again."""
+    return itertools.count(0.0, 3600.0).__next__
+
+
+async def alone(text: str, folder: Path, timeout_s: float) -> RdmaOutcome:
     script = folder / "tool"
     script.write_text(text)
     script.chmod(0o755)
-    return await pings(str(script), None, timeout_s=timeout_s).measure(plan(first=True))
+    return await pings(str(script), None, timeout_s=timeout_s, clock=hours()).measure(plan(first=True))
 
 
 @pytest.mark.parametrize(
-    ("text", "failure"),
+    ("text", "timeout_s", "failure"),
     [
         (
             "#!/bin/sh\necho ' Unable to find the Infiniband/RoCE device' >&2; exit 1\n",
+            60.0,
             "exit 1: Unable to find the",
         ),
-        ("#!/bin/sh\nsleep 100\n", "still running after 0.5 s"),
-        ("#!/bin/sh\necho junk\n", "no table of results in the output"),
-        ("#!/bin/sh\nyes\n", "bytes of output"),
+        ("#!/bin/sh\nexec sleep 600\n", 0.5, "still running after 0.5 s"),
+        ("#!/bin/sh\necho junk\n", 60.0, "no table of results in the output"),
+        ("#!/bin/sh\nyes\n", 60.0, "bytes of output"),
     ],
 )
-async def test_tools_in_trouble(tmp_path: Path, text: str, failure: str) -> None:
-    found = await alone(text, tmp_path)
+async def test_tools_in_trouble(tmp_path: Path, text: str, timeout_s: float, failure: str) -> None:
+    found = await alone(text, tmp_path, timeout_s)
     assert failure in found.summary.failure
     assert (found.summary.min_us, found.bandwidth_gbps) == (0.0, 0.0)
 
@@ -161,7 +177,7 @@ async def test_the_genuine_one_without_a_device() -> None:
     require_real("perftest")
     if list(Path("/sys/class/infiniband").glob("*")):
         pytest.skip("this host has RDMA devices")
-    found = await pings(str(tool("ib_send_lat")), None, timeout_s=2).measure(plan(first=True))
+    found = await pings(str(tool("ib_send_lat")), None, clock=hours()).measure(plan(first=True))
     assert "exit 1" in found.summary.failure
     assert "device" in found.summary.failure.lower()
     assert found.summary.min_us == 0.0

@@ -9,7 +9,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference import blueprint_file
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
-from support.collectors import playing
+from support.collectors import at_rest, playing
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S
 
@@ -133,8 +133,10 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
             "quiet_s": 0,
         }
     )
-    async with Collector(settings) as collector, playing(collector.address):
-        before = await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
+    async with Collector(settings) as collector, playing(collector.address) as player:
+        await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
+        await at_rest(collector, player)
+        before = collector.watchers.current.topology
     async with Collector(settings) as collector:
         async with asyncio.timeout(TIMEOUT_S):
             while not collector.components.inference.pipeline.inferences:

@@ -31,7 +31,7 @@ from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
-from support.collectors import collector_settings, playing
+from support.collectors import at_rest, collector_settings, playing
 from support.findings import adapter, failed, lldp, sweep
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S, eventually
@@ -56,7 +56,7 @@ class Watch:
         self.generations: list[int] = []
         self.anomalies: list[pb.Anomaly] = []
 
-    async def eventually(self, condition: Callable[["Watch"], bool]) -> None:
+    async def until(self, condition: Callable[["Watch"], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             while not condition(self):
                 event = await self._call.read()
@@ -133,8 +133,9 @@ async def test_agents_in_hypernodes_out_and_a_cut_cable_shows(tmp_path: Path) ->
 async def test_a_restart_goes_on_with_names_and_generations(tmp_path: Path) -> None:
     async with Collector(settings(tmp_path)) as first, reader(first) as service:
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
-        async with playing(first.address):
+        async with playing(first.address) as player:
             await watch.until(found)
+            await at_rest(first, player)
         before = (await service.GetTopology(pb.GetTopologyRequest())).topology
         findings = await listed(first.address, page_size=3)
     out = tmp_path / "hypernodes.yaml"
@@ -382,9 +383,10 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
             with urllib.request.urlopen(f"http://{collector.http_address}{page}", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        async with playing(collector.address), asyncio.timeout(TIMEOUT_S):
-            while not collector.watchers.current.topology.hypernodes:
-                await asyncio.sleep(0.01)
+        async with playing(collector.address) as player:
+            await eventually(lambda: collector.watchers.current.topology.hypernodes)
+            await eventually(lambda: len(player.agents) == 8 and player.settled)
+            await at_rest(collector, player)
             assert (
                 await asyncio.to_thread(get, "/healthz") == await asyncio.to_thread(get, "/readyz") == "ok\n"
             )
@@ -429,6 +431,11 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
         assert "\nhyperscout_collector_inference_failures_total 0\n" not in page
         async with AgentStream(collector.address, "n1") as agent:
             await agent.store(lldp("n1", "eth1", _now(), port="swp9"))
+        # No inference may still run that would remove the failure which is planted below.
+        pipeline = collector.components.inference.pipeline
+        await eventually(
+            lambda: pipeline._last and any("swp9" in str(x) for x in pipeline._last.inferred.links)
+        )
 
         async def named() -> list[str]:
             topology = (await service.GetTopology(pb.GetTopologyRequest())).topology

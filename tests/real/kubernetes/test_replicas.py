@@ -31,8 +31,9 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-colle
 # A lease that a test waits for: longer than a busy machine delays its renewal.
 SHORT_S = 8
 SHORT = ("--lease-duration-s", str(SHORT_S))
-# A lease that no test waits for: it outlasts TIMEOUT_S.
-LONG = ("--lease-duration-s", "600")
+# The longest lease that the setting allows: it outlasts a hand-over that does not wait for its end.
+LONG_S = 120
+LONG = ("--lease-duration-s", str(LONG_S))
 QUICK = ("--first-settle-s", "0.5", "--settle-s", "0.5", "--hold-down-s", "0.5", "--quiet-s", "0.5")
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
@@ -194,6 +195,7 @@ async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path)
         stopping = asyncio.create_task(r.a.stop())
         await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")
         elected_s = time.monotonic() - began_s
+        assert elected_s < LONG_S * 3 / 4, "it did not wait for the end of the lease"
         await until(lambda: r.player.settled, "all agents stream to it")
         print(f"SIGTERM: elected after {elected_s:.1f} s, settled after {time.monotonic() - began_s:.1f} s")
         assert await stopping == 0
