@@ -18,6 +18,7 @@ _STDERR_BYTES = 16 * 1024
 # Time to reap a killed process. On a loaded machine the end of a crashed process takes seconds. A process
 # that hangs in the kernel cannot be reaped and is abandoned.
 _REAP_S = 20.0
+_CANCELLED_S = 2.0  # a killed process ends within milliseconds
 # Time for the rest of the stderr of a worker that has ended.
 _LAST_LINE_S = 1.0
 _MAX_LINE_CHARS = 300
@@ -81,6 +82,12 @@ class Child:
                         while stream is not None and await stream.read(_READ_BYTES):
                             pass
                     await self.process.wait()
+        except asyncio.CancelledError:
+            self._transport.close()  # now asyncio reports the end whatever holds the pipes
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CANCELLED_S):
+                    await self.process.wait()
+            raise
         finally:
             self._transport.close()
 

@@ -9,8 +9,8 @@ from hyperscout_agent.runtime.subprocesses import LineWorker, WorkerEndedError, 
 from support.fake_time import settle
 
 
-async def test_the_pipes_are_closed_although_the_end_is_cancelled() -> None:
-    """An open transport would give a ResourceWarning when the event loop ends in the middle of `end`."""
+async def test_the_process_is_reaped_although_the_end_is_cancelled() -> None:
+    """Otherwise its transport and its process would give a ResourceWarning when the event loop ends."""
     child = await start(("sh", "-c", "setsid sleep 100 & echo $!; wait"))
     holder = int(await child.stdout.readline())  # it keeps the pipe open, outside of the process group
     ending = asyncio.create_task(child.end())
@@ -20,8 +20,8 @@ async def test_the_pipes_are_closed_although_the_end_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await ending
     assert child._transport.is_closing()
+    assert child.process.returncode == -signal.SIGKILL
     os.kill(holder, signal.SIGKILL)
-    await child.process.wait()
 
 
 async def test_a_worker_that_ends_leaves_its_last_words() -> None:
