@@ -21,8 +21,7 @@ from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.history.store import HistoryFile
+from hyperscout_collector.history.store import HistoryFile, HistorySize
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.proto import timestamp

@@ -22,7 +22,7 @@ _CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches
 # its node.
 _NOT_ITS_OWN = KEPT_PROBES | {DEVICE_PROBE}
 # Rows of one transaction: about 50 ms of writing, so a single change behind it does not wait long.
-_GROUP_ROWS = 4000
+_MAX_GROUP_ROWS = 4000
 
 
 class OverloadedError(RuntimeError):
@@ -232,7 +232,7 @@ class Committer:
 
 
 def _joined(old: _Group, new: _Group) -> _Group | None:
-    if old.rows + new.rows > _GROUP_ROWS:
+    if old.rows + new.rows > _MAX_GROUP_ROWS:
         return None
     old.waiting += new.waiting
     old.rows += new.rows
@@ -242,11 +242,11 @@ def _joined(old: _Group, new: _Group) -> _Group | None:
 def _changes(plan: Plan, state: EvidenceState) -> Changes:
     upserts, deletes = [], []
     named = set()
-    for key, after in plan.looks.items():
+    for key, after in plan.rows.items():
         ranks = {row.rank for row in after}
-        deletes += [(key, row.rank) for row in state.looks(key) if row.rank not in ranks]
+        deletes += [(key, row.rank) for row in state.rows_at(key) if row.rank not in ranks]
         # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
-        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)]
+        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_at(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     agents = [agent for agent in plan.agents.values() if agent is not None]

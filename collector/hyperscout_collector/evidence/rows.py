@@ -123,10 +123,10 @@ class BadFinding(ValueError):  # noqa: N818 - names what is refused
     """An invalid finding, which no agent of this project sends. The message names the problem."""
 
 
-def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[Row] = ()) -> Row:
+def row_of(finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[Row] = ()) -> Row:
     """Converts one finding. Raises BadFinding.
 
-    `sent_ns`: sending time by the agent's clock. `looks`: the stored rows of its key.
+    `sent_ns`: sending time by the agent's clock. `known`: the stored rows of its key.
     """
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     for name, text in zip(Key._fields, key, strict=True):
@@ -154,7 +154,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[
         received_ns,
         int(finding.outcome),
         finding.reason,
-        _fact(finding, next((x.fact for x in looks if isinstance(x.fact, LatencyPort)), None)),
+        _fact(finding, next((x.fact for x in known if isinstance(x.fact, LatencyPort)), None)),
     )
 
 
@@ -181,16 +181,16 @@ def newer(row: Row, than: Row, now_ns: int) -> bool:
     return row.seen_ns >= than.seen_ns
 
 
-def merged(looks: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
-    """Returns the rows of a key, best rank first, after `row` arrived; `looks` itself if `row` changes
+def merged(known: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
+    """Returns the rows of a key, best rank first, after `row` arrived; `known` itself if `row` changes
     nothing.
 
     At most one row of each rank is kept: a failed or partial one only beside an older, better one.
     """
-    if any(look.rank >= row.rank and not newer(row, look, now_ns) for look in looks):
-        return looks
-    kept = [look for look in looks if look.rank > row.rank or not newer(row, look, now_ns)]
-    return tuple(sorted((*kept, row), key=lambda look: -look.rank))
+    if any(one.rank >= row.rank and not newer(row, one, now_ns) for one in known):
+        return known
+    kept = [one for one in known if one.rank > row.rank or not newer(row, one, now_ns)]
+    return tuple(sorted((*kept, row), key=lambda one: -one.rank))
 
 
 def _rank(finding: Finding) -> int:

@@ -117,7 +117,7 @@ class Plan:
 
     state: "EvidenceState"
     now_ns: int
-    looks: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = removed
+    rows: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = removed
     encoded: dict[tuple[Key, int], bytes] = field(default_factory=dict)  # by key and rank, of new rows
     bulks: dict[bytes, Bulk] = field(default_factory=dict)
     agents: dict[str, AgentRow | None] = field(default_factory=dict)  # by node; None = removed
@@ -127,7 +127,7 @@ class Plan:
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing."""
-        before = self.looks_of(row.key)
+        before = self.rows_at(row.key)
         if not before and (reason := self._why_full(row.key.node)):
             return reason
         after = merged(before, row, self.now_ns)
@@ -148,7 +148,7 @@ class Plan:
 
         An unknown key is no error. A complete sweep of a fabric probe stays in force without its agent.
         """
-        before = self.looks_of(key)
+        before = self.rows_at(key)
         if before and not _in_force_without_its_agent(before):
             self._set(key, before, ())
 
@@ -158,7 +158,7 @@ class Plan:
         The caller decided on the evidence of a moment ago; a sweep that arrived since may now be the only
         one. Failed rows do not count.
         """
-        before = self.looks_of(key)
+        before = self.rows_at(key)
         if before and all(row in known or row.rank == FAILED for row in before):
             self._set(key, before, ())
 
@@ -171,19 +171,19 @@ class Plan:
         if self.agent_of(known.node) == known and not self._count(known.node):
             self.agents[known.node] = None
 
-    def looks_of(self, key: Key) -> tuple[Row, ...]:
-        found = self.looks.get(key)
-        return self.state.looks(key) if found is None else found
+    def rows_at(self, key: Key) -> tuple[Row, ...]:
+        found = self.rows.get(key)
+        return self.state.rows_at(key) if found is None else found
 
     def keys_of(self, node: str) -> set[Key]:
         """Returns the keys of a node, with the changes of this plan so far."""
         touched = self._touched.get(node, set())
         return {key for key in self.state.keys_of(node) if key not in touched} | {
-            key for key in touched if self.looks[key]
+            key for key in touched if self.rows[key]
         }
 
     def _set(self, key: Key, before: tuple[Row, ...], after: tuple[Row, ...]) -> None:
-        self.looks[key] = after
+        self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
@@ -210,8 +210,8 @@ class Plan:
         Other keys may still name them.
         """
         names: set[bytes] = set()
-        for key, after in self.looks.items():
-            names |= _digests(self.state.looks(key)) - _digests(after)
+        for key, after in self.rows.items():
+            names |= _digests(self.state.rows_at(key)) - _digests(after)
         return names
 
 
@@ -264,15 +264,15 @@ class EvidenceState:
         """Fill an empty state with the content of the store."""
         for row in rows:
             keys = self._nodes.setdefault(row.key.node, {})
-            keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda look: -look.rank))
+            keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda row: -row.rank))
             self._count(row, 1)
         self.agents = {agent.node: agent for agent in agents}
 
     def commit(self, plan: Plan) -> list[KeyChange]:
         """Apply a plan that is stored. Returns its changes."""
         changes = []
-        for key, after in plan.looks.items():
-            before = self.looks(key)
+        for key, after in plan.rows.items():
+            before = self.rows_at(key)
             if before == after:
                 continue
             for row in before:
@@ -297,7 +297,7 @@ class EvidenceState:
     def agents_without_evidence(self) -> list[AgentRow]:
         return [self.agents[node] for node in self.agents.keys() - self._nodes.keys()]
 
-    def looks(self, key: Key) -> tuple[Row, ...]:
+    def rows_at(self, key: Key) -> tuple[Row, ...]:
         keys = self._nodes.get(key.node)
         return keys.get(key, ()) if keys else ()
 
@@ -305,8 +305,8 @@ class EvidenceState:
         return self._nodes.get(node, {}).keys()
 
     def rows_of(self, node: str) -> Iterator[Row]:
-        for looks in self._nodes.get(node, {}).values():
-            yield from looks
+        for rows in self._nodes.get(node, {}).values():
+            yield from rows
 
     def rows(self) -> Iterator[Row]:
         for node in self._nodes:
@@ -355,12 +355,12 @@ class EvidenceState:
                 del self._bulk_refs[row.sha256]
 
 
-def _in_force_without_its_agent(looks: tuple[Row, ...]) -> bool:
+def _in_force_without_its_agent(rows: tuple[Row, ...]) -> bool:
     return any(
         isinstance(row.fact, SweepFact) and row.rank == WHOLE and row.key.probe in LEASED_PROBES
-        for row in looks
+        for row in rows
     )
 
 
-def _digests(looks: tuple[Row, ...]) -> set[bytes]:
-    return {row.sha256 for row in looks if row.sha256}
+def _digests(rows: tuple[Row, ...]) -> set[bytes]:
+    return {row.sha256 for row in rows if row.sha256}

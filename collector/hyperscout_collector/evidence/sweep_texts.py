@@ -48,14 +48,17 @@ class SweepTexts:
             if (sweep := self._sweeps.get(sha256)) is not None:
                 self._sweeps.move_to_end(sha256)
                 return sweep
+        return self.read(sha256, self.text(sha256, source), source, text_format)
+
+    def text(self, sha256: bytes, source: str) -> bytes:
+        """Returns the text. Blocks on the store. Raises FormatError and StoreError."""
         compressed = self._store.bulk(sha256)
         if compressed is None:
             raise FormatError(source, 0, "the store does not contain its text")
         try:
-            text = zlib.decompress(compressed)
+            return zlib.decompress(compressed)
         except zlib.error as error:
             raise FormatError(source, 0, f"its stored text is damaged: {error}") from error
-        return self.read(sha256, text, source, text_format)
 
     def port_guids(self, sha256: bytes, source: str) -> frozenset[int]:
         """Returns the GUIDs of the adapter ports in the sweep. Blocks and raises like `get`."""

@@ -14,7 +14,7 @@ from hyperscout_inference.fabric.inputs import SwitchTableSeen
 from hyperscout_collector.evidence.rows import Row
 
 
-class TableLook(NamedTuple):
+class TableReading(NamedTuple):
     """One reading of one switch. The row's fact is the table."""
 
     row: Row
@@ -26,29 +26,29 @@ class TableLook(NamedTuple):
         return self.table.ports[0].chassis_id if self.table.ports else self.row.key.subject
 
 
-def looks_of(rows: Iterable[Row]) -> tuple[TableLook, ...]:
+def readings_of(rows: Iterable[Row]) -> tuple[TableReading, ...]:
     """Returns the switch tables among a reporter's findings."""
-    return tuple(TableLook(row, row.fact) for row in rows if isinstance(row.fact, SwitchTable))
+    return tuple(TableReading(row, row.fact) for row in rows if isinstance(row.fact, SwitchTable))
 
 
-def in_force(looks: Iterable[TableLook], limit_ns: int) -> tuple[SwitchTableSeen, ...]:
+def in_force(readings: Iterable[TableReading], limit_ns: int) -> tuple[SwitchTableSeen, ...]:
     """Returns one table per probe and switch, sorted by switch.
 
     `limit_ns`: a table that was seen before is stale.
     """
-    newest: dict[tuple[str, str], TableLook] = {}
+    newest: dict[tuple[str, str], TableReading] = {}
     # The key makes the order of readings with equal times deterministic.
-    for look in sorted(looks, key=lambda look: (look.row.seen_ns, look.row.key)):
-        newest[look.chassis_id, look.row.key.probe] = look
+    for reading in sorted(readings, key=lambda reading: (reading.row.seen_ns, reading.row.key)):
+        newest[reading.chassis_id, reading.row.key.probe] = reading
     return tuple(
-        SwitchTableSeen(look.table, probe, look.row.seen_ns < limit_ns, look.row.seen_ns)
-        for (_, probe), look in sorted(newest.items(), key=lambda item: item[0])
+        SwitchTableSeen(reading.table, probe, reading.row.seen_ns < limit_ns, reading.row.seen_ns)
+        for (_, probe), reading in sorted(newest.items(), key=lambda item: item[0])
     )
 
 
-def chassis_ids(looks: Iterable[TableLook]) -> dict[str, set[str]]:
+def chassis_ids(readings: Iterable[TableReading]) -> dict[str, set[str]]:
     """Returns the switches that each reporter has read, by reporter."""
     found: dict[str, set[str]] = {}
-    for look in looks:
-        found.setdefault(look.row.key.node, set()).add(look.chassis_id)
+    for reading in readings:
+        found.setdefault(reading.row.key.node, set()).add(reading.chassis_id)
     return found

@@ -29,7 +29,7 @@ from hyperscout_collector.evidence.measurements import Measured, PairGrace, Pair
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import COUNTING_PROBE, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.evidence.switch_tables import TableLook, in_force, looks_of
+from hyperscout_collector.evidence.switch_tables import TableReading, in_force, readings_of
 from hyperscout_collector.store.errors import StoreError
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class Snapshot:
     latency: Mapping[str, Measured]
     nccl: Mapping[str, tuple[NcclRun, ...]]
     switch_ports: Mapping[str, tuple[SwitchPort, ...]]  # by reporter: "switch/NAME"
-    tables: tuple[TableLook, ...]  # of whole switches, of all reporters
+    tables: tuple[TableReading, ...]  # of whole switches, of all reporters
     sweeps: tuple[Row, ...]
     stale: Mapping[str, int]  # reporter -> when it was last seen
     limit_ns: int  # evidence seen before this is stale
@@ -67,8 +67,8 @@ class Snapshot:
     def reporters(self) -> frozenset[str]:
         """All reporters with evidence in the snapshot."""
         tables = (self.lldp, self.infiniband, self.gpus, self.latency, self.nccl, self.switch_ports)
-        looks = (look.row.key.node for look in self.tables)
-        return frozenset(chain(*tables, looks, (row.key.node for row in self.sweeps)))
+        readings = (reading.row.key.node for reading in self.tables)
+        return frozenset(chain(*tables, readings, (row.key.node for row in self.sweeps)))
 
     def chassis_of(self, reporter: str) -> frozenset[str]:
         """Returns the ids of the switches that a reporter reports as itself."""
@@ -94,8 +94,8 @@ class Snapshot:
             nccl=of(self.nccl, earlier.nccl),
             switch_ports=of(self.switch_ports, earlier.switch_ports),
             tables=(
-                *(look for look in self.tables if look.row.key.node not in chosen),
-                *(look for look in earlier.tables if look.row.key.node in chosen),
+                *(reading for reading in self.tables if reading.row.key.node not in chosen),
+                *(reading for reading in earlier.tables if reading.row.key.node in chosen),
             ),
             sweeps=(
                 *(row for row in self.sweeps if row.key.node not in chosen),
@@ -126,7 +126,7 @@ class _Node:
     latency: list[Row] = field(default_factory=list)
     nccl: tuple[NcclRun, ...] = ()
     switch_ports: tuple[SwitchPort, ...] = ()
-    tables: tuple[TableLook, ...] = ()
+    tables: tuple[TableReading, ...] = ()
     seen_ns: int = 0
     device_seen_ns: int = 0  # of findings that a device in the node reports, beside its agent
     failed_ns: int = 0  # time of the newest reading, where all readings failed
@@ -154,7 +154,7 @@ class InputsView:
         self.tables = PairTables()
         self._nccl: dict[str, tuple[NcclRun, ...]] = {}
         self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
-        self._tables: dict[str, tuple[TableLook, ...]] = {}
+        self._tables: dict[str, tuple[TableReading, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._device_seen_ns: dict[str, int] = {}
         self._failed_ns: dict[str, int] = {}
@@ -190,9 +190,9 @@ class InputsView:
         limit_ns = now_ns - self._stale_after_ns
         if limit_ns < self._started_ns:
             limit_ns = 0
-        tables = tuple(look for looks in self._tables.values() for look in looks)
+        tables = tuple(reading for readings in self._tables.values() for reading in readings)
         reporters = (self._seen_ns, self._device_seen_ns)
-        times = chain(*(seen.values() for seen in reporters), (look.row.seen_ns for look in tables))
+        times = chain(*(seen.values() for seen in reporters), (reading.row.seen_ns for reading in tables))
         fresh = min((ns for ns in times if ns >= limit_ns), default=None)
         self.next_stale_ns = None
         if fresh is not None:
@@ -321,8 +321,8 @@ def stale_switches(snapshot: Snapshot) -> dict[str, int]:
             seen_ns |= {id_: max(seen_ns.get(id_, 0), snapshot.stale[reporter]) for id_ in chassis}
         else:
             fresh |= chassis
-    for look in snapshot.tables:
-        id_, row = look.chassis_id, look.row
+    for reading in snapshot.tables:
+        id_, row = reading.chassis_id, reading.row
         if row.seen_ns < snapshot.limit_ns:
             seen_ns[id_] = max(seen_ns.get(id_, 0), row.seen_ns)
         else:
@@ -383,7 +383,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
     node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
     node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
-    node.tables = looks_of(rows)
+    node.tables = readings_of(rows)
     node.sweeps = tuple(sweeps)
     node.unsure = not only_failed <= observed
     return node

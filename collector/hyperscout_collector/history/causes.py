@@ -18,9 +18,9 @@ from hyperscout_collector.evidence.state import LEASED_PROBES
 FINDINGS, APPROVED, AGE, CLUSTER = "findings", "approved", "age", "cluster"
 BLUEPRINT, RESTART, TAKEOVER = "blueprint", "restart", "takeover"
 FOLLOWED = "followed"  # published by the leader, which did not report a cause
-NAMED = 8  # findings named in a cause, in the API
-_KEPT = 1000  # remembered keys
-_KEPT_NS = 900 * 1_000_000_000  # longer than any part of a topology waits
+MAX_NAMED = 8  # findings named in a cause, in the API
+_MAX_KEYS = 1000  # remembered keys
+_MAX_AGE_NS = 900 * 1_000_000_000  # longer than any part of a topology waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,22 @@ class Cause:
     earlier: tuple[Key, ...] = ()
 
     def about(self, names: Collection[str]) -> "Cause":
-        """Returns the cause with the NAMED findings most relevant to these nodes and devices, and without
+        """Returns the cause with the MAX_NAMED findings most relevant to these nodes and devices, and without
         `earlier`.
 
         Earlier findings about them are the cause of a generation that no new finding caused.
         """
         mine = [key for key in (*self.earlier, *self.findings) if key.node.rpartition("/")[2] in names]
         if self.kind == AGE and (waited := mine or list(filter(_is_wide, self.earlier))):
-            return Cause(FINDINGS, tuple(waited[: -NAMED - 1 : -1]), len(waited))
+            return Cause(FINDINGS, tuple(waited[: -MAX_NAMED - 1 : -1]), len(waited))
         wide = filter(_is_wide, reversed(self.findings))
         chosen = dict.fromkeys((*reversed(mine), *wide, *reversed(self.findings)))
-        return Cause(self.kind, tuple(chosen)[:NAMED], max(self.total, min(len(chosen), NAMED)))
+        return Cause(self.kind, tuple(chosen)[:MAX_NAMED], max(self.total, min(len(chosen), MAX_NAMED)))
 
     def joined(self, later: "Cause") -> "Cause":
         """Returns the cause of two generations that are recorded as one."""
         kind = self.kind if self.kind in (RESTART, TAKEOVER, APPROVED) or later.kind == AGE else later.kind
-        findings = tuple(dict.fromkeys((*self.findings, *later.findings)))[-_KEPT:]
+        findings = tuple(dict.fromkeys((*self.findings, *later.findings)))[-_MAX_KEYS:]
         return Cause(kind, findings, self.total + later.total, self.earlier)
 
 
@@ -67,52 +67,52 @@ class CauseLog:
 
     start: str = ""
     start_until_ns: int = 0
-    _fresh: dict[Key, int] = field(default_factory=dict)  # not inferred from yet; when each key changed
-    _seen: dict[Key, int] = field(default_factory=dict)  # inferred from since the last generation
+    _new: dict[Key, int] = field(default_factory=dict)  # not inferred from yet; when each key changed
+    _inferred: dict[Key, int] = field(default_factory=dict)  # inferred from since the last generation
     _earlier: dict[Key, int] = field(default_factory=dict)
-    _total: int = 0  # number of keys in `_seen`, with those that are not remembered
-    _said: str = ""  # another reason to infer, since the last inference
-    _looked: str = AGE  # reason of the last inference
-    _waits: str = AGE  # last reason other than age since the last generation
+    _total: int = 0  # number of keys in `_inferred`, with those that are not remembered
+    _input: str = ""  # another reason to infer, since the last inference
+    _reason: str = AGE  # reason of the last inference
+    _last_reason: str = AGE  # last reason other than age since the last generation
 
     def changed(self, keys: Iterable[Key], now_ns: int) -> None:
         """Record changes of these findings."""
         for key in keys:
-            self._fresh.pop(key, None)
-            self._fresh[key] = now_ns
-        _cut(self._fresh)
+            self._new.pop(key, None)
+            self._new[key] = now_ns
+        _cut(self._new)
 
-    def said(self, kind: str) -> None:
+    def input_changed(self, kind: str) -> None:
         """Record a reason to infer other than findings."""
-        self._said = kind
+        self._input = kind
 
-    def looking(self) -> None:
+    def inference_started(self) -> None:
         """An inference starts with all changes up to now. Later changes belong to the next one."""
-        self._looked = FINDINGS if self._fresh else self._said or AGE
-        if self._looked != AGE:
-            self._waits = self._looked
-        self._total += len(self._fresh.keys() - self._seen.keys())
-        for key in self._fresh:
-            self._seen.pop(key, None)
-        self._seen |= self._fresh
-        _cut(self._seen)
-        self._fresh, self._said = {}, ""
+        self._reason = FINDINGS if self._new else self._input or AGE
+        if self._reason != AGE:
+            self._last_reason = self._reason
+        self._total += len(self._new.keys() - self._inferred.keys())
+        for key in self._new:
+            self._inferred.pop(key, None)
+        self._inferred |= self._new
+        _cut(self._inferred)
+        self._new, self._input = {}, ""
 
-    def of(self, now_ns: int, kind: str = "", *, waited: bool = False) -> Cause:
+    def take(self, now_ns: int, kind: str = "", *, waited: bool = False) -> Cause:
         """Returns the cause of a generation that is published now.
 
         `kind`: overrides the kind. `waited`: it is published because its time had come, without a new
         inference.
         """
-        kind = kind or (self._waits if waited else self._looked)
+        kind = kind or (self._last_reason if waited else self._reason)
         if self.start and now_ns < self.start_until_ns and kind in (FINDINGS, AGE):
             kind = self.start
-        earlier = (key for key, at_ns in self._earlier.items() if at_ns >= now_ns - _KEPT_NS)
+        earlier = (key for key, at_ns in self._earlier.items() if at_ns >= now_ns - _MAX_AGE_NS)
         named = () if kind == AGE and not waited else tuple(earlier)
-        cause = Cause(kind, tuple(self._seen), self._total, named)
-        self._earlier |= self._seen
+        cause = Cause(kind, tuple(self._inferred), self._total, named)
+        self._earlier |= self._inferred
         _cut(self._earlier)
-        self.start, self._looked, self._waits, self._seen, self._total = "", AGE, AGE, {}, 0
+        self.start, self._reason, self._last_reason, self._inferred, self._total = "", AGE, AGE, {}, 0
         return cause
 
 
@@ -123,7 +123,7 @@ def _is_wide(key: Key) -> bool:
 
 def _cut(keys: dict[Key, int]) -> None:
     """Keep the newest keys."""
-    for key in list(keys)[: max(len(keys) - _KEPT, 0)]:
+    for key in list(keys)[: max(len(keys) - _MAX_KEYS, 0)]:
         del keys[key]
 
 

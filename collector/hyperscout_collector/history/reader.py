@@ -21,15 +21,15 @@ from hyperscout_topology.frames import FrameError, decoded
 from hyperscout_topology.proto import event_to_proto, timestamp
 from hyperscout_topology.topology import Endpoint, Topology, rfc3339, say
 
-from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
+from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.history.store import names_of
 from hyperscout_collector.store.database import Reader
 from hyperscout_collector.store.errors import StoreError
 
 NS = 1_000_000_000
-_PAGE = 200
-_MAX_PAGE = 1000
-_FLAPS = 100
+_PAGE_SIZE = 200
+_MAX_PAGE_SIZE = 1000
+_MAX_FLAPS = 100
 _INVALID_PAGE = "page_token: expected the next_page_token of an earlier page of the same request"
 _FLAPPING = 2  # changes: it disappeared and came back once
 _AHEAD_NS = 60 * NS  # by which a caller's clock may be ahead
@@ -65,7 +65,10 @@ class _Query:
 
 
 class FileReader:
-    """A `HistoryReader` of a file that a `HistoryFile` has opened. The constructor raises StoreError."""
+    """Reads a file that a `HistoryFile` has opened. The constructor raises StoreError.
+
+    `events` and `topology_at` block and raise HistoryError.
+    """
 
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self._file = Reader(path)
@@ -73,6 +76,7 @@ class FileReader:
         self.close = self._file.close
 
     def topology_at(self, at_ns: int) -> Topology:
+        """Returns the topology that was published at that time (Unix ns), with its links."""
         if at_ns > self._now_ns() + _AHEAD_NS:
             raise BadHistoryRequestError(f"at: {rfc3339(at_ns)} is in the future: expected an earlier time")
         with self._reading() as db:
@@ -87,12 +91,13 @@ class FileReader:
                     else "no generation is recorded yet: try again later"
                 )
             frames = _frames(db, row[0])
-        return _picture(frames)
+        return _decoded(frames)
 
     def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
-        size = request.page_size or _PAGE
-        if size > _MAX_PAGE:
-            raise BadHistoryRequestError(f"page_size: {size}: expected at most {_MAX_PAGE}")
+        """Returns a page of events, newest first."""
+        size = request.page_size or _PAGE_SIZE
+        if size > _MAX_PAGE_SIZE:
+            raise BadHistoryRequestError(f"page_size: {size}: expected at most {_MAX_PAGE_SIZE}")
         if unknown := set(request.kinds).difference(KINDS):
             raise BadHistoryRequestError(
                 f"kinds: unknown kind {min(unknown)!r}: expected one of {', '.join(KINDS)}"
@@ -145,7 +150,7 @@ class FileReader:
         wanted, about = set(request.kinds), _about(request.about)
         changes = [
             x
-            for x in reversed(events(Diff(_picture(frames[0]), _picture(frames[1]))))
+            for x in reversed(events(Diff(_decoded(frames[0]), _decoded(frames[1]))))
             if (not wanted or x.kind in wanted) and all(not names_of(x).isdisjoint(names) for names in about)
         ]
         page = changes[skip : skip + size]
@@ -230,7 +235,7 @@ def _flaps(db: sqlite3.Connection, asked: _Query) -> Iterator[pb.FlapCount]:
     rows = db.execute(
         f"SELECT SUM(e.flips), MAX(e.id) {text} AND e.thing > 0 GROUP BY e.thing"
         " HAVING SUM(e.flips) > ? ORDER BY 1 DESC, 2 DESC LIMIT ?",
-        (*values, _FLAPPING, _FLAPS),
+        (*values, _FLAPPING, _MAX_FLAPS),
     ).fetchall()
     for changes, newest in rows:
         body, at_ns = db.execute(
@@ -269,7 +274,7 @@ def _frames(db: sqlite3.Connection, picture: int) -> list[bytes]:
     return [frame for (frame,) in rows]
 
 
-def _picture(frames: Sequence[bytes]) -> Topology:
+def _decoded(frames: Sequence[bytes]) -> Topology:
     try:
         return decoded(frames[0], frames[1:])
     except FrameError as error:

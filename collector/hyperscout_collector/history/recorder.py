@@ -17,11 +17,10 @@ from hyperscout_topology.events import events
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.errors import HistoryError
 from hyperscout_collector.history.reader import FileReader
-from hyperscout_collector.history.reading import HistoryError
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.history.store import HistoryFile, HistoryStore, Record
+from hyperscout_collector.history.store import HistoryFile, HistorySize, HistoryStore, Record
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError
 from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
 
@@ -44,7 +43,7 @@ class _Waiting:
 
 
 class Recorder:
-    """Records the history with `writer` and implements `HistoryReader`. Call `offer` on the loop.
+    """Records the history with `writer`, and reads it. Call `offer` on the loop.
 
     `path`: the file. The first read or write opens it. Call `close` after `Writer.close`.
     """
@@ -76,7 +75,7 @@ class Recorder:
         """Why the history is incomplete or not written; None = it is fine."""
         return "; ".join(filter(None, (self._damaged, self.queue.problem))) or None
 
-    # Reading
+    # Reading: both block, up to some hundred ms for an old topology, and raise HistoryError
 
     def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
         return self._open_reader().events(request)

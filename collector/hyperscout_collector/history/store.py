@@ -20,7 +20,6 @@ from hyperscout_topology.proto import event_to_proto
 from hyperscout_topology.topology import Endpoint, Topology, say
 
 from hyperscout_collector.history.causes import Cause, cause_to_proto
-from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.store.database import Database, Kind
 
 NS = 1_000_000_000
@@ -50,11 +49,22 @@ CREATE TABLE mentions (
   name INTEGER NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (name, event)
 ) WITHOUT ROWID;
 """
-_STEPS = 1000  # steps in a span: a reader decodes at most this many
+_MAX_STEPS = 1000  # steps in a span: a reader decodes at most this many
 _SPAN_NS = 86_400 * NS  # old data is deleted in steps of a day
 _SPAN_SHARE = 8  # a span uses at most this part of the file: only whole spans can be deleted
 _FILL = 0.9  # of the file; the rest is for the next writes
 _MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
+
+
+@dataclass(slots=True)
+class HistorySize:
+    """The size of the history, updated by its writer. `oldest_ns`: Unix ns, 0 = nothing is recorded."""
+
+    bytes: int = 0  # on disk
+    generations: int = 0
+    events: int = 0
+    oldest_ns: int = 0
+    write_failures_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +201,7 @@ class HistoryFile:
         """Whether the next topology may be a step in the current span."""
         return (
             self._span > 0
-            and self._steps < _STEPS
+            and self._steps < _MAX_STEPS
             and at_ns - self._span_ns < _SPAN_NS
             and self._span_bytes < self._max_bytes // _SPAN_SHARE
         )

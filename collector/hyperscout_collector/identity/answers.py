@@ -13,12 +13,12 @@ T = TypeVar("T")
 class Answers(Generic[T]):
     """A cache of at most `limit` answers; the least recently used are evicted first.
 
-    `most_asked`: maximum number of requests in progress. `clock`: returns seconds.
+    `max_asked`: maximum number of requests in progress. `clock`: returns seconds.
     """
 
-    def __init__(self, limit: int, most_asked: int, clock: Callable[[], float]) -> None:
+    def __init__(self, limit: int, max_asked: int, clock: Callable[[], float]) -> None:
         self._limit = limit
-        self._most_asked = most_asked
+        self._max_asked = max_asked
         self._clock = clock
         self._kept: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[T]] = {}
@@ -39,7 +39,7 @@ class Answers(Generic[T]):
             del self._kept[key]
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= self._most_asked:
+            if len(self._asked) >= self._max_asked:
                 raise BusyError(f"{len(self._asked)} credential checks are in progress: try again later")
             task = asyncio.create_task(self._ask(key, ask), name="identity")
             self._asked[key] = task

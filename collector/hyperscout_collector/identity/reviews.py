@@ -32,8 +32,8 @@ GROUP, RESOURCE = "topology.volcano.sh", "hypernodes"
 
 _KNOWN_S = 60.0  # lifetime of a positive answer: the token of a deleted pod stays valid at most this long
 _UNKNOWN_S = 5.0  # lifetime of a negative answer; short, because an operator may be fixing the cause
-_KEPT = 4096
-_MOST_ASKED = 2048
+_MAX_KEPT = 4096
+_MAX_ASKED = 2048
 _AT_ONCE = 8  # concurrent requests: connections are shared with the writes of HyperNodes
 _TIMEOUT_S = 10.0  # of one review, including the wait for its turn
 _REQUEST_TIMEOUT_S = 5.0
@@ -64,8 +64,8 @@ class Reviews:
         self._kube = kube
         self._audience = audience
         self._now_s = now_s
-        self._users: Answers[User | None] = Answers(_KEPT, _MOST_ASKED, clock)
-        self._rights: Answers[bool] = Answers(_KEPT, _MOST_ASKED, clock)
+        self._users: Answers[User | None] = Answers(_MAX_KEPT, _MAX_ASKED, clock)
+        self._rights: Answers[bool] = Answers(_MAX_KEPT, _MAX_ASKED, clock)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def user(self, token: str) -> User:

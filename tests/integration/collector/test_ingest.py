@@ -289,14 +289,14 @@ async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:
         assert r.streams.counters.refusals == {}
         # Its last table stays when it does not answer any more.
         assert await agent.store(failed("fabric/crawl", "snmp", leaf.key.subject, T0 + S)) == []
-        (kept, no_answer) = r.state.looks(Key("fabric/crawl", "snmp", leaf.key.subject))
+        (kept, no_answer) = r.state.rows_at(Key("fabric/crawl", "snmp", leaf.key.subject))
         assert (kept.fact is not None, no_answer.reason) == (True, "permission denied")
         two = table("leaf-2", {"swp1": "", "swp2": ""})
         two.switch_table.ports[1].chassis_id = "02:00:00:00:00:ff"
         (reason,) = await agent.store(two)
         assert "expected one chassis id for all ports" in reason
         assert await agent.store(removed=[leaf.key]) == []
-        assert r.state.looks(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
+        assert r.state.rows_at(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
 
 
 async def test_what_a_manager_shows_needs_no_lease(tmp_path: Path) -> None:

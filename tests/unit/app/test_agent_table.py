@@ -45,7 +45,7 @@ class World:
         plan = Plan(self.state, self.now_ns)
         for key in list(self.state.keys_of(node)):
             if key.subject == subject:
-                plan.forget(key, self.state.looks(key))
+                plan.forget(key, self.state.rows_at(key))
         self.table.follow(self.state.commit(plan))
 
     def full_state(self, node: str, version: str) -> None:

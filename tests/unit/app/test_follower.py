@@ -101,7 +101,7 @@ class ClosedChannel:
 async def test_the_cause_is_unknown_when_the_channel_is_closed(tmp_path: Path, is_own: bool) -> None:
     follower = Follower(load_settings(flags={"data_dir": tmp_path}), lambda: "x:1", rng=Random(1))
     follower._service = stub = ClosedChannel()
-    task = asyncio.create_task(follower.why(7))
+    task = asyncio.create_task(follower.cause_of(7))
     await stub.asked.wait()
     if is_own:
         task.cancel()

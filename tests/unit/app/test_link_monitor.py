@@ -15,6 +15,7 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import (
     InfinibandPort,
@@ -50,7 +51,7 @@ class Rig:
         self.now_ns = T0
         self.state = EvidenceState()
         self.told = 0
-        self.watch = LinkMonitor(SETTINGS, store, lambda: self.now_ns, self._changed)
+        self.watch = LinkMonitor(SETTINGS, SweepTexts(store), lambda: self.now_ns, self._changed)
 
     def _changed(self) -> None:
         self.told += 1

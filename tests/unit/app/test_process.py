@@ -155,7 +155,7 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
         def prepared(self) -> bool:
             return True
 
-        async def why(self, generation: int) -> None: ...
+        async def cause_of(self, generation: int) -> None: ...
 
     async def broken(_: object) -> None:
         raise ZeroDivisionError

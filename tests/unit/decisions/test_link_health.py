@@ -8,7 +8,7 @@ from hyperscout_collector.decisions.fabric.link_health import (
     Counts,
     HealthSettings,
     LinkHealth,
-    Look,
+    Sample,
 )
 from hyperscout_inference.fabric.inputs import PortHealth
 from hypothesis import given
@@ -19,8 +19,8 @@ PORT = ("leaf-1", "swp1")
 SETTINGS = HealthSettings(errors_per_s=1.0, discards_per_s=100.0, flaps_per_hour=5.0, window_s=300.0)
 
 
-def look(at_s: float, counts: Counts, source: str = "switch") -> Look:
-    return Look(round(at_s * NS), {PORT: counts}, source)
+def sample(at_s: float, counts: Counts, source: str = "switch") -> Sample:
+    return Sample(round(at_s * NS), {PORT: counts}, source)
 
 
 class World:
@@ -29,13 +29,13 @@ class World:
     def __init__(self, settings: HealthSettings = SETTINGS, who: str = "a") -> None:
         self.machine = LinkHealth(settings)
         self.who = who
-        self.last: Look | None = None
+        self.last: Sample | None = None
         self.told = 0
 
     def see(self, at_s: float, counts: Counts, source: str = "switch") -> PortHealth | None:
-        now = look(at_s, counts, source)
+        now = sample(at_s, counts, source)
         if self.last is not None:
-            self.told += self.machine.look(self.who, self.last, now)
+            self.told += self.machine.compare(self.who, self.last, now)
         self.last = now
         return self.machine.health.get(PORT)
 
@@ -164,14 +164,14 @@ def test_zero_is_never() -> None:
 
 def test_nothing_is_kept_of_ports_at_rest() -> None:
     machine = LinkHealth(SETTINGS)
-    quiet = Look(0, {("n", f"eth{i}"): Counts(i, 0, 1) for i in range(1000)}, "lldp")
-    assert not machine.look("n", quiet, Look(60 * NS, dict(quiet.ports), "lldp"))
+    quiet = Sample(0, {("n", f"eth{i}"): Counts(i, 0, 1) for i in range(1000)}, "lldp")
+    assert not machine.compare("n", quiet, Sample(60 * NS, dict(quiet.ports), "lldp"))
     assert (machine.watched, machine.watches("n")) == (0, False)
-    moved = Look(120 * NS, {**quiet.ports, ("n", "eth7"): Counts(9, 0, 1)}, "lldp")
-    assert not machine.look("n", quiet, moved)
+    moved = Sample(120 * NS, {**quiet.ports, ("n", "eth7"): Counts(9, 0, 1)}, "lldp")
+    assert not machine.compare("n", quiet, moved)
     assert (machine.watched, machine.watches("n")) == (1, True)
     for minute in range(3, 10):
-        machine.look("n", moved, Look(minute * 60 * NS, moved.ports, "lldp"))
+        machine.compare("n", moved, Sample(minute * 60 * NS, moved.ports, "lldp"))
     assert (machine.watched, machine.watches("n")) == (0, False)
 
 
@@ -184,16 +184,18 @@ def test_who_is_gone_says_nothing() -> None:
     world = World()
     world.run(minutes(0, 1000))
     assert world.last is not None
-    assert world.machine.look("a", world.last, Look(120 * NS, {}, "switch")), "the port is no more"
+    assert world.machine.compare("a", world.last, Sample(120 * NS, {}, "switch")), "the port is no more"
     assert world.machine.health == {}
 
 
 def test_two_that_count_on_one_port() -> None:
     machine = LinkHealth(SETTINGS)
     for who, source, errors, flaps in (("switch/a", "switch", 600, 0), ("fabric/x", "snmp", 1200, 12)):
-        was = look(0, Counts(0, 0, 0), source)
-        machine.look(who, was, look(60, Counts(errors, 0, 0), source))
-        machine.look(who, look(60, Counts(errors, 0, 0), source), look(120, Counts(errors, 0, flaps), source))
+        was = sample(0, Counts(0, 0, 0), source)
+        machine.compare(who, was, sample(60, Counts(errors, 0, 0), source))
+        machine.compare(
+            who, sample(60, Counts(errors, 0, 0), source), sample(120, Counts(errors, 0, flaps), source)
+        )
     assert machine.health == {PORT: PortHealth(4.0, 0.0, 6.0, "snmp")}
     assert machine.forget("fabric/x")
     assert machine.health == {PORT: PortHealth(2.0, 0.0, 0.0, "switch")}
@@ -205,7 +207,7 @@ def test_the_same_look_again_is_none() -> None:
     assert world.last is not None
     before = world.last
     for _ in range(1000):
-        assert not world.machine.look("a", before, world.last)
+        assert not world.machine.compare("a", before, world.last)
     assert world.machine.health == {PORT: PortHealth(3.3, 0.0, 0.0, "switch")}
 
 

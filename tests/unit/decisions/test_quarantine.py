@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 from hyperscout_collector.decisions.publication.quarantine import (
-    RETRY_MOST_S,
+    MAX_RETRY_S,
     RETRY_S,
     Missing,
     Quarantine,
@@ -69,9 +69,9 @@ async def test_without_suspects_nothing_is_searched() -> None:
 def test_the_wait_doubles_and_only_news_or_an_hour_ends_it() -> None:
     quarantine = Quarantine()
     now_ns, wait_s = 0, RETRY_S
-    while wait_s < RETRY_MOST_S:
+    while wait_s < MAX_RETRY_S:
         quarantine.put("n1", "E", now_ns)
-        assert quarantine.next_due_ns == now_ns + RETRY_MOST_S * S, "without news, in an hour"
+        assert quarantine.next_due_ns == now_ns + MAX_RETRY_S * S, "without news, in an hour"
         quarantine.reported({"n1", "n2"})
         assert quarantine.next_due_ns == now_ns + wait_s * S
         assert quarantine.held(now_ns + int(wait_s * S) - 1) == {"n1"}

@@ -9,7 +9,7 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, SwitchTable
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.evidence.rows import BadFinding, row_of
 from hyperscout_collector.evidence.state import EvidenceState, Plan
-from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, looks_of
+from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, readings_of
 from hyperscout_collector.ingest.streams import Streams
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ def state_of(findings: Sequence[Finding], now_ns: int) -> EvidenceState:
 @given(st.lists(a_look(), max_size=12), st.randoms(use_true_random=False))
 def test_what_is_in_force_depends_on_the_looks_alone(findings: list[Finding], rng: object) -> None:
     now_ns = T0 + 600 * S
-    # Two different looks at one time are no evidence that a reporter gives: the later one to come counts.
+    # Two different readings at one time are no evidence that a reporter gives: the later one to come counts.
     by_time = {(f.key.node, f.key.probe, f.key.subject, f.observed_at.seconds): f for f in findings}
     once = list(by_time.values())
     shuffled = list(once)
@@ -49,9 +49,9 @@ def test_what_is_in_force_depends_on_the_looks_alone(findings: list[Finding], rn
     limit_ns = T0 + 100 * S
     results = []
     for order in (once, shuffled):
-        looks = looks_of(state_of(order, now_ns).rows())
-        assert chassis_ids(looks).keys() <= set(REPORTERS)
-        results.append(in_force(looks, limit_ns))
+        readings = readings_of(state_of(order, now_ns).rows())
+        assert chassis_ids(readings).keys() <= set(REPORTERS)
+        results.append(in_force(readings, limit_ns))
     assert results[0] == results[1]
     seen: dict[tuple[str, str], int] = {}
     for finding in once:
@@ -80,7 +80,7 @@ def test_whatever_is_sent_as_a_table_is_one_or_is_refused(junk: bytes, ports: li
         assert len({port.chassis_id for port in message.ports}) > 1
         return
     state = state_of([finding], T0)
-    assert [look.row for look in looks_of(state.rows())] == [row]
-    assert len(in_force(looks_of(state.rows()), T0)) == 1
+    assert [reading.row for reading in readings_of(state.rows())] == [row]
+    assert len(in_force(readings_of(state.rows()), T0)) == 1
     for address in Seeds(Streams(1), state).addresses:
         assert ip_address(address).is_loopback is False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.history.causes import NAMED, Cause, CauseLog
+from hyperscout_collector.history.causes import MAX_NAMED, Cause, CauseLog
 
 S = 1_000_000_000
 N1, N2 = Key("n1", "lldp", "eth0"), Key("n2", "lldp", "eth0")
@@ -24,15 +24,15 @@ def changed(*keys: Key, at_s: int = 0) -> Callable[[CauseLog], object]:
 
 
 def said(kind: str) -> Callable[[CauseLog], object]:
-    return lambda log: log.said(kind)
+    return lambda log: log.input_changed(kind)
 
 
 def looking(log: CauseLog) -> None:
-    log.looking()
+    log.inference_started()
 
 
 def of(at_s: int = 0, kind: str = "", *, waited: bool = False) -> Callable[[CauseLog], object]:
-    return lambda log: log.of(at_s * S, kind, waited=waited)
+    return lambda log: log.take(at_s * S, kind, waited=waited)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_what_gave_rise_to_it(steps: list[Callable[[CauseLog], object]], expecte
 def test_what_comes_first_after_a_start_happened_meanwhile() -> None:
     log = CauseLog("restart", 60 * S)
     log.changed([N1], S)
-    log.looking()
-    assert log.of(S) == Cause("restart", (N1,), 1)
+    log.inference_started()
+    assert log.take(S) == Cause("restart", (N1,), 1)
     log.changed([N2], 2 * S)
-    log.looking()
-    assert log.of(2 * S).kind == "findings"  # only the first
+    log.inference_started()
+    assert log.take(2 * S).kind == "findings"  # only the first
     late = CauseLog("takeover", 60 * S)
     late.changed([N1], 61 * S)
-    late.looking()
-    assert late.of(61 * S).kind == "findings"
+    late.inference_started()
+    assert late.take(61 * S).kind == "findings"
     person = CauseLog("restart", 60 * S)
-    assert person.of(S, "approved").kind == "approved"
+    assert person.take(S, "approved").kind == "approved"
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_the_findings_that_say_most_are_named(
 def test_many_are_counted_and_some_are_named() -> None:
     log = CauseLog()
     log.changed([Key(f"n{i}", "lldp", "eth0") for i in range(5000)], 0)
-    log.looking()
-    cause = log.of(0)
+    log.inference_started()
+    cause = log.take(0)
     assert len(cause.findings) == 1000
     named = cause.about({"n4500"})
-    assert (len(named.findings), named.findings[0].node) == (NAMED, "n4500")
+    assert (len(named.findings), named.findings[0].node) == (MAX_NAMED, "n4500")
     assert named.total == cause.total >= 1000
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.following import MOST_WAITING, Following
+from hyperscout_collector.history.following import MAX_WAITING, Following
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.store.writer import Writer
@@ -68,17 +68,17 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
         await until(lambda: any(x.generation >= generation for x in found()[:1]))
         return found()
 
-    following.hear(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    following.hear(step(whole, cut))
-    following.hear(step(cut, other))
+    following.receive(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    following.receive(step(whole, cut))
+    following.receive(step(cut, other))
     found = await published(9)
     assert [(x.generation, x.cause.kind) for x in found] == [(9, "followed"), (8, "findings"), (7, "restart")]
     assert found[1].cause.findings[0].node == "n01"
     assert asked[:2] == [8, 8]
     # Away for a while: what changed meanwhile is one event of a start, and nothing is told twice.
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
     found = await published(12)
     assert [(x.generation, x.cause.kind) for x in found][:2] == [(12, "restart"), (9, "followed")]
     for task in tasks:
@@ -97,11 +97,13 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
     writer = Writer()
     recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    for i in range(3 * MOST_WAITING):
-        following.hear(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=whole.generation + 1 + i)))
-        assert len(following._events) <= MOST_WAITING
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    for i in range(3 * MAX_WAITING):
+        following.receive(
+            pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=whole.generation + 1 + i))
+        )
+        assert len(following._events) <= MAX_WAITING
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
     await following.finish()
     assert await recorder.queue.flush()
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
@@ -120,9 +122,9 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     writer = Writer()
     recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    following.hear(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))
-    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    following.receive(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))
+    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
     writing = asyncio.create_task(writer.run())
     await following.finish()
     await until(lambda: recorder.size.generations)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.reading import HistoryError
+from hyperscout_collector.history.errors import HistoryError
 from hyperscout_collector.history.store import HistoryFile, Record
 from support.recorder import S, generation, published, recording, why
 from support.topologies import SINCE_NS

@@ -12,10 +12,9 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history import store as store_module
 from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.errors import BadHistoryRequestError, NotKeptError
 from hyperscout_collector.history.reader import FileReader
-from hyperscout_collector.history.reading import BadHistoryRequestError, NotKeptError
-from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.history.store import HistoryFile, names_of
+from hyperscout_collector.history.store import HistoryFile, HistorySize, names_of
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_topology.diff import Diff
@@ -67,7 +66,7 @@ def test_at_any_time_there_is_what_was_out_then(
     path = tmp_path_factory.mktemp("history") / "history.db"
     out: list[tuple[int, Topology]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "_STEPS", 3)  # several spans
+        patch.setattr(store_module, "_MAX_STEPS", 3)  # several spans
         store = opened(path)
         for topology, pause in many:
             out.append(((out[-1][0] if out else T0) + pause * S, topology))

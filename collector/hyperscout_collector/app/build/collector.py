@@ -30,7 +30,7 @@ from hyperscout_collector.app.status.status import status
 from hyperscout_collector.decisions.publication.generations import NotHeldError
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore
-from hyperscout_collector.history.reading import HistoryReader
+from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
@@ -173,7 +173,7 @@ class Collector:
         return self.components.evidence.store
 
     @property
-    def history(self) -> HistoryReader | None:
+    def history(self) -> Recorder | None:
         return self.components.publishing.recorder
 
     def status(self, *, omit_agents: bool = False) -> bytes:

@@ -18,16 +18,14 @@ from hyperscout_collector.app.measuring.measuring import Measuring, MeasuringToo
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
 from hyperscout_collector.app.publication.pipeline import Pipeline
-from hyperscout_collector.app.settings.configured import (
-    generation_settings,
-    health_settings,
-    inference_inputs,
-)
+from hyperscout_collector.app.settings.configured import inference_inputs
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Evidence, Inferring
+from hyperscout_collector.decisions.fabric.link_health import HealthSettings
 from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
-from hyperscout_collector.decisions.publication.generations import Generations
+from hyperscout_collector.decisions.publication.damping import DampingSettings
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.history.causes import BLUEPRINT, FINDINGS, RESTART, TAKEOVER, CauseLog
 from hyperscout_collector.ingest.streams import Streams
@@ -54,7 +52,14 @@ async def build_inference(
     options, node_map = inference_inputs(settings)
     measuring = _build_measuring(context, streams, evidence, topology)
     links = LinkMonitor(
-        health_settings(settings), evidence.store, clock_ns, partial(signals.inputs_changed, FINDINGS)
+        HealthSettings(
+            errors_per_s=settings.link_errors_per_s,
+            discards_per_s=settings.link_discards_per_s,
+            flaps_per_hour=settings.link_flaps_per_hour,
+        ),
+        evidence.texts,
+        clock_ns,
+        partial(signals.inputs_changed, FINDINGS),
     )
     blueprint = None
     if settings.blueprint is not None:
@@ -64,7 +69,16 @@ async def build_inference(
         InferenceSettings(options, node_map, settings.cloud_labels),
         evidence.texts,
         Generations(
-            generation_settings(settings), storage.published, clock_ns(), context.event_log("generations")
+            GenerationSettings(
+                DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
+                first_settle_s=settings.first_settle_s,
+                settle_s=settings.settle_s,
+                removal_share=settings.removal_share,
+                hold_s=settings.hold_s,
+            ),
+            storage.published,
+            clock_ns(),
+            context.event_log("generations"),
         ),
         timer=context.timer,
         takeover=_takeover(context, storage),

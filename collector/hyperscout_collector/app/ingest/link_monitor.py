@@ -6,7 +6,6 @@ changes its assessment of a port.
 
 import asyncio
 import logging
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,12 +32,12 @@ from hyperscout_collector.decisions.fabric.link_health import (
     Counts,
     HealthSettings,
     LinkHealth,
-    Look,
     Port,
+    Sample,
 )
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row
 from hyperscout_collector.evidence.state import COUNTING_PROBE, KeyChange
-from hyperscout_collector.evidence.store import EvidenceStore
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.session import TextReader
 from hyperscout_collector.store.errors import StoreError
 
@@ -58,19 +57,19 @@ class LinkMonitor:
     def __init__(
         self,
         settings: HealthSettings,
-        store: EvidenceStore,
+        texts: SweepTexts,
         clock_ns: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         self._machine = LinkHealth(settings)
-        self._store = store
+        self._texts = texts
         self._clock_ns = clock_ns
         self._changed = changed
         # Agents report counters once a minute, so at this time the window is full, or no counters exist.
         self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
-        self._read: dict[Key, tuple[bytes, Look]] = {}  # digest and counters of the text read last
+        self._read: dict[Key, tuple[bytes, Sample]] = {}  # digest and counters of the text read last
         self._in_thread = BoundedExecutor("link-counters")
 
     @property
@@ -128,8 +127,8 @@ class LinkMonitor:
             if row is None or before is None:
                 news |= self._machine.forget(change.key)
             elif self._matters(change.key, before, row):
-                news |= self._machine.look(change.key, _look(before), _look(row))
-        for key in [key for key, (_, look) in self._read.items() if look.at_ns < old_ns]:
+                news |= self._machine.compare(change.key, _sample(before), _sample(row))
+        for key in [key for key, (_, sample) in self._read.items() if sample.at_ns < old_ns]:
             del self._read[key]
             news |= self._machine.forget(key)
         if self._young_until_ns is not None and now_ns >= self._young_until_ns:
@@ -176,41 +175,35 @@ class LinkMonitor:
                 return
         if before is not None and row.rank != WHOLE:
             found = {**before.ports, **found}  # a partial sweep did not read all ports
-        now = Look(row.seen_ns, found, key.probe)
+        now = Sample(row.seen_ns, found, key.probe)
         self._read[key] = row.sha256, now
         if before is None or row.seen_ns <= before.at_ns:
             return
         ports = before.ports.keys() | found.keys()  # a port that the text omits has counted nothing
-        looks = (
-            Look(one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe)
+        samples = (
+            Sample(one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe)
             for one in (before, now)
         )
-        if self._machine.look(key, *looks):
+        if self._machine.compare(key, *samples):
             self._changed()
 
     def _ports(self, sha256: bytes, source: str) -> dict[Port, Counts]:
         """Read a text from the store. Blocks: call it in a thread. Raises FormatError, StoreError."""
-        compressed = self._store.bulk(sha256)
-        if compressed is None:
-            raise FormatError(source, 0, "its text is not in the store")
-        try:
-            found, _ = ibqueryerrors.parse(zlib.decompress(compressed), source)
-        except zlib.error as error:
-            raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
+        found, _ = ibqueryerrors.parse(self._texts.text(sha256, source), source)
         return {
             (f"{guid:016x}", str(port)): _infiniband(errors.counters, errors.link_downed)
             for (guid, port), errors in found.items()
         }
 
 
-def _seen(looks: Sequence[Row]) -> Row | None:
+def _seen(samples: Sequence[Row]) -> Row | None:
     """The newest row that contains a fact and did not fail."""
-    seen = (row for row in looks if row.rank != FAILED and row.fact is not None)
+    seen = (row for row in samples if row.rank != FAILED and row.fact is not None)
     return max(seen, key=lambda row: row.seen_ns, default=None)
 
 
-def _look(row: Row) -> Look:
-    return Look(row.seen_ns, dict(_counted(row)), row.key.probe)
+def _sample(row: Row) -> Sample:
+    return Sample(row.seen_ns, dict(_counted(row)), row.key.probe)
 
 
 def _counted(row: Row) -> Iterator[tuple[Port, Counts]]:

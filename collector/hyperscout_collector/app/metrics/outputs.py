@@ -11,7 +11,7 @@ from hyperscout_placer.book.placements import OUTCOMES, Placements
 from hyperscout_publish.publisher.runner import PublisherRunner
 
 from hyperscout_collector.app.status.components import Components
-from hyperscout_collector.history.size import HistorySize
+from hyperscout_collector.history.store import HistorySize
 from hyperscout_collector.serve.http.counters import RestCounters
 
 NS = 1_000_000_000

@@ -132,12 +132,12 @@ class Pipeline:
     def cluster_changed(self) -> None:
         """A node of the cluster changed, or a HyperNode that the collector does not own."""
         self._cluster_changed = True
-        self._causes.said(CLUSTER)
+        self._causes.input_changed(CLUSTER)
         self._wake.set()
 
     def infer_again(self, why: str = FINDINGS) -> None:
         """Infer again from unchanged evidence, because another input changed. `why`: a kind of cause."""
-        self._causes.said(why)
+        self._causes.input_changed(why)
         self._infer_soon()
 
     async def run(self) -> None:
@@ -234,12 +234,12 @@ class Pipeline:
         ):
             self._news = True
         elif not self._news:
-            self._causes.looking()
+            self._causes.inference_started()
             await self._decide(self._inference.offer, last, view, now_ns, str(self.failures))
 
     async def _infer(self) -> None:
         self._news, self._refresh_at_ns = False, None
-        self._causes.looking()
+        self._causes.inference_started()
         now_ns = self._clock_ns()
         current, view = self._view.snapshot(now_ns), self._cluster.view()
         evidence, missing = self.failures.begin(current, now_ns)
@@ -309,7 +309,7 @@ class Pipeline:
             self.published_ns = self._clock_ns()
             self.generations += 1
             _log.info("generation %d", topology.generation)
-            self._publish(topology, self._causes.of(self.published_ns, why, waited=waited))
+            self._publish(topology, self._causes.take(self.published_ns, why, waited=waited))
 
     async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
         future = self._thread.submit(function, *args)

@@ -153,7 +153,7 @@ class Follower:
                 else:
                     self._deltas.append(event.delta)
 
-    async def why(self, generation: int) -> Cause | None:
+    async def cause_of(self, generation: int) -> Cause | None:
         """The cause of a generation as the leader's history has it.
 
         None: the history does not have the generation, or the leader does not answer, also because the

@@ -171,8 +171,8 @@ async def recorded(
         return
     writer = Writer()
     recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns, writer)
-    following = Following(recorder, follower.why)
-    unsubscribe = follower.received.subscribe(following.hear)
+    following = Following(recorder, follower.cause_of)
+    unsubscribe = follower.received.subscribe(following.receive)
     try:
         async with _running(writer.run(), "store-writer", watch):
             try:

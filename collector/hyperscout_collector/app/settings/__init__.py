@@ -1,1 +1,1 @@
-"""Defines the collector's settings and converts them into the settings of its parts."""
+"""Defines the collector's settings, and reads the files that they name."""

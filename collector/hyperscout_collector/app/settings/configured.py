@@ -1,4 +1,4 @@
-"""Converts the collector's settings into the settings of its parts, and reads the files they name."""
+"""Reads the files and connects to the API server that the settings name."""
 
 import logging
 from pathlib import Path
@@ -12,9 +12,6 @@ from hyperscout_kubernetes.errors import KubeError
 from hyperscout_runtime.errors import StartError
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.decisions.fabric.link_health import HealthSettings
-from hyperscout_collector.decisions.publication.damping import DampingSettings
-from hyperscout_collector.decisions.publication.generations import GenerationSettings
 
 _log = logging.getLogger(__name__)
 
@@ -60,23 +57,3 @@ def own_namespace(settings: CollectorSettings, why: str) -> str:
         return _POD_NAMESPACE.read_text("utf-8").strip()
     except OSError as error:
         raise StartError(f"{why} outside of a pod: set lease_namespace") from error
-
-
-def health_settings(settings: CollectorSettings) -> HealthSettings:
-    """The thresholds of port counters."""
-    return HealthSettings(
-        errors_per_s=settings.link_errors_per_s,
-        discards_per_s=settings.link_discards_per_s,
-        flaps_per_hour=settings.link_flaps_per_hour,
-    )
-
-
-def generation_settings(settings: CollectorSettings) -> GenerationSettings:
-    """The delays and limits of generations."""
-    return GenerationSettings(
-        DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
-        first_settle_s=settings.first_settle_s,
-        settle_s=settings.settle_s,
-        removal_share=settings.removal_share,
-        hold_s=settings.hold_s,
-    )

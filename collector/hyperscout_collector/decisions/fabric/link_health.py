@@ -23,7 +23,7 @@ NS = 1_000_000_000
 FLAP_WINDOW_S = 3600.0
 _CLEAR_SHARE = 0.5  # of a threshold: a rate must fall below it
 _MOVED = 1.5  # a reported rate is updated when it grows by this factor, or shrinks by it
-_POINTS = 12  # stored per window
+_MAX_POINTS = 12  # stored per window
 _CARRIER = 2  # index of the carrier changes among the counters
 
 Port = tuple[str, str]  # device id and port, as in links
@@ -46,7 +46,7 @@ NOTHING_COUNTED = Counts(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Sample:
     """All ports that one probe read at one time, by port. Unix ns by the collector's clock."""
 
     at_ns: int
@@ -91,7 +91,7 @@ class _Rate:
             grown = value - before if value >= before else value
         points, since_ns = self._points, at_ns - limit.window_ns
         total = points[-1][1] + grown
-        if len(points) > 1 and at_ns - points[-2][0] < limit.window_ns // _POINTS:
+        if len(points) > 1 and at_ns - points[-2][0] < limit.window_ns // _MAX_POINTS:
             points[-1] = (at_ns, total)
         else:
             points.append((at_ns, total))
@@ -164,15 +164,15 @@ class _Track:
 
 @dataclass(slots=True)
 class _Owner:
-    """The ports of one finding. `said`: those that are reported."""
+    """The ports of one finding. `reported`: those that are reported."""
 
     source: str
     tracks: dict[Port, _Track] = field(default_factory=dict)
-    said: dict[Port, PortHealth] = field(default_factory=dict)
+    reported: dict[Port, PortHealth] = field(default_factory=dict)
 
 
 class LinkHealth:
-    """The state machine of all ports. `look` and `forget` return whether `health` changed."""
+    """The state machine of all ports. `compare` and `forget` return whether `health` changed."""
 
     def __init__(self, settings: HealthSettings) -> None:
         window_ns = round(settings.window_s * NS)
@@ -194,7 +194,7 @@ class LinkHealth:
         """Whether a reading of this finding is needed even if it equals the one before."""
         return finding in self._owners
 
-    def look(self, finding: Hashable, was: Look, now: Look) -> bool:
+    def compare(self, finding: Hashable, was: Sample, now: Sample) -> bool:
         """Compare two readings of one finding. Ports that are not in both have no rate."""
         owner = self._owners.get(finding)
         if owner is None:
@@ -216,21 +216,21 @@ class LinkHealth:
         if not owner.tracks:
             return self.forget(finding)
         self._owners[finding] = owner
-        said = {port: health for port, x in owner.tracks.items() if (health := x.health(owner.source))}
-        return self._tell(owner, said)
+        reported = {port: health for port, x in owner.tracks.items() if (health := x.health(owner.source))}
+        return self._report(owner, reported)
 
     def forget(self, finding: Hashable) -> bool:
         """Remove the state of a finding that no longer exists."""
         owner = self._owners.pop(finding, None)
-        return owner is not None and self._tell(owner, {})
+        return owner is not None and self._report(owner, {})
 
-    def _tell(self, owner: _Owner, said: dict[Port, PortHealth]) -> bool:
-        if said == owner.said:
+    def _report(self, owner: _Owner, reported: dict[Port, PortHealth]) -> bool:
+        if reported == owner.reported:
             return False
-        owner.said = said
+        owner.reported = reported
         found: dict[Port, PortHealth] = {}
         for one in sorted(self._owners.values(), key=lambda one: one.source):
-            for port, health in one.said.items():
+            for port, health in one.reported.items():
                 known = found.get(port)  # two probes may count on one port at different times
                 found[port] = known.worse(health) if known else health
         changed = found != self.health

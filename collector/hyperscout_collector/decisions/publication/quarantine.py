@@ -1,6 +1,6 @@
 """Sets aside the evidence of reporters with which inference raises, and finds these reporters.
 
-A reporter stays set aside until it reports something new, or for `RETRY_MOST_S`; then its evidence is tried
+A reporter stays set aside until it reports something new, or for `MAX_RETRY_S`; then its evidence is tried
 again. The wait doubles after each unsuccessful try.
 """
 
@@ -13,13 +13,13 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 KIND = "EvidenceSetAside"
 MAX_SET_ASIDE = 16  # reporters at one time; more failures than that are a defect of inference itself
 RETRY_S = 30.0
-RETRY_MOST_S = 3600.0
+MAX_RETRY_S = 3600.0
 _LOSSES = ("MissingLink", "MissingSwitch")
 
 
 def new_retry() -> RetryTime:
-    """Return the retry time of an inference or a reporter: its wait doubles up to `RETRY_MOST_S`."""
-    return RetryTime(Backoff(RETRY_S, RETRY_MOST_S))
+    """Return the retry time of an inference or a reporter: its wait doubles up to `MAX_RETRY_S`."""
+    return RetryTime(Backoff(RETRY_S, MAX_RETRY_S))
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Quarantine:
         before = self._set_aside.get(reporter)
         retry = before.retry if before is not None else new_retry()
         retry.failed(now_ns)
-        self._set_aside[reporter] = _SetAside(error, now_ns + round(RETRY_MOST_S * NS), retry)
+        self._set_aside[reporter] = _SetAside(error, now_ns + round(MAX_RETRY_S * NS), retry)
 
     def reported(self, reporters: Collection[str]) -> None:
         """Record that these reporters have reported something new."""

@@ -17,12 +17,12 @@ from hyperscout_topology.proto import timestamp, topology_to_proto
 
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore, StoredFinding
-from hyperscout_collector.history.reading import (
+from hyperscout_collector.history.errors import (
     BadHistoryRequestError,
     HistoryError,
-    HistoryReader,
     NotKeptError,
 )
+from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
@@ -36,7 +36,7 @@ _MAX_PAGE_FINDINGS = 10_000
 _MAX_PAGE_BYTES = 2 * 1024 * 1024  # below the default limit of gRPC clients, 4 MiB
 _EVENT_LOG_CHARS = 256 * 1024
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
-_MOST_WAITING = 128
+_MAX_WAITING = 128
 NO_HISTORY = "the collector stores no history: set history_max_days above 0"
 _CODES: dict[type[HistoryError], grpc.StatusCode] = {
     BadHistoryRequestError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -59,7 +59,7 @@ class Backend(Protocol):
     def store(self) -> EvidenceStore: ...
 
     @property
-    def history(self) -> HistoryReader | None:
+    def history(self) -> Recorder | None:
         """The reader of the history; None = no history is kept."""
 
     def status(self, *, omit_agents: bool = False) -> bytes:
@@ -83,9 +83,9 @@ class TopologyService:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._reads = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
+        self._reads = BoundedExecutor("topology-reads", threads=_THREADS, most=_MAX_WAITING)
         # Reads of the store and the history: a slow disk must not delay reads from memory.
-        self._disk_reads = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
+        self._disk_reads = BoundedExecutor("disk-reads", threads=_THREADS, most=_MAX_WAITING)
 
     def close(self) -> None:
         self._reads.close()
@@ -124,7 +124,7 @@ class TopologyService:
             current = self._backend.watchers.current
             return await self._read(self._reads, context, current.get_response, request.omit_links)
 
-        def then(history: HistoryReader) -> bytes:
+        def then(history: Recorder) -> bytes:
             topology = history.topology_at(request.at.ToNanoseconds())
             found = topology_to_proto(topology, omit_links=request.omit_links)
             return bytes(pb.GetTopologyResponse(topology=found).SerializeToString())
@@ -199,7 +199,7 @@ class TopologyService:
     async def list_history(self, request: pb.ListHistoryRequest, context: Any) -> pb.ListHistoryResponse:
         return await self._of_history(lambda history: history.events(request), context)
 
-    async def _of_history(self, ask: Callable[[HistoryReader], _Answer], context: Any) -> _Answer:
+    async def _of_history(self, ask: Callable[[Recorder], _Answer], context: Any) -> _Answer:
         if (history := self._backend.history) is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
             raise AssertionError("unreachable: abort raises")

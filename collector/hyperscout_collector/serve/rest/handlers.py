@@ -17,7 +17,7 @@ from hyperscout_topology.topology import Topology
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
+from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
