@@ -42,6 +42,8 @@ class Rig:
         self.raises: Callable[[FabricInputs], bool] = poisoned
         self.tried: list[FabricInputs] = []
         settings = GenerationSettings(DampingSettings(0.0, 0.0, 0.0), 0.0, 0.0, details_s=0.0)
+        view = InputsView(self.state, 3000.0, T0)
+        view.touch(self.state.nodes)
         self.pipeline = Pipeline(
             Inference(
                 InferenceSettings(),
@@ -49,7 +51,7 @@ class Rig:
                 Generations(settings, published, T0),
                 timer=lambda: 0.0,
             ),
-            InputsView(self.state, 3000.0, T0),
+            view,
             NoCluster(),
             publish=lambda topology, cause: setattr(self, "published", topology),
             superseded=lambda looks: None,

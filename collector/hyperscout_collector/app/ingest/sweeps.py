@@ -31,6 +31,7 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     SweepSeen,
     Tick,
 )
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
@@ -55,12 +56,14 @@ class Sweeps:
         streams: Streams,
         state: EvidenceState,
         texts: SweepTexts,
+        guard: EvidenceGuard,
         clock_ns: Callable[[], int],
         log: EventLog | None = None,
     ) -> None:
         self._streams = streams
         self._state = state
         self._texts = texts
+        self._guard = guard
         self._clock_ns = clock_ns
         settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
         self._machine = SweepLeases(settings, clock_ns(), log)
@@ -115,7 +118,9 @@ class Sweeps:
             await self._work.wait()
             self._work.clear()
             while self._waiting:
-                await self._saw(self._waiting.popleft())
+                row = self._waiting.popleft()
+                with self._guard.guarding("the reading of sweeps", row.key.node):
+                    await self._saw(row)
 
     # Status
 
