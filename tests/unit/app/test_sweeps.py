@@ -3,14 +3,15 @@
 import asyncio
 from typing import cast
 
+import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from support.findings import T0, S, sweep
+from support.findings import T0, S, lldp, sweep
 from support.waiting import until
 
 
@@ -71,3 +72,24 @@ async def test_a_reader_that_raises_is_a_problem_until_it_reads_a_sweep() -> Non
     assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_problem_of_a_node_ends_with_its_last_evidence(stored: bool) -> None:
+    state = EvidenceState()
+    sweeps = made(Streams(10), state)
+    rows = [row_of(lldp("n1", port), sent_ns=T0, received_ns=T0) for port in ("eth0", "eth1")]
+    if stored:
+        state.load(rows, [])
+    sweeps.unreadable("n1", "lease-1", "it is cut off")
+    if not stored:
+        stream = AgentStream(Hello(node="n1"), cast("asyncio.Task[object]", None), T0, T0)
+        sweeps.disconnected(stream)
+        assert sweeps.problems == []
+        return
+    for row in rows:
+        assert sweeps.problems
+        plan = Plan(state, T0)
+        plan.remove(row.key)
+        sweeps.follow(state.commit(plan))
+    assert sweeps.problems == []

@@ -94,12 +94,15 @@ class Sweeps:
         self._handle(AgentConnected(stream.node, frozenset(stream.hello.probes)))
 
     def disconnected(self, stream: AgentStream) -> None:
+        self._drop_problem_of_gone(stream.node)
         self._handle(AgentGone(stream.node))
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
         ports = set()
         for change in changes:
+            if not change.after:
+                self._drop_problem_of_gone(change.key.node)
             if change.key.probe in LEASED_PROBES:
                 self._swept(change)
             elif is_fabric(change.key.node) and any(row.sha256 for row in change.after):
@@ -151,6 +154,10 @@ class Sweeps:
             and row.fact.state == "ACTIVE"
             and row.fact.link_layer == "InfiniBand"
         )
+
+    def _drop_problem_of_gone(self, node: str) -> None:
+        if not self._state.count_of(node):
+            self._unreadable.pop(node, None)
 
     def _swept(self, change: KeyChange) -> None:
         known = set(change.before)
