@@ -184,8 +184,8 @@ async def recorded(
                 # Before the writer's task is cancelled: it would not know whether its last batch is written.
                 await writer.flush()
     finally:
-        await BoundedExecutor("store-writer-end")(writer.close)
-        recorder.close()
+        await writer.close()
+        await recorder.close()
 
 
 async def _wake_publishers(elector: Elector, collector: Collector) -> None:
