@@ -14,6 +14,7 @@ from hyperscout.v1.discovery_pb2 import Hello, Intervals
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, serving
+from hyperscout_runtime.task_watch import run_in_group
 
 from hyperscout_agent.findings.probe import ProbeContext
 from hyperscout_agent.findings.scheduler import Scheduler
@@ -95,8 +96,8 @@ class Agent:
             _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self.scheduler.run(), name="scheduler"),
-                    group.create_task(self.uplink.run(), name="uplink"),
+                    group.create_task(run_in_group(name, part.run()), name=name)
+                    for name, part in (("scheduler", self.scheduler), ("uplink", self.uplink))
                 ]
                 for parts in self._parts:
                     for name, service in parts.services.items():

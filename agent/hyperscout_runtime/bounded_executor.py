@@ -12,11 +12,25 @@ No library is used: anyio's limiter bounds the running calls, but not the waitin
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+
+async def ended(calls: Iterable["Future[Any]"], timeout_s: float) -> bool:
+    """Wait for calls in threads, at most `timeout_s` seconds. Returns whether all of them have ended.
+
+    It does not block the event loop. The results of late calls are dropped.
+    """
+    waiting = [asyncio.wrap_future(call) for call in tuple(calls)]
+    if not waiting:
+        return True
+    _, late = await asyncio.wait(waiting, timeout=timeout_s)
+    for call in late:
+        call.cancel()
+    return not late
 
 
 class BusyError(Exception):

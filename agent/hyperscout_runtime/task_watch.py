@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 _log = logging.getLogger(__name__)
 
@@ -13,6 +14,19 @@ def is_cancelled(task: "asyncio.Task[None] | None" = None) -> bool:
     """
     found = task or asyncio.current_task()
     return found is not None and found.cancelling() > 0
+
+
+async def run_in_group(name: str, work: Awaitable[object]) -> None:
+    """Await `work`. Raises RuntimeError if it ends by a CancelledError without a cancellation of this task.
+
+    An `asyncio.TaskGroup` ignores such an end, and its other tasks run on.
+    """
+    try:
+        await work
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise RuntimeError(f"{name} ended: a call in it was cancelled") from error
 
 
 class TaskWatch:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,23 +111,48 @@ def named_by(node: ast.AST) -> str:
     return ""
 
 
-def test_no_private_attribute_is_used_but_our_own() -> None:
-    """A private name that no file here defines is a library's. One that both define is not found here."""
-    trees = {path: ast.parse(path.read_text()) for path in python_files()}
+def names_of_others(trees: Mapping[str, ast.Module]) -> list[str]:
+    """Where code uses a private name that none of these files defines: it is a library's.
+
+    A name that both define is not found. Of assignments to attributes, only those to attributes of `self` and
+    `cls` define a name.
+    """
     ours = set(DOCUMENTED)
     for node in (node for tree in trees.values() for node in ast.walk(tree)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 ours.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+            case (
+                ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store())
+                | ast.Name(id=name, ctx=ast.Store())
+            ):
                 ours.add(name)
-    found = [
-        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+    return [
+        f"{path}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if (name := named_by(node)) and name not in ours
     ]
-    assert found == []
+
+
+def test_no_private_attribute_is_used_but_our_own() -> None:
+    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in python_files()}
+    assert names_of_others(trees) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("library.thing._of_it", ["x.py:1: library.thing._of_it"]),
+        ("library.thing._of_it = 1", ["x.py:1: library.thing._of_it"]),
+        ("getattr(library, '_of_it')", ["x.py:1: getattr(library, '_of_it')"]),
+        ("from library._of_it import thing", ["x.py:1: from library._of_it import thing"]),
+        ("self._ours = 1\nother._ours = 2\nother._ours", []),
+        ("class _Ours:\n  _also: int\nmodule._Ours()._also", []),
+    ],
+)
+def test_whose_a_private_name_is(text: str, found: list[str]) -> None:
+    assert names_of_others({"x.py": ast.parse(text)}) == found
 
 
 def modules() -> Iterator[Any]:

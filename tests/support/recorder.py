@@ -37,8 +37,8 @@ async def recording(folder: Path) -> AsyncIterator[Recorder]:
     try:
         yield found
     finally:
-        writer.close()
-        found.close()
+        await writer.close()
+        await found.close()
 
 
 def record(store: HistoryStore, at_ns: int, topology: Topology, cause: Cause, missed: int = 0) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from hyperscout_runtime.backoff import Backoff
+from hyperscout_runtime.task_watch import run_in_group
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ async def supervise(
     while True:
         started_s = clock()
         try:
-            await service()
+            await run_in_group(name, service())
             _log.warning("%s: ended", name)
         except Exception as error:
             cause = _first(error)

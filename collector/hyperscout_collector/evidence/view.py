@@ -135,7 +135,9 @@ class _Node:
 
 
 class InputsView:
-    """Follows the evidence. `stale_after_s`: a reporter that is silent this long is stale.
+    """Follows the evidence. Call `touch` with the reporters that were loaded at the start.
+
+    `stale_after_s`: a reporter that is silent this long is stale.
 
     Nothing is stale until `stale_after_s` after `started_ns`: before, the collector was not there to receive.
     """
@@ -160,13 +162,13 @@ class InputsView:
         self._failed_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self._unsure: dict[str, bool] = {}
-        self.touch(state.nodes)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """Apply the changes of a commit."""
         self.touch({change.key.node for change in changes})
 
     def touch(self, nodes: Iterable[str]) -> None:
+        """Read the evidence of these reporters again."""
         for name in list(nodes):
             node = _node(self._state.rows_of(name))
             _set(self._lldp, name, node.lldp)

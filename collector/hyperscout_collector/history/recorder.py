@@ -2,9 +2,12 @@
 
 A few generations wait in a queue. If the queue or the disk is full, the newest two generations become one,
 and the next event of a generation reports the missing ones. A failure here never stops the collector:
-`problem` reports it, and the write is repeated.
+`problem` reports it, and the write is repeated. A generation with which the recorder raises another exception
+than StoreError is dropped, and reported as missing too.
 """
 
+import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import described
 from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import events
@@ -25,7 +29,10 @@ from hyperscout_collector.history.store import HistoryFile, HistorySize, History
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError
 from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
 
+_log = logging.getLogger(__name__)
+
 _MAX_WAITING = 16  # queued generations: each may have a million links
+_CLOSE_S = 15.0
 _DAY_NS = 86_400 * NS
 
 
@@ -70,11 +77,13 @@ class Recorder:
         self._opening = threading.Lock()
         self._in_thread = BoundedExecutor("history-encoder")
         self._damaged = ""
+        self._dropped = ""  # the exception of the generation that was dropped last
+        self._dropped_count = 0  # generations since the last record
 
     @property
     def problem(self) -> str | None:
         """Why the history is incomplete or not written; None = it is fine."""
-        return "; ".join(filter(None, (self._damaged, self.queue.problem))) or None
+        return "; ".join(filter(None, (self._damaged, self._dropped, self.queue.problem))) or None
 
     # Reading: both block, up to some hundred ms for an old topology, and raise HistoryError
 
@@ -100,8 +109,15 @@ class Recorder:
         """Queue a generation that is published now."""
         self.queue.put(_Waiting(topology, self._now_ns(), cause))
 
-    def close(self) -> None:
-        """Close the file. Never raises."""
+    async def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Close the file, after waiting for its use, at most `timeout_s` seconds. Never raises."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._in_thread(self._close)
+        except TimeoutError:
+            _log.error("the history is still in use after %g s, and its file is not closed", timeout_s)
+
+    def _close(self) -> None:
         with self._opening:
             if self._reader is not None:
                 self._reader.close()
@@ -121,9 +137,21 @@ class Recorder:
         except StoreError as error:
             self.size.write_failures_total += 1
             if isinstance(error, StoreDamagedError):
-                await self._in_thread(self.close)  # the next attempt moves the damaged file aside
+                await self._in_thread(self._close)  # the next attempt moves the damaged file aside
             raise
+        except Exception as error:
+            self._drop(waiting, error)
+            return False
+        self._dropped, self._dropped_count = "", 0
         return True
+
+    def _drop(self, waiting: _Waiting, error: Exception) -> None:
+        self.size.write_failures_total += 1
+        self._dropped_count += waiting.missed + 1
+        generation = waiting.topology.generation
+        if not self._dropped:
+            _log.error("generation %d is not recorded in the history", generation, exc_info=error)
+        self._dropped = f"generation {generation} is not recorded in the history: {described(error)}"
 
     def _encode(self, waiting: _Waiting) -> tuple[HistoryStore, Record | None]:
         file, _ = self._open()
@@ -132,7 +160,8 @@ class Recorder:
             return file, None  # its transaction ended after the write was cancelled
         if waiting.only_if_other and newest is not None and not events(Diff(newest, waiting.topology)):
             return file, None
-        return file, file.encode(waiting.at_ns, waiting.topology, waiting.cause, waiting.missed)
+        missed = waiting.missed + self._dropped_count
+        return file, file.encode(waiting.at_ns, waiting.topology, waiting.cause, missed)
 
     def _open(self) -> tuple[HistoryStore, FileReader]:
         """Open the file if it is not open. Blocks and raises StoreError."""

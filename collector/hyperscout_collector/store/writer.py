@@ -23,6 +23,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from hyperscout_runtime.bounded_executor import ended
+
 from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ _T = TypeVar("_T")
 _B = TypeVar("_B")
 
 _RETRY_S = 5.0  # between two attempts to write the same batch
+_CLOSE_S = 15.0
 _MAX_WAIT_S = 20.0  # for a quiet moment, and after a long write
 
 
@@ -56,6 +59,7 @@ class Writer:
         self._jobs: list[_Job] = []  # a heap
         self._lock = threading.Lock()
         self._numbers = count()
+        self._calls: set[Future[None]] = set()
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
     async def run(self) -> None:
@@ -73,12 +77,11 @@ class Writer:
         for queue in self.queues:
             await queue.flush()
 
-    def close(self) -> None:
-        """Wait for the running transaction, and end the thread. Never raises.
-
-        It blocks: call it in a thread.
-        """
-        self._thread.shutdown(wait=True, cancel_futures=True)
+    async def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Wait for the running transaction, at most `timeout_s` seconds, and end the thread. Never raises."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if not await ended(self._calls, timeout_s):
+            _log.error("a transaction still runs after %g s; the collector stops without it", timeout_s)
 
     async def in_thread(self, priority: Priority, work: Callable[..., _T], *args: object) -> _T:
         """Run a transaction, and return its result or raise its exception.
@@ -89,7 +92,9 @@ class Writer:
         with self._lock:
             job: _Job = (priority, next(self._numbers), done, partial(work, *args))
             heapq.heappush(self._jobs, job)
-        self._thread.submit(self._run_first)
+        call = self._thread.submit(self._run_first)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
         ended = asyncio.wrap_future(done)
         try:
             return await asyncio.shield(ended)

@@ -1,7 +1,7 @@
 """Runs publishers: each at its own pace, always with the newest topology, until it is published.
 
-A publisher that fails is retried with increasing delay, and its problem is reported. It blocks neither the
-collector nor other publishers.
+A publisher that fails is retried with increasing delay, and its problem is reported; that includes an
+exception that it does not expect. It blocks neither the collector nor other publishers.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hyperscout_runtime.backoff import Backoff
+from hyperscout_runtime.errors import described
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.publisher.base import Publisher, PublishError
@@ -73,10 +74,10 @@ class PublisherRunner:
             state.retries += backoff.failures > 0
             try:
                 await state.publisher.publish(topology)
-            except PublishError as error:
+            except Exception as error:
                 self._failed(state, error)
                 delay_s = backoff.next_s()
-                if error.retry:
+                if not isinstance(error, PublishError) or error.retry:
                     await self._wait(state, delay_s)
                 continue
             backoff.reset()
@@ -84,11 +85,15 @@ class PublisherRunner:
                 _log.info("publisher %s works again", state.publisher.name)
             state.problem, state.generation = None, topology.generation
 
-    def _failed(self, state: PublisherState, error: PublishError) -> None:
+    def _failed(self, state: PublisherState, error: Exception) -> None:
         state.errors += 1
+        expected = isinstance(error, PublishError)
+        problem = str(error) if expected else f"an internal error: {described(error)}"
         if state.problem is None:
-            _log.error("publisher %s: %s", state.publisher.name, error)
-        state.problem = str(error)
+            _log.error(
+                "publisher %s: %s", state.publisher.name, problem, exc_info=None if expected else error
+            )
+        state.problem = problem
 
     async def _wait(self, state: PublisherState, delay_s: float) -> None:
         """Wait until a retry is due, or there is a newer topology or a call of `wake`."""

@@ -6,7 +6,7 @@ import os
 import time
 import urllib.request
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference import inference
 from hyperscout_collector.app.inference.failures import Failure
 from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.evidence import view
+from hyperscout_collector.evidence.rows import Row
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.errors import StartError
@@ -321,6 +323,32 @@ async def test_a_full_disk_is_a_problem_that_goes_away(tmp_path: Path) -> None:
             await agent.store(lldp("late", "eth0", _now()))
         assert list((await service.GetStatus(pb.GetStatusRequest())).problems) == []
         assert len(await listed(collector.address)) == held + 1
+
+
+async def test_evidence_with_which_a_component_raises_does_not_end_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_of = view._node
+
+    def raising(rows: Iterable[Row]) -> Any:
+        known = list(rows)
+        if any(row.key.node == "n2" for row in known):
+            raise IndexError("planted")
+        return node_of(known)
+
+    monkeypatch.setattr(view, "_node", raising)
+    problem = "the evidence for inference raised with the evidence of n2,"
+    for turn in ("first start", "restart"):
+        async with Collector(settings(tmp_path)) as collector:
+            if turn == "restart":
+                assert [text.startswith(problem) for text in status_of(collector).problems] == [True]
+            for host in ("n1", "n2", "n3"):
+                async with AgentStream(collector.address, host) as agent:
+                    await agent.store(lldp(host, "eth0", _now(), port=f"swp{host}"), full=True)
+            assert [text.startswith(problem) for text in status_of(collector).problems] == [True]
+            assert [agent.findings for agent in status_of(collector).agents] == [1, 1, 1]
+            await eventually(lambda: len(collector.watchers.current.topology.links) == 2, "two links")
+            assert not collector.crashed.is_set()
 
 
 async def test_a_damaged_file_is_a_problem_in_the_status(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
         await server.stop(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        writer.close()
+        await writer.close()
         store.close()
 
 

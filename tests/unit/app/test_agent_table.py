@@ -32,6 +32,7 @@ class World:
         self.heard: dict[str, tuple[int, int]] = {}
         self.state.load([self._row(*finding) for finding in findings], [AgentRow("n2", 1, "old")])
         self.table = AgentTable(self.state, self.streams, STALE_S * S)
+        self.table.count(self.state.nodes)
 
     # What happens
 

@@ -42,6 +42,8 @@ class Rig:
         self.raises: Callable[[FabricInputs], bool] = poisoned
         self.tried: list[FabricInputs] = []
         settings = GenerationSettings(DampingSettings(0.0, 0.0, 0.0), 0.0, 0.0, details_s=0.0)
+        view = InputsView(self.state, 3000.0, T0)
+        view.touch(self.state.nodes)
         self.pipeline = Pipeline(
             Inference(
                 InferenceSettings(),
@@ -49,7 +51,7 @@ class Rig:
                 Generations(settings, published, T0),
                 timer=lambda: 0.0,
             ),
-            InputsView(self.state, 3000.0, T0),
+            view,
             NoCluster(),
             publish=lambda topology, cause: setattr(self, "published", topology),
             superseded=lambda looks: None,
@@ -318,3 +320,30 @@ async def test_the_end_waits_for_inference_for_a_bounded_time_and_leaves_the_eve
     go_on.set()
     await closing
     assert caplog.text.count("its result is dropped") == 1
+
+
+@pytest.mark.parametrize("part", ["snapshot", "labels"])
+async def test_an_exception_before_inference_is_a_failure_of_inference(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+
+    def raising(*_: object) -> None:
+        raise ValueError("planted")
+
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        with monkeypatch.context() as patch:
+            if part == "snapshot":
+                patch.setattr(rig.pipeline._view, "snapshot", raising)
+                rig.report("n1", "swp9")
+            else:
+                patch.setattr(rig.pipeline._inference, "labels_of", raising)
+                rig.pipeline.cluster_changed()
+            await until(task, lambda: rig.stale() == {"InferenceFailed"})
+            assert "ValueError: planted" in rig.pipeline.problems[0]
+        rig.pass_s(1.0)
+        await until(task, lambda: rig.stale() == {"EvidenceFresh"})
+        assert rig.pipeline.problems == []

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_collector.app.ingest import link_monitor
 from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
 from hyperscout_collector.decisions.fabric.link_health import HealthSettings
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
@@ -30,6 +32,7 @@ from hyperscout_formats.facts.wire import (
     switch_port_to_proto,
     switch_table_to_proto,
 )
+from hyperscout_formats.infiniband import ibqueryerrors
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
 from support.findings import T0, S, failed, stamp
@@ -51,7 +54,8 @@ class Rig:
         self.now_ns = T0
         self.state = EvidenceState()
         self.told = 0
-        self.watch = LinkMonitor(SETTINGS, SweepTexts(store), lambda: self.now_ns, self._changed)
+        self.guard = EvidenceGuard(self.state)
+        self.watch = LinkMonitor(SETTINGS, SweepTexts(store), self.guard, lambda: self.now_ns, self._changed)
 
     def _changed(self) -> None:
         self.told += 1
@@ -315,6 +319,39 @@ async def test_a_text_that_is_not_there_costs_nothing_else(
     reading.put(counted(b"never stored"), at_s=0)
     await until(lambda: "the store does not contain its text" in caplog.text)
     assert await read(reading, 60, text(xaa=1)) == {}
+
+
+async def test_a_reader_that_raises_is_a_problem_until_it_reads_a_text(
+    reading: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ibqueryerrors, "parse", lambda *_: 1 // 0)
+        reading.put(counted(text(xaa=0)), at_s=0, texts=[text(xaa=0)])
+        await until(lambda: reading.guard.problems)
+    (problem,) = reading.guard.problems
+    assert problem.startswith("the reading of port counters raised with the evidence of n1,")
+    assert problem.endswith("ZeroDivisionError: integer division or modulo by zero")
+    await read(reading, 60, text(xaa=0))
+    assert reading.guard.problems == []
+    assert await read(reading, 120, text(xaa=900)) == {"aa": 3.0}
+
+
+def test_an_assessment_is_told_although_another_finding_raises(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = finding(LLDP)
+    other.key.node = "n2"
+    rig.put(finding(LLDP), other, at_s=0)
+    bad = finding(replace(LLDP, speed_mbps=1))
+    bad.key.node = "n2"
+    sample = link_monitor._sample
+    monkeypatch.setattr(link_monitor, "_sample", lambda row: 1 // 0 if row.key.node == "n2" else sample(row))
+    rig.watch.follow = rig.guard.guarded("the health of ports", rig.watch.follow)  # type: ignore[method-assign]
+    rig.put(finding(replace(LLDP, counters=ERRORS)), bad, at_s=60)
+    assert (set(rig.watch.health), rig.told) == ({HOST}, 1)
+    assert [problem.partition(",")[0] for problem in rig.guard.problems] == [
+        "the health of ports raised with the evidence of n2"
+    ]
 
 
 def test_nothing_of_it_is_news_or_a_sweep(rig: Rig) -> None:

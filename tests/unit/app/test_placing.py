@@ -54,7 +54,6 @@ class World:
         self.placements = self.placing.placements
 
     def close(self) -> None:
-        self.writer.close()
         self.file.close()
 
     def free(self) -> set[str]:

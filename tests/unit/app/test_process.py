@@ -119,6 +119,40 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     assert Slow.ended
 
 
+class Quick(Slow):
+    """A collector that begins at once."""
+
+    async def __aenter__(self) -> None: ...
+
+    def leave(self, reason: str, leader: str | None) -> None:
+        assert (reason, leader) == ("the collector is shutting down", "")
+
+
+async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a publisher that the fence stopped waits for its next retry, and nothing reports it."""
+
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(process, "Collector", Quick)
+    monkeypatch.setattr(process, "connected", connected)
+    monkeypatch.setattr(process, "_wake_publishers", broken)
+    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None)})
+    election = asyncio.create_task(asyncio.Event().wait())
+    lead = Replica(settings(tmp_path))._lead
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(ZeroDivisionError):
+                await lead(
+                    settings(tmp_path), cast(Any, Leading()), follower, asyncio.Event(), cast(Any, election)
+                )
+    finally:
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
+
+
 class Listening:
     """A standby that listens nowhere."""
 

@@ -44,7 +44,6 @@ class Book(Reservations):
         self.flush = self.queue.flush
 
     def close(self) -> None:
-        self.writer.close()
         self.file.close()
 
 

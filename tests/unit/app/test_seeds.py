@@ -116,7 +116,9 @@ def test_a_look_that_saw_the_same_costs_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_what_was_loaded_counts() -> None:
     r = Rig()
     r.put(hearing("10.0.0.2"))
-    assert Seeds(r.streams, r.state).addresses == ("10.0.0.2",)
+    seeds = Seeds(r.streams, r.state)
+    seeds.touch(r.state.nodes)
+    assert seeds.addresses == ("10.0.0.2",)
 
 
 def test_one_alone_crowds_nobody_out() -> None:

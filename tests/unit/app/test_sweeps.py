@@ -3,20 +3,27 @@
 import asyncio
 from typing import cast
 
+import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_collector.app.ingest.sweeps import Sweeps
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from support.findings import T0, S, sweep
+from support.findings import T0, S, lldp, sweep
+from support.waiting import until
+
+
+def made(streams: Streams, state: EvidenceState, texts: object = None) -> Sweeps:
+    return Sweeps(60.0, streams, state, cast(SweepTexts, texts), EvidenceGuard(state), lambda: T0)
 
 
 async def test_a_text_of_a_manager_that_cannot_be_read_is_a_problem_until_one_can() -> None:
     streams = Streams(10)
     stream = AgentStream(Hello(node="fabric/a"), cast("asyncio.Task[object]", None), T0, T0)
     streams.add(stream)
-    sweeps = Sweeps(60.0, streams, EvidenceState(), cast(SweepTexts, None), lambda: T0)
+    sweeps = made(streams, EvidenceState())
     sweeps.unreadable("fabric/a", "", "it is cut off")
     assert sweeps.problems == ["sweep of fabric/a cannot be read: it is cut off"]
     stream.ack(1, [])
@@ -29,10 +36,60 @@ async def test_a_text_of_a_manager_that_cannot_be_read_is_a_problem_until_one_ca
 
 
 def test_what_counts_errors_says_nothing_of_the_sweep() -> None:
-    sweeps = Sweeps(60.0, Streams(10), EvidenceState(), cast(SweepTexts, None), lambda: T0)
+    sweeps = made(Streams(10), EvidenceState())
     sweeps.unreadable("n1", "lease-1", "it is cut off")
     counted = sweep("n1", b"x" * 32)
     counted.key.probe = counted.sweep.format = "ibqueryerrors"
     row = row_of(counted, sent_ns=T0 + S, received_ns=T0)
     sweeps.follow([KeyChange(row.key, (), (row,))])
     assert sweeps.problems == ["sweep of n1 cannot be read: it is cut off"]
+
+
+class Raising:
+    """Texts whose reader has a defect."""
+
+    raises = True
+
+    def port_guids(self, *_: object) -> frozenset[int]:
+        if self.raises:
+            raise IndexError("a defect")
+        return frozenset()
+
+
+async def test_a_reader_that_raises_is_a_problem_until_it_reads_a_sweep() -> None:
+    state, texts = EvidenceState(), Raising()
+    guard = EvidenceGuard(state)
+    sweeps = Sweeps(60.0, Streams(10), state, cast(SweepTexts, texts), guard, lambda: T0)
+    task = asyncio.create_task(sweeps.run())
+    row = row_of(sweep("n1", b"x" * 32), sent_ns=T0, received_ns=T0)
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    await until(lambda: guard.problems)
+    assert guard.problems[0].startswith("the reading of sweeps raised with the evidence of n1,")
+    assert guard.problems[0].endswith("IndexError: a defect")
+    texts.raises = False
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    await until(lambda: not guard.problems)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_problem_of_a_node_ends_with_its_last_evidence(stored: bool) -> None:
+    state = EvidenceState()
+    sweeps = made(Streams(10), state)
+    rows = [row_of(lldp("n1", port), sent_ns=T0, received_ns=T0) for port in ("eth0", "eth1")]
+    if stored:
+        state.load(rows, [])
+    sweeps.unreadable("n1", "lease-1", "it is cut off")
+    if not stored:
+        stream = AgentStream(Hello(node="n1"), cast("asyncio.Task[object]", None), T0, T0)
+        sweeps.disconnected(stream)
+        assert sweeps.problems == []
+        return
+    for row in rows:
+        assert sweeps.problems
+        plan = Plan(state, T0)
+        plan.remove(row.key)
+        sweeps.follow(state.commit(plan))
+    assert sweeps.problems == []

@@ -101,7 +101,7 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
         await writer.flush()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        writer.close()
+        await writer.close()
         store.close()
 
 

@@ -82,5 +82,7 @@ def test_whatever_is_sent_as_a_table_is_one_or_is_refused(junk: bytes, ports: li
     state = state_of([finding], T0)
     assert [reading.row for reading in readings_of(state.rows())] == [row]
     assert len(in_force(readings_of(state.rows()), T0)) == 1
-    for address in Seeds(Streams(1), state).addresses:
+    seeds = Seeds(Streams(1), state)
+    seeds.touch(state.nodes)
+    for address in seeds.addresses:
         assert ip_address(address).is_loopback is False

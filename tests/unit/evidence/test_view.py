@@ -356,6 +356,7 @@ def test_a_text_of_a_format_that_nobody_reads() -> None:
 def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:
     rig.put(lldp("n1", "eth0"))
     view = InputsView(rig.state, stale_after_s=300, started_ns=T0 + 5000 * S)
+    view.touch(rig.state.nodes)
     assert view.snapshot(T0 + 5001 * S).stale == {}
     assert view.next_stale_ns == T0 + 5300 * S + 1
     assert view.snapshot(T0 + 5300 * S + 1).stale == {"n1": T0}

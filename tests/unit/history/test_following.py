@@ -84,8 +84,8 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    writer.close()
-    recorder.close()
+    await writer.close()
+    await recorder.close()
 
 
 async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
     assert await recorder.queue.flush()
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [4000]
-    writer.close()
-    recorder.close()
+    await writer.close()
+    await recorder.close()
 
 
 async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Path) -> None:
@@ -132,5 +132,5 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     assert [x.generation for x in found] == [12]
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
-    writer.close()
-    recorder.close()
+    await writer.close()
+    await recorder.close()

@@ -9,6 +9,7 @@ import pytest
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.errors import HistoryError
 from hyperscout_collector.history.store import HistoryFile, Record
+from hyperscout_topology.topology import Topology
 from support.recorder import S, generation, published, recording, why
 from support.topologies import SINCE_NS
 from support.waiting import until
@@ -53,7 +54,7 @@ async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Pat
         for number in range(1, 50):
             recorder.offer(generation(number, bytes(4000)), why(number))
             await recorder.queue.flush()
-        recorder.close()
+        await recorder.close()
         path = tmp_path / "history.db"
         path.write_bytes(b"what is this" * 1000)
         recorder.offer(generation(50), why(50))
@@ -75,6 +76,46 @@ async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path
         assert await recorder.queue.flush()
         assert recorder.problem is None
         assert [x.generation for x in published(recorder)] == [1]
+
+
+async def test_a_generation_that_makes_it_raise_is_dropped_and_counted_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    encode = HistoryFile.encode
+
+    def raising(file: HistoryFile, at_ns: int, topology: Topology, cause: Cause, missed: int) -> Record:
+        if topology.generation in (2, 3):
+            raise IndexError("planted")
+        return encode(file, at_ns, topology, cause, missed)
+
+    monkeypatch.setattr(HistoryFile, "encode", raising)
+    async with recording(tmp_path) as recorder:
+        for number in (1, 2, 3):
+            recorder.offer(generation(number), why(number))
+            assert await recorder.queue.flush()
+        problem = "generation 3 is not recorded in the history: IndexError: planted"
+        assert recorder.problem == problem
+        assert recorder.size.write_failures_total == 2
+        assert len(caplog.records) == 1
+        recorder.offer(generation(4), why(4))
+        assert await recorder.queue.flush()
+        assert recorder.problem is None
+        found = published(recorder)
+        assert [x.generation for x in found] == [1, 4]
+        assert "2 generations before it could not be recorded" in found[-1].message
+
+
+async def test_closing_a_file_in_use_leaves_the_loop_free_and_ends(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        assert published(recorder) == []
+        recorder._opening.acquire()
+        await recorder.close(0.0)
+        closing = asyncio.create_task(recorder.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        recorder._opening.release()
+        await closing
+        assert recorder._file is None
 
 
 async def test_writing_waits_for_nobody_and_nobody_for_it(

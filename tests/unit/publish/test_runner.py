@@ -23,10 +23,10 @@ class Flaky(Publisher):
 
     name = "flaky"
 
-    def __init__(self, failures: int = 0, *, retry: bool = True) -> None:
+    def __init__(self, failures: int = 0, *, retry: bool = True, error: Exception | None = None) -> None:
         super().__init__()
         self.failures = failures
-        self.retry = retry
+        self.error = error or PublishError("the disk is on fire", retry=retry)
         self.out: list[int] = []
         self.tried = asyncio.Event()
 
@@ -34,7 +34,7 @@ class Flaky(Publisher):
         self.tried.set()
         if self.failures:
             self.failures -= 1
-            raise PublishError("the disk is on fire", retry=self.retry)
+            raise self.error
         self.out.append(topology.generation)
 
 
@@ -79,6 +79,25 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
     assert (runner.states[0].errors, runner.states[0].retries) == (1, 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_any_exception_of_a_publisher_is_its_problem_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_BASE_S", 0.0)
+    flaky, healthy = Flaky(3, error=IndexError("planted")), Flaky()
+    runner = PublisherRunner([flaky, healthy], rng=Random(0))
+    seen: list[str] = []
+    failed = runner._failed
+    monkeypatch.setattr(runner, "_failed", lambda *args: (failed(*args), seen.extend(runner.problems)))
+    runner.offer(generation(1))
+    await running(runner, 1)
+    assert seen == ["publisher flaky: an internal error: IndexError: planted"] * 3
+    assert (flaky.out, healthy.out, runner.problems) == ([1], [1], [])
+    assert (runner.states[0].errors, runner.states[0].retries) == (3, 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "publisher flaky: an internal error: IndexError: planted"
+    ], "once, with its traceback"
 
 
 async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hyperscout_runtime.task_watch import TaskWatch
+from hyperscout_runtime.task_watch import TaskWatch, run_in_group
 
 
 async def fails() -> None:
@@ -36,3 +36,22 @@ async def test_a_task_that_is_cancelled_is_no_failure() -> None:
     await asyncio.sleep(0)
     watch.check()
     assert not watch.failed.is_set()
+
+
+async def test_a_group_ends_when_a_call_in_a_task_of_it_is_cancelled() -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(run_in_group("uplink", call_is_cancelled()))
+            group.create_task(run_in_group("scheduler", asyncio.Event().wait()))
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await run()
+    assert str(raised.value.exceptions[0]) == "uplink ended: a call in it was cancelled"
+
+
+async def test_a_task_in_a_group_can_be_cancelled() -> None:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(run_in_group("uplink", asyncio.Event().wait()))
+        await asyncio.sleep(0)
+        task.cancel()
+    assert task.cancelled()

@@ -201,3 +201,20 @@ async def test_each_answer_is_encoded_once() -> None:
     assert current.get_response(False) is current.get_response(False)
     assert pb.GetTopologyResponse.FromString(current.get_response(True)).topology.generation == 1
     assert current.get_response(True) != current.get_response(False)
+
+
+async def test_the_problems_of_each_generation_are_found_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def problems(_: Topology) -> list[str]:
+        threads.append(threading.current_thread())
+        return []
+
+    monkeypatch.setattr(hub_module, "topology_problems", problems)
+    hub = Hub(generation(1))
+    await hub.prepare()
+    assert hub.current.wrong == ()
+    await hub.publish(generation(2))
+    assert hub.current.wrong == ()
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads

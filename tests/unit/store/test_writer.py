@@ -58,7 +58,7 @@ async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
     go.set()
     await asyncio.gather(first, *rest)
     assert order == ["EVIDENCE", "RESERVATIONS", "TOPOLOGY", "HISTORY"]
-    writer.close()
+    await writer.close()
 
 
 async def test_batches_beyond_the_bound_are_joined() -> None:
@@ -68,7 +68,7 @@ async def test_batches_beyond_the_bound_are_joined() -> None:
         disk.queue.put(batch)
     await writer.flush()
     assert disk.wrote == [1, 9]
-    writer.close()
+    await writer.close()
 
 
 async def test_a_batch_that_failed_is_written_again_before_newer_ones() -> None:
@@ -90,7 +90,7 @@ async def test_a_batch_that_failed_is_written_again_before_newer_ones() -> None:
     await waiting
     assert (disk.wrote, disk.queue.problem) == ([1, 2], None)
     await disk.queue.written()  # nothing waits
-    writer.close()
+    await writer.close()
 
 
 async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
@@ -117,7 +117,7 @@ async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
     assert disk.wrote == [1]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    writer.close()
+    await writer.close()
 
 
 async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
@@ -130,7 +130,7 @@ async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
     disk.queue.put(2)
     assert await disk.queue.flush()
     assert (disk.wrote, disk.queue.failures) == ([2], 1)
-    writer.close()
+    await writer.close()
 
 
 async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
@@ -144,7 +144,7 @@ async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
     with pytest.raises(StoreError, match="not written"):
         await waiting
     assert disk.wrote == [2], "the second batch is not held up"
-    writer.close()
+    await writer.close()
 
 
 async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
@@ -160,7 +160,7 @@ async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert other.wrote == [1]
-    writer.close()
+    await writer.close()
 
 
 async def test_a_write_that_is_cancelled_is_not_lost() -> None:
@@ -183,4 +183,27 @@ async def test_a_write_that_is_cancelled_is_not_lost() -> None:
     assert disk.wrote == []
     await writer.flush()
     assert disk.wrote == [1]
-    writer.close()
+    await writer.close()
+
+
+async def test_closing_during_a_transaction_leaves_the_loop_free_and_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    writer, began, go, ended = Writer(), threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert go.wait(60)
+        ended.set()
+
+    writing = asyncio.create_task(writer.in_thread(Priority.HISTORY, slow))
+    await until(began.is_set)
+    await writer.close(0.0)
+    assert "a transaction still runs after 0 s" in caplog.text
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    go.set()
+    await closing
+    await writing
+    assert ended.is_set()

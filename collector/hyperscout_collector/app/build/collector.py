@@ -126,6 +126,7 @@ class Collector:
         started_ns = context.clock_ns()
         streams = Streams(settings.max_streams)
         watchers = Hub(storage.published or Topology(0))
+        await watchers.prepare()
         publishers = build_publishers(context)
         evidence = build_evidence(context, storage, streams)
         ingest = build_ingest(context, streams, evidence, publishers.mqtt)

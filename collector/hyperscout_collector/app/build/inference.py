@@ -58,6 +58,7 @@ async def build_inference(
             flaps_per_hour=settings.link_flaps_per_hour,
         ),
         evidence.texts,
+        evidence.guard,
         clock_ns,
         partial(signals.inputs_changed, FINDINGS),
     )
@@ -113,9 +114,14 @@ async def build_inference(
     signals.connected.subscribe(measuring.connected)
     signals.disconnected.subscribe(measuring.disconnected)
     signals.disconnected.subscribe(nccl.disconnected)
-    for follow in (pipeline.follow, links.follow, measuring.follow, nccl.follow):
-        signals.committed.subscribe(follow)
-    signals.full_state.subscribe(pipeline.full_state)
+    for component, follow in (
+        ("the evidence for inference", pipeline.follow),
+        ("the health of ports", links.follow),
+        ("the measuring of latency", measuring.follow),
+        ("the NCCL runs", nccl.follow),
+    ):
+        signals.committed.subscribe(evidence.guard.guarded(component, follow))
+    signals.full_state.subscribe(evidence.guard.guarded_reporter("the takeover", pipeline.full_state))
     signals.inputs_changed.subscribe(pipeline.infer_again)
     signals.cluster_changed.subscribe(pipeline.cluster_changed)
     return Inferring(pipeline, links, blueprint, measuring, nccl, schedule)

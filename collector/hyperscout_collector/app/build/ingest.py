@@ -20,6 +20,7 @@ from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest
 from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import EvidenceStore, Loaded
@@ -55,12 +56,12 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
         path = settings.data_dir / "evidence.db"
         max_bytes = settings.evidence_max_mib << 20
         store = await in_thread(partial(SqliteStore, path, max_bytes=max_bytes, now_ns=clock_ns))
-        lifecycle.on_stop("evidence", store.close)
+        lifecycle.on_stop("evidence", partial(in_thread, store.close))
         loaded = await in_thread(store.load)
         # After the store, whose lock protects the folder.
         path = settings.data_dir / "placements.db"
         file = await in_thread(ReservationFile, path, clock_ns)
-        lifecycle.on_stop("reservations", file.close)
+        lifecycle.on_stop("reservations", partial(in_thread, file.close))
     except StoreError as error:
         raise StartError(str(error)) from error
     saved, problem = await in_thread(read_saved, loaded.topology)
@@ -76,7 +77,10 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     state = EvidenceState()
     state.load(storage.loaded.rows, storage.loaded.agents)
+    guard = EvidenceGuard(state)
+    signals.committed.subscribe(guard.follow)
     view = InputsView(state, settings.stale_after_s, clock_ns())
+    guard.load("the evidence for inference", view.touch)
     committer = Committer(
         state,
         storage.store,
@@ -89,7 +93,8 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
     cleanup = EvidenceCleanup(
         state, view, committer, is_connected=lambda node: streams.get(node) is not None, clock_ns=clock_ns
     )
-    return Evidence(storage.store, storage.writer, state, view, SweepTexts(storage.store), committer, cleanup)
+    texts = SweepTexts(storage.store)
+    return Evidence(storage.store, storage.writer, state, guard, view, texts, committer, cleanup)
 
 
 def build_ingest(
@@ -97,18 +102,20 @@ def build_ingest(
 ) -> Ingest:
     """Build what agents and devices report to. `mqtt`: the connection by which devices report."""
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
-    state = evidence.state
+    state, guard = evidence.state, evidence.guard
     log = context.event_log("leases")
-    sweeps = Sweeps(settings.sweep_interval_s, streams, state, evidence.texts, clock_ns, log)
+    sweeps = Sweeps(settings.sweep_interval_s, streams, state, evidence.texts, guard, clock_ns, log)
     seeds = Seeds(streams, state)
     agents = AgentTable(state, streams, int(settings.stale_after_s * NS))
     signals.connected.subscribe(sweeps.connected)
     signals.disconnected.subscribe(sweeps.disconnected)
     signals.connected.subscribe(seeds.connected)
-    signals.committed.subscribe(sweeps.follow)
-    signals.committed.subscribe(seeds.follow)
-    signals.committed.subscribe(agents.follow)
-    signals.full_state.subscribe(agents.touch)
+    guard.load("the addresses for crawls", seeds.touch)
+    guard.load("the list of agents", agents.count)
+    signals.committed.subscribe(guard.guarded("the sweep leases", sweeps.follow))
+    signals.committed.subscribe(guard.guarded("the addresses for crawls", seeds.follow))
+    signals.committed.subscribe(guard.guarded("the list of agents", agents.follow))
+    signals.full_state.subscribe(guard.guarded_reporter("the versions of agents", agents.touch))
     devices = None
     if mqtt is not None and settings.mqtt_devices:
         devices = Devices(

@@ -5,10 +5,8 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from functools import partial
 from typing import Any, TypeVar
 
-from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.status.components import Components
@@ -86,8 +84,7 @@ def start(components: Components, lifecycle: Lifecycle) -> None:
     )
     if (recorder := publishing.recorder) is not None:
         lifecycle.on_stop("history", recorder.close)
-    end_writer = partial(BoundedExecutor("store-writer-end"), evidence.writer.close)
-    lifecycle.on_stop("writer of the store", end_writer)
+    lifecycle.on_stop("writer of the store", evidence.writer.close)
     lifecycle.run("store-writer", evidence.writer.run())
     lifecycle.on_stop("inference", inference.pipeline.close)
     lifecycle.run("inference", inference.pipeline.run())

@@ -160,6 +160,7 @@ def build_publishing(
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
     problems = placing.load(over=storage.is_takeover and settings.leader_election)
+    evidence.guard.load("the free resources of nodes", placing.touch)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
     saver = Saver(storage.store, storage.writer)
     recorder = None
@@ -169,7 +170,7 @@ def build_publishing(
     for offer in (runner.offer, saver.offer, placing.published):
         signals.published.subscribe(partial(_without_cause, offer))
     signals.cluster_changed.subscribe(placing.cluster_changed)
-    signals.committed.subscribe(placing.follow)
+    signals.committed.subscribe(evidence.guard.guarded("the free resources of nodes", placing.follow))
     if (published := storage.published) is not None:
         runner.offer(published)  # restores published files that were deleted in the meantime
         saver.offer(published)

@@ -36,6 +36,7 @@ from hyperscout_collector.decisions.fabric.link_health import (
     Port,
     Sample,
 )
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row
 from hyperscout_collector.evidence.state import COUNTING_PROBE, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
@@ -58,15 +59,18 @@ class LinkMonitor:
         self,
         settings: HealthSettings,
         texts: SweepTexts,
+        guard: EvidenceGuard,
         clock_ns: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
+        self._guard = guard
         self._machine = LinkHealth(settings)
         self._texts = texts
         self._clock_ns = clock_ns
         self._changed = changed
         # Agents report counters once a minute, so at this time the window is full, or no counters exist.
         self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
+        self._news = False  # not reported yet, also by a call of `follow` that raised
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
         self._read: dict[Key, tuple[bytes, Sample]] = {}  # digest and counters of the text read last
@@ -110,7 +114,6 @@ class LinkMonitor:
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
-        news = False
         now_ns = self._clock_ns()
         old_ns = now_ns - round(_FORGET_AFTER_S * NS)
         for change in changes:
@@ -119,22 +122,23 @@ class LinkMonitor:
                 if row is None:
                     self._waiting.pop(change.key, None)
                     self._read.pop(change.key, None)
-                    news |= self._machine.forget(change.key)
+                    self._news |= self._machine.forget(change.key)
                 elif row not in change.before:
                     self._wait_for(change.key, row)
                 continue
             before = _seen(change.before)
             if row is None or before is None:
-                news |= self._machine.forget(change.key)
+                self._news |= self._machine.forget(change.key)
             elif self._matters(change.key, before, row):
-                news |= self._machine.compare(change.key, _sample(before), _sample(row))
+                self._news |= self._machine.compare(change.key, _sample(before), _sample(row))
         for key in [key for key, (_, sample) in self._read.items() if sample.at_ns < old_ns]:
             del self._read[key]
-            news |= self._machine.forget(key)
+            self._news |= self._machine.forget(key)
         if self._young_until_ns is not None and now_ns >= self._young_until_ns:
             self._young_until_ns = None
-            news = True
-        if news:
+            self._news = True
+        if self._news:
+            self._news = False
             self._changed()
 
     async def run(self) -> None:
@@ -144,7 +148,8 @@ class LinkMonitor:
             self._work.clear()
             while self._waiting:
                 key, row = self._waiting.popitem(last=False)
-                await self._take(key, row)
+                with self._guard.guarding("the reading of port counters", key.node):
+                    await self._take(key, row)
 
     def _matters(self, key: Key, before: Row, row: Row) -> bool:
         """Whether a reading needs assessment: it differs from the one before, or the port is watched.

@@ -30,37 +30,46 @@ _WITH_NEIGHBOURS = LldpPort | SwitchPort | SwitchTable
 
 
 class Seeds:
-    """Follows the evidence and sends addresses to agents of role fabric. Call `tick` about once a second."""
+    """Follows the evidence and sends addresses to agents of role fabric.
+
+    Call `touch` with the reporters that were loaded at the start, and `tick` about once a second.
+    """
 
     def __init__(self, streams: Streams, state: EvidenceState) -> None:
         self._streams = streams
         self._state = state
         self._of: dict[str, frozenset[str]] = {}  # addresses by reporter
-        self._touched: set[str] = set(state.nodes)
-        self._all: tuple[str, ...] = ()
+        self._all: tuple[str, ...] | None = ()  # None = `_of` changed since
         self._sent: tuple[str, ...] = ()  # addresses sent last
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The management addresses, sorted, at most `MAX_SEEDS`."""
-        for reporter in self._touched:
-            rows = self._state.rows_of(reporter)
-            found = frozenset(address for row in rows for address in _addresses_in(row.fact))
-            if found:
-                self._of[reporter] = found
-            else:
-                self._of.pop(reporter, None)
-        if self._touched:
-            self._touched = set()
+        if self._all is None:
             self._all = _most_known(self._of.values())
         return self._all
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
+        touched = set()
         for change in changes:
             before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
             if before != after and any(isinstance(fact, _WITH_NEIGHBOURS) for fact in (*before, *after)):
-                self._touched.add(change.key.node)
+                touched.add(change.key.node)
+        self.touch(touched)
+
+    def touch(self, reporters: Iterable[str]) -> None:
+        """Read the addresses that these reporters heard again."""
+        for reporter in reporters:
+            rows = self._state.rows_of(reporter)
+            found = frozenset(address for row in rows for address in _addresses_in(row.fact))
+            if found == self._of.get(reporter, frozenset()):
+                continue
+            if found:
+                self._of[reporter] = found
+            else:
+                del self._of[reporter]
+            self._all = None
 
     def tick(self) -> None:
         """Send the addresses if they changed.

@@ -31,6 +31,7 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     SweepSeen,
     Tick,
 )
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
@@ -55,12 +56,14 @@ class Sweeps:
         streams: Streams,
         state: EvidenceState,
         texts: SweepTexts,
+        guard: EvidenceGuard,
         clock_ns: Callable[[], int],
         log: EventLog | None = None,
     ) -> None:
         self._streams = streams
         self._state = state
         self._texts = texts
+        self._guard = guard
         self._clock_ns = clock_ns
         settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
         self._machine = SweepLeases(settings, clock_ns(), log)
@@ -91,12 +94,15 @@ class Sweeps:
         self._handle(AgentConnected(stream.node, frozenset(stream.hello.probes)))
 
     def disconnected(self, stream: AgentStream) -> None:
+        self._drop_problem_of_gone(stream.node)
         self._handle(AgentGone(stream.node))
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
         ports = set()
         for change in changes:
+            if not change.after:
+                self._drop_problem_of_gone(change.key.node)
             if change.key.probe in LEASED_PROBES:
                 self._swept(change)
             elif is_fabric(change.key.node) and any(row.sha256 for row in change.after):
@@ -115,7 +121,9 @@ class Sweeps:
             await self._work.wait()
             self._work.clear()
             while self._waiting:
-                await self._saw(self._waiting.popleft())
+                row = self._waiting.popleft()
+                with self._guard.guarding("the reading of sweeps", row.key.node):
+                    await self._saw(row)
 
     # Status
 
@@ -146,6 +154,10 @@ class Sweeps:
             and row.fact.state == "ACTIVE"
             and row.fact.link_layer == "InfiniBand"
         )
+
+    def _drop_problem_of_gone(self, node: str) -> None:
+        if not self._state.count_of(node):
+            self._unreadable.pop(node, None)
 
     def _swept(self, change: KeyChange) -> None:
         known = set(change.before)

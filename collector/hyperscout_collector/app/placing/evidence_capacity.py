@@ -15,7 +15,10 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 
 
 class EvidenceCapacity:
-    """Sets the resources of nodes in `placements`. Call `begin` once, then `follow` for each commit."""
+    """Sets the resources of nodes in `placements`. Call `begin` once, then `follow` for each commit.
+
+    Call `touch` with the nodes that were loaded at the start.
+    """
 
     def __init__(self, placements: Placements, state: EvidenceState) -> None:
         self._placements = placements
@@ -24,11 +27,10 @@ class EvidenceCapacity:
 
     def begin(self) -> None:
         self._placements.set_default_unused({WORKERS: 1})
-        self._touch(self._state.nodes)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
-        self._touch(
+        self.touch(
             {
                 change.key.node
                 for change in changes
@@ -36,14 +38,15 @@ class EvidenceCapacity:
             }
         )
 
-    def _touch(self, nodes: Iterable[str]) -> None:
+    def touch(self, nodes: Iterable[str]) -> None:
+        """Set the resources of these nodes again."""
         for node in list(nodes):
             gpus = devices_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
             if gpus == self._set.get(node, {}):
                 continue
             if gpus:
-                self._set[node] = gpus
                 self._placements.set_unused_of(node, {WORKERS: 1, **gpus})
+                self._set[node] = gpus
             else:
-                del self._set[node]
                 self._placements.set_unused_of(node, None)
+                del self._set[node]

@@ -3,7 +3,7 @@
 published topology, evidence, cluster -> Placements -> watchers, reservations on disk
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import PlacementsError
@@ -79,6 +79,11 @@ class Placing:
         """A commit changed the evidence."""
         if self._capacity is not None:
             self._capacity.follow(changes)
+
+    def touch(self, nodes: Iterable[str]) -> None:
+        """Read the evidence of these nodes: call it with the nodes that were loaded at the start."""
+        if self._capacity is not None:
+            self._capacity.touch(nodes)
 
     def tick(self) -> None:
         """Remove expired reservations and mark down nodes as unusable. Call it about once a second."""

@@ -25,6 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_runtime.bounded_executor import ended
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
@@ -180,13 +181,7 @@ class Pipeline:
     async def close(self, timeout_s: float = _CLOSE_S) -> None:
         """Wait until the thread has finished, at most `timeout_s` seconds. Does not block the event loop."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-        running = [asyncio.wrap_future(future) for future in tuple(self._running)]
-        if not running:
-            return
-        _, late = await asyncio.wait(running, timeout=timeout_s)
-        for future in late:
-            future.cancel()
-        if late:
+        if not await ended(self._running, timeout_s):
             _log.warning("inference still runs after %g s, and its result is dropped", timeout_s)
 
     def _infer_soon(self) -> None:
@@ -227,11 +222,11 @@ class Pipeline:
     async def _compare_cluster(self, now_ns: int) -> None:
         """The cluster changed: infer again if inference uses the change, else offer the last result again."""
         view, last = self._cluster.view(), self._last
-        if (
-            last is None
-            or view.expected != self._expected
-            or self._inference.labels_of(view) != last.resolved.inputs.labels
-        ):
+        try:
+            same = last is not None and self._inference.labels_of(view) == last.resolved.inputs.labels
+        except Exception:  # inference raises it too, and reports it
+            same = False
+        if last is None or not same or view.expected != self._expected:
             self._news = True
         elif not self._news:
             self._causes.inference_started()
@@ -241,7 +236,14 @@ class Pipeline:
         self._news, self._refresh_at_ns = False, None
         self._causes.inference_started()
         now_ns = self._clock_ns()
-        current, view = self._view.snapshot(now_ns), self._cluster.view()
+        view = self._cluster.view()
+        try:
+            current = self._view.snapshot(now_ns)
+        except Exception as error:
+            self._tick_at_ns = None
+            self.failures.raised(error, now_ns)
+            await self._keep_last(view, now_ns)
+            return
         evidence, missing = self.failures.begin(current, now_ns)
         since_ns = self.failures.since_ns(now_ns)
         try:
@@ -278,6 +280,10 @@ class Pipeline:
         if await self.failures.failed(error, current, error_without, self._clock_ns):
             self._news = True
             return
+        await self._keep_last(view, now_ns)
+
+    async def _keep_last(self, view: ClusterView, now_ns: int) -> None:
+        """Inference raised: offer the last topology, marked as stale."""
         published, last = self._inference.published, self._last
         if last is None and published is not None:
             last = Result(Resolved(FabricInputs()), published, {}, {})

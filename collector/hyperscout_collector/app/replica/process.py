@@ -142,7 +142,7 @@ class Replica:
         def is_over() -> bool:
             return not elector.leading or elector.term != term
 
-        previous = await self._in_thread(follower.take)
+        previous, watch = await self._in_thread(follower.take), TaskWatch()
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
             collector = Collector(
@@ -151,14 +151,16 @@ class Replica:
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
-            await stack.enter_async_context(_running(_wake_publishers(elector, collector), "publishers-wake"))
-            deposed = elector.until(is_over)
-            await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
-            if stop.is_set() or collector.crashed.is_set():
+            waking = _wake_publishers(elector, collector)
+            await stack.enter_async_context(_running(waking, "publishers-wake", watch))
+            crashed = collector.crashed.wait(), watch.failed.wait()
+            await _first(stop.wait(), *crashed, elector.until(is_over), asyncio.wait([election]))
+            if stop.is_set() or collector.crashed.is_set() or watch.failed.is_set():
                 _log.info("ending")
                 collector.leave("the collector is shutting down", "")
             else:
                 collector.leave("another replica leads now", elector.leader_address())
+        watch.check()
 
 
 @contextlib.asynccontextmanager
@@ -184,8 +186,8 @@ async def recorded(
                 # Before the writer's task is cancelled: it would not know whether its last batch is written.
                 await writer.flush()
     finally:
-        await BoundedExecutor("store-writer-end")(writer.close)
-        recorder.close()
+        await writer.close()
+        await recorder.close()
 
 
 async def _wake_publishers(elector: Elector, collector: Collector) -> None:

@@ -35,6 +35,8 @@ _NOTHING = _Counted()
 class AgentTable:
     """Follows the evidence and the streams. Times are Unix ns. Use it only on the event loop.
 
+    Call `count` with the reporters that were loaded at the start.
+
     A device that reports by MQTT has no stream. It counts as connected until `stale_after_ns` after its last
     message, unless an agent runs on the same node.
     """
@@ -50,12 +52,11 @@ class AgentTable:
         self._fresh: set[str] = set()  # devices that count as connected
         self._encoded: dict[str, bytes] = {}  # a GetStatusResponse each, with one agent
         self._order: list[str] = []  # the keys of `_encoded`, sorted
-        self._count(state.nodes)
         streams.changed.subscribe(self.touch)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
-        self._count({change.key.node for change in changes})
+        self.count({change.key.node for change in changes})
 
     def device_heard(self, reporter: str, at_ns: int, offset_ns: int) -> None:
         """A message of a device arrived. `offset_ns`: its clock minus the collector's."""
@@ -100,9 +101,10 @@ class AgentTable:
             agent.last_heard.seconds, agent.last_heard.nanos = divmod(heard_ns, NS)
         agent.findings, agent.failed_findings = counted.findings, counted.failed
         agent.clock_offset_s = offset_ns / NS
+        encoded = response.SerializeToString()
         if node not in self._encoded:
             insort(self._order, node)
-        self._encoded[node] = response.SerializeToString()
+        self._encoded[node] = encoded
         _set(self.away, node, not connected)
         _set(self.blind, node, 0 < counted.findings == counted.failed and is_fabric(node))
 
@@ -112,7 +114,8 @@ class AgentTable:
             self.away.discard(node)
             self.blind.discard(node)
 
-    def _count(self, nodes: Iterable[str]) -> None:
+    def count(self, nodes: Iterable[str]) -> None:
+        """Count the findings of these nodes again."""
         for node in nodes:
             rows = list(self._state.rows_of(node))
             if rows:

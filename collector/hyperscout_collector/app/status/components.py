@@ -24,6 +24,7 @@ from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.publication.saver import Saver
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
@@ -45,6 +46,7 @@ class Evidence:
     store: EvidenceStore
     writer: Writer
     state: EvidenceState
+    guard: EvidenceGuard
     view: InputsView
     texts: SweepTexts
     committer: Committer

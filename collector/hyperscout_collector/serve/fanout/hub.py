@@ -30,7 +30,7 @@ class Generation:
     def wrong(self) -> tuple[str, ...]:
         """The result of `problems.topology_problems`.
 
-        It takes up to tens of ms, so `Hub.publish` computes it in a thread.
+        It takes up to tens of ms, so `Hub` computes it in a thread.
         """
         return tuple(topology_problems(self.topology))
 
@@ -75,10 +75,17 @@ class Hub(Publisher):
         """The channel of encoded WatchTopologyResponses."""
         return self._channels[omit_links]
 
+    async def prepare(self) -> None:
+        """Prepare the first generation for GetStatus. Call it before the servers start."""
+        await self._prepare(self.current)
+
+    async def _prepare(self, generation: Generation) -> None:
+        await self._compute(lambda: generation.wrong)
+
     async def publish(self, topology: Topology) -> None:
         """Make a topology the current generation and send its delta. Calls must not overlap."""
         new = Generation(topology)
-        await self._compute(lambda: new.wrong)
+        await self._prepare(new)
         self.current = new
         self.published()
         for channel in self._channels.values():
