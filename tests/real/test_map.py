@@ -16,7 +16,7 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.shapes import rail_optimised
 from playwright.async_api import Browser, Route
-from support.browser import DOCS_IMAGES, TIMEOUT_MS, chromium, tab, writes_docs
+from support.browser import DOCS_IMAGES, TIMEOUT_MS, Tab, chromium, tab, writes_docs
 from support.collector_process import CollectorProcess, collector_process
 from support.palette import write_small
 from support.real import require_real
@@ -82,7 +82,20 @@ class World:
         return found
 
     async def well(self) -> None:
-        await self.until(lambda t: t["hypernodes"] and not t["anomalies"])
+        """Nothing is wrong, and all domains are ready."""
+        await self.until(lambda t: not t["anomalies"] and readiness(t) == {"True"})
+
+
+def readiness(topology: Any) -> set[str]:
+    """The statuses of the condition Ready of all domains."""
+    return {c["status"] for h in topology["hypernodes"] for c in h["conditions"] if c["type"] == "Ready"}
+
+
+async def changed_map(seen: Tab, before: bytes) -> None:
+    """Wait until the map is drawn differently."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while await seen.page.locator("#map").screenshot() == before:
+            await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
@@ -244,7 +257,7 @@ async def test_filters_dim_and_are_kept_in_the_address(demo: World, browser: Bro
         bright = await seen.page.locator("#map").screenshot()
         await seen.page.get_by_label("mlx5_2").check()
         await seen.page.get_by_label("infiniband-1").check()
-        assert await seen.page.locator("#map").screenshot() != bright
+        await changed_map(seen, bright)
         assert "fabrics=infiniband-1&rails=mlx5_2" in await seen.hash()
         await seen.page.reload()
         await seen.until("window.hyperscoutMap?.stats().links > 0")
@@ -269,7 +282,7 @@ async def test_a_placement_is_previewed_and_nothing_is_reserved(demo: World, bro
             "nothing is better",
         )
         assert await seen.page.locator("#panel-place ul .row").count() == 20
-        assert await seen.page.locator("#map").screenshot() != plain
+        await changed_map(seen, plain)
         await seen.page.select_option("#tier", "1")
         await seen.page.get_by_role("button", name="Preview").click()
         await seen.says("#panel-place", "No place", "20")
@@ -339,7 +352,9 @@ async def test_everything_is_reached_by_the_keyboard_alone(demo: World, browser:
         before = await seen.page.evaluate("window.hyperscoutMap.camera()")
         await seen.page.keyboard.press("Shift+ArrowLeft")
         await seen.page.keyboard.press("+")
-        assert await seen.page.evaluate("window.hyperscoutMap.camera()") != before
+        await seen.until(
+            "(old) => JSON.stringify(window.hyperscoutMap.camera()) !== JSON.stringify(old)", before
+        )
         await seen.page.keyboard.press("Escape")
         await seen.page.keyboard.press("?")
         assert await seen.page.locator("#help").is_visible()
@@ -667,9 +682,10 @@ async def test_it_looks_as_the_docs_show_it(demo: World, browser: Browser) -> No
         await seen.open()
         await seen.until("document.querySelectorAll('.track .mark').length >= 2")
         await seen.page.keyboard.press(",")
-        while not await seen.page.locator("#links-down").is_visible():
-            await seen.page.keyboard.press(",")
-            await seen.page.wait_for_timeout(300)
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while not await seen.page.locator("#links-down").is_visible():
+                await seen.page.keyboard.press(",")
+                await seen.page.wait_for_timeout(300)
         written.append(await seen.screenshot("map-past"))
     if writes_docs():
         DOCS_IMAGES.mkdir(exist_ok=True)

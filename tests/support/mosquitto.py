@@ -13,15 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import aiomqtt
+from kube.processes import free_port
 
 from support.real import tool
 from support.waiting import TIMEOUT_S
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Mosquitto:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NODES = "/api/v1/nodes"
 HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
-STEP_TIMEOUT_S = 15.0
+STEP_TIMEOUT_S = 120.0
 _LOOK_EVERY_S = 0.2
 _KEPT_LINES = 500
 _AT_ONCE = 16

@@ -14,7 +14,7 @@ from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.shared.kinds import hypernodes
 from hyperscout_cli.shared.tables import Table, lines
 
-STEP_TIMEOUT_S = 25.0
+STEP_TIMEOUT_S = 120.0
 
 
 class Faults(Protocol):

@@ -1,9 +1,10 @@
 """`hyperscout doctor --replay`: do the installed state machines reach the states of an event log?"""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
-from hyperscout_collector.app.status.event_logs import EventLogError, Replay, replay
+from hyperscout_collector.app.status.event_logs import MAX_LINE_CHARS, EventLogError, Replay, replay
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.names import visible
 from hyperscout_topology.topology import rfc3339
@@ -16,7 +17,7 @@ def replayed(file: Path, output: str) -> int:
     """Replay a file and show the result. Raises CliError if it cannot be read or is not an event log."""
     try:
         with file.open(encoding="utf-8") as text:
-            found = replay(text, str(file))
+            found = replay(iter(partial(text.readline, MAX_LINE_CHARS + 1), ""), str(file))
     except OSError as error:
         raise CliError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

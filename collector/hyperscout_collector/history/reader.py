@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
@@ -102,7 +103,7 @@ class FileReader:
             raise BadHistoryRequestError(
                 f"kinds: unknown kind {min(unknown)!r}: expected one of {', '.join(KINDS)}"
             )
-        since, until = request.since.ToNanoseconds(), request.until.ToNanoseconds()
+        since, until = time_ns(request.since), time_ns(request.until)
         if request.HasField("since") and request.HasField("until") and until <= since:
             raise BadHistoryRequestError("until: expected a time after `since`")
         return self._net(request, size) if request.net else self._page(request, size)
@@ -180,8 +181,8 @@ class FileReader:
 
 
 def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Query:
-    low = _first_event(db, request.since.ToNanoseconds()) if request.HasField("since") else 0
-    high = _first_event(db, request.until.ToNanoseconds()) if request.HasField("until") else None
+    low = _first_event(db, time_ns(request.since)) if request.HasField("since") else 0
+    high = _first_event(db, time_ns(request.until)) if request.HasField("until") else None
     if high is None:
         high = 1 + (db.execute("SELECT MAX(id) FROM events").fetchone()[0] or 0)
     names = []
@@ -222,9 +223,9 @@ def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, 
     before = "SELECT id FROM pictures WHERE at_ns < ? ORDER BY at_ns DESC, id DESC LIMIT 1"
     old, new = first, db.execute("SELECT MAX(id) FROM pictures").fetchone()[0]
     if request.HasField("since"):
-        old = (db.execute(before, (request.since.ToNanoseconds(),)).fetchone() or (first,))[0]
+        old = (db.execute(before, (time_ns(request.since),)).fetchone() or (first,))[0]
     if request.HasField("until"):
-        new = (db.execute(before, (request.until.ToNanoseconds(),)).fetchone() or (None,))[0]
+        new = (db.execute(before, (time_ns(request.until),)).fetchone() or (None,))[0]
     return None if old is None or new is None else (old, new)
 
 
@@ -290,13 +291,18 @@ def _text(*numbers: int) -> str:
     return base64.urlsafe_b64encode(json.dumps(numbers).encode()).decode()
 
 
+def time_ns(time: Timestamp) -> int:
+    """Unix ns of any time that a caller can send, cut to what the database stores."""
+    return min(max(time.seconds * NS + time.nanos, 0), 2**63 - 1)
+
+
 def _token(text: str, count: int) -> tuple[int, ...] | None:
     """Decodes a page token; None = the first page. Raises BadHistoryRequestError."""
     if not text:
         return None
     try:
         found = json.loads(base64.urlsafe_b64decode(text.encode()))
-    except (binascii.Error, ValueError) as error:
+    except (binascii.Error, ValueError, RecursionError) as error:
         raise BadHistoryRequestError(_INVALID_PAGE) from error
     if (
         isinstance(found, list)

@@ -12,6 +12,7 @@ from hyperscout_inference.fabric.network import Network
 
 # If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
+_MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
 
 
 def slow_links(
@@ -25,6 +26,7 @@ def slow_links(
     `sweeps` give the number of lanes."""
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
+    rate = np.where(rate < _MAX_GBPS, rate, 0)
     if not grouping.count or not (rate > 0).any():
         return []
     lower = (

@@ -112,9 +112,9 @@ async def test_a_program_that_hangs_is_killed_with_its_child(
 ) -> None:
     monkeypatch.setenv("STUB_PERF", f"hang:{tmp_path / 'pids'}")
     # Python's start alone takes a part of this on a busy machine: it is long, and its end is all that counts.
-    running = asyncio.create_task(run_operation(perf, "sendrecv", (8,), 8, timeout_s=4.0))
+    running = asyncio.create_task(run_operation(perf, "sendrecv", (8,), 8, timeout_s=15.0))
     pids = await hanging(tmp_path / "pids")
-    with pytest.raises(ToolError, match="still running after 4 s"):
+    with pytest.raises(ToolError, match="still running after 15 s"):
         await running
     await gone(pids)
     assert left_over(tmp_path) == []

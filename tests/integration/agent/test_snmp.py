@@ -154,7 +154,7 @@ def test_those_that_misbehave_take_nothing_from_the_others(lab: Lab, tmp_path: P
     leaves = [switch for switch in fabric.switches if switch.level == 1]
     with lab.inside(NET), responding(switches, port=PORT) as responder:
         # Time enough for those that answer well, in one thread with those that flood.
-        limits = {"request_timeout_s": DEAD_S, "switch_timeout_s": 10}
+        limits = {"request_timeout_s": DEAD_S, "switch_timeout_s": 20}
         look, _ = crawl(lab, tmp_path, management_address(leaves[0]), retries=2, **limits)
     found, lost = tables(look), failures(look)
     assert set(found) >= {mac_of(leaf.guid) for leaf in leaves}, lost

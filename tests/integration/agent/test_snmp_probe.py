@@ -166,10 +166,10 @@ async def test_a_bound_that_is_met_is_told_and_nothing_is_taken_back(here: Here)
 async def test_the_whole_of_it_ends_in_time_with_what_it_has(here: Here) -> None:
     here.responder.add(FIRST, silent)
     chassis, other = max(SWITCHES.items(), key=lambda item: item[1])
-    probe = here.probe(FIRST, other, request_timeout_s=30, crawl_timeout_s=4, max_depth=0)
+    probe = here.probe(FIRST, other, request_timeout_s=30, crawl_timeout_s=15, max_depth=0)
     look = await probe.observe()
     assert outcomes(look) == {chassis: "data"}
-    assert look.trouble == "the crawl did not end in 4 s: 1 addresses are left; raise `snmp.concurrency`"
+    assert look.trouble == "the crawl did not end in 15 s: 1 addresses are left; raise `snmp.concurrency`"
     assert not look.complete
 
 

@@ -24,8 +24,10 @@ from hyperscout.v1.topology_pb2_grpc import (
     add_TopologyServiceServicer_to_server,
 )
 from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.replica import follower as follower_module
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import recorded
+from hyperscout_collector.history import following
 from hyperscout_collector.history.store import HistoryFile, Record
 from hyperscout_runtime.task_watch import TaskWatch
 from hyperscout_sim.agents.player import Player
@@ -207,7 +209,12 @@ async def test_what_a_person_approved_says_so(tmp_path: Path) -> None:
                 await agent.__aexit__(None, None, None)
 
 
-async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path: Path) -> None:
+async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However late the leader's history has a cause, the standby waits for it.
+    monkeypatch.setattr(following, "_TRIES", 10_000)
+    monkeypatch.setattr(follower_module, "_ANSWER_S", TIMEOUT_S)
     own = tmp_path / "standby"
     async with (
         Collector(collector_settings(tmp_path)) as leader,
@@ -285,6 +292,11 @@ async def test_a_standby_records_on_when_a_call_is_cut_off_with_its_channel(tmp_
         await server.stop(None)
 
 
+async def release_when_cancelled(writer: "asyncio.Task[None]", go: threading.Event) -> None:
+    await eventually(writer.cancelling)
+    go.set()
+
+
 async def test_a_standby_that_stops_while_it_writes_records_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +315,9 @@ async def test_a_standby_that_stops_while_it_writes_records_nothing_twice(
         whole = topology_to_proto(replace(two_leaves(), generation=1))
         follower.received(pb.WatchTopologyResponse(snapshot=whole))
         await asyncio.to_thread(begun.wait, TIMEOUT_S)
-        asyncio.get_running_loop().call_later(0.1, go.set)  # after the tasks of the block are cancelled
+        (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "store-writer")
+        ending = asyncio.create_task(release_when_cancelled(writer, go))
+    await ending
     with contextlib.closing(sqlite3.connect(settings.data_dir / "history.db")) as file:
         assert file.execute("SELECT generation FROM pictures").fetchall() == [(1,)]
 

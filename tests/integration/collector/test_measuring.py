@@ -61,7 +61,8 @@ async def test_a_cluster_that_nothing_else_tells_of_is_learned(tmp_path: Path) -
             await eventually(lambda: len(tables.last) == 66)
             found = await service.GetMeasuring(pb.GetMeasuringRequest())
             assert (found.agents, found.pairs, found.disagreeing, found.failed) == (12, 66, 0, 0)
-            assert (found.probes, found.reason) == (132 + 2 * found.in_flight, "")
+            assert found.probes >= 132  # and more as pairs are measured again
+            assert found.reason == ""
             assert problems(collector.components) == []
             tasks = [task for agent in agents.values() for task in agent.tasks]
             assert len({task.key for task in tasks}) == len(tasks) / 2

@@ -327,7 +327,7 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
 
     def slow(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Topology:
         loop.call_soon_threadsafe(begun.set)
-        go_on.wait(10)
+        go_on.wait(TIMEOUT_S)
         return infer(inputs, options, previous)
 
     monkeypatch.setattr(inference, "infer", slow)

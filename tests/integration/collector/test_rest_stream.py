@@ -173,7 +173,7 @@ async def test_a_slow_reader_is_told_and_let_go(
 ) -> None:
     monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
     if why == "stalled":
-        monkeypatch.setattr(stream_module, "_STALL_S", 0.2)
+        monkeypatch.setattr(stream_module, "_STALL_S", 5.0)
         monkeypatch.setattr(stream_module, "_LINGER_S", TIMEOUT_S)
     else:
         monkeypatch.setattr(stream_module, "MAX_BYTES", 5_000_000)

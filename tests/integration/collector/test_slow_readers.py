@@ -20,8 +20,8 @@ from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
 from kubernetes.aio.client import Configuration
 from support.rest_collector import played, rest_collector, status_of
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 30.0
 READS = 200
 
 

@@ -98,12 +98,12 @@ async def test_a_hook_is_done_when_it_ends_whatever_it_leaves_behind(
     """As one that starts a daemon, which holds the pipe: it would be run, and leave one more, each minute."""
     pid = tmp_path / "pid"
     hook = python(
-        'import subprocess, sys; child = subprocess.Popen(["sleep", "60"]); sys.stderr.write("last words"); '
+        'import subprocess, sys; child = subprocess.Popen(["sleep", "600"]); sys.stderr.write("last words"); '
         f'open("{pid}", "w").write(str(child.pid)); sys.exit({status})'
     )
     try:
         with said or pytest.raises(PublishError, match="exit status 1: last words"):
-            await SlurmFilesPublisher(files(tmp_path), hook, hook_timeout_s=5).publish(two_leaves())
+            await SlurmFilesPublisher(files(tmp_path), hook, hook_timeout_s=60).publish(two_leaves())
     finally:
         os.kill(int(pid.read_text()), signal.SIGKILL)
 

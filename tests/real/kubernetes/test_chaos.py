@@ -41,7 +41,7 @@ FLAGS = (
     *("--kubernetes", "publish", "--leader-election", "--lease-namespace", "default"),
     *("--lease-duration-s", "3"),
     *("--first-settle-s", "0.5", "--settle-s", "1", "--quiet-s", "0.5", "--hold-down-s", "0.5"),
-    *("--restart-grace-s", "0", "--takeover-limit-s", "6", "--removal-share", "1", "--hold-s", "60"),
+    *("--restart-grace-s", "0", "--takeover-limit-s", "60", "--removal-share", "1", "--hold-s", "60"),
 )
 FOREIGN = """
 apiVersion: topology.volcano.sh/v1alpha1

@@ -23,8 +23,8 @@ SIZE = 4
 GANGS = [f"gang{i}" for i in range(12)]
 FLAGS = (
     *("--kubernetes", "publish", "--gates", "on", "--first-settle-s", "0.5", "--settle-s", "1"),
-    *("--restart-grace-s", "0", "--takeover-limit-s", "1", "--leader-election"),
-    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "2"),
+    *("--restart-grace-s", "0", "--takeover-limit-s", "60", "--leader-election"),
+    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "8"),
 )
 
 

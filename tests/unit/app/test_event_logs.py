@@ -152,6 +152,7 @@ GOOD = {"machine": "gang", "subject": "a#1", "at_ns": 1, "state": "waiting", "ev
         ("", "x.jsonl: line 1: expected an object of `hyperscout status --event-log`: Invalid JSON"),
         ("[1]", "x.jsonl: line 1: expected an object"),
         (json.dumps(GOOD | {"at_ns": "soon"}), "x.jsonl: line 1: expected an object .*: at_ns: "),
+        (json.dumps(GOOD | {"at_ns": 10**30}), "x.jsonl: line 1: expected an object .*: at_ns: "),
         (json.dumps(GOOD | {"events": None}), "x.jsonl: line 1: expected either `events` or `snapshot`"),
         (json.dumps(GOOD | {"machine": "x"}), "x.jsonl: line 1: machine 'x': expected one of gang, gen"),
         (json.dumps(GOOD), "x.jsonl: line 1: expected a snapshot of 'a#1' before its first event"),
@@ -160,6 +161,11 @@ GOOD = {"machine": "gang", "subject": "a#1", "at_ns": 1, "state": "waiting", "ev
 def test_what_is_no_event_log_is_refused_with_its_line(line: str, message: str) -> None:
     with pytest.raises(EventLogError, match=message):
         replay([line], "x.jsonl")
+
+
+def test_an_empty_file_is_no_event_log() -> None:
+    with pytest.raises(EventLogError, match=r"^x.jsonl: empty$"):
+        replay([], "x.jsonl")
 
 
 def test_a_bad_event_is_refused_with_its_line() -> None:

@@ -245,11 +245,15 @@ async def test_a_failure_that_no_change_ends_is_tried_again_later(monkeypatch: p
         rig.report("n1", "new")
         await until(task, lambda: rig.stale() == {"InferenceFailed"})
         tries = len(rig.tried)
-        for _ in range(200):
-            await asyncio.sleep(0)
+        retry_ns = rig.pipeline.failures.retry_ns
+        assert retry_ns is not None
+        rig.now_ns = retry_ns - 1
+        for _ in range(2):  # the loop has ended its first turn when it begins the second
+            rig.pipeline.cluster_changed()
+            await until(task, lambda: not rig.pipeline._cluster_changed)
         assert len(rig.tried) == tries, "it waits"
         rig.raises = poisoned
-        rig.now_ns += 31 * S
+        rig.now_ns = retry_ns
         rig.pipeline.cluster_changed()  # wakes the loop, and is no reason to infer
         await until(task, lambda: rig.has_port("new"))
 

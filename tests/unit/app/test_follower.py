@@ -10,6 +10,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_runtime.credentials import CredentialsError
+from support.waiting import TIMEOUT_S
 
 
 class Heard(Follower):
@@ -46,7 +47,7 @@ async def test_what_was_heard_long_ago_is_worth_less_than_what_the_cluster_says(
         load_settings(flags=settings), lambda: "x:1", rng=Random(1), sleep=sleep, clock=lambda: now_s[0]
     )
     task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         await went.wait()
     taken = follower.take()
     assert (taken and taken.generation) == expected
@@ -148,7 +149,7 @@ async def test_a_successor_is_prepared_once_it_has_heard_or_waited(
     )
     assert not follower.prepared()
     task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await looks.get() == from_s
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

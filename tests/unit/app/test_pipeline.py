@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 from hyperscout_collector.app.inference.cluster import ClusterView
 from hyperscout_collector.app.inference.inference import Inference, InferenceSettings, uncollected
-from hyperscout_collector.app.publication import pipeline
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
+from support.waiting import TIMEOUT_S
 
 
 class Empty:
@@ -48,7 +48,7 @@ async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
         await asyncio.sleep(0)
     cluster.is_known = True
     try:
-        async with asyncio.timeout(10 * pipeline.LOOK_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await inferred.wait()
     finally:
         task.cancel()

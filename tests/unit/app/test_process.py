@@ -13,7 +13,7 @@ from hyperscout_collector.app.replica.process import Replica, advertised
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.signals import Signal
-from support.waiting import until
+from support.waiting import TIMEOUT_S, until
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
@@ -104,14 +104,14 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     work = asyncio.create_task(
         replica._lead(settings(tmp_path), cast(Any, elector), follower, stop, cast(Any, election))
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await Slow.begun.wait()
     if why == "stop":
         stop.set()
     else:
         elector.leading = False
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             await work
     finally:
         election.cancel()
@@ -200,7 +200,7 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
     election = asyncio.create_task(asyncio.Event().wait())
     replica = Replica(settings(tmp_path, data_dir=tmp_path))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(ZeroDivisionError):
                 await replica._stand_by(
                     settings(tmp_path, data_dir=tmp_path, history_max_days=1, advertise="a:1"),

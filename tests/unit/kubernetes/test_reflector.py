@@ -9,6 +9,7 @@ import pytest
 from hyperscout_kubernetes.client import Kube, RateLimit
 from hyperscout_kubernetes.errors import ForbiddenError, GoneError, KubeError, UnreachableError
 from hyperscout_kubernetes.reflector import Reflector
+from support.waiting import TIMEOUT_S
 
 Object = dict[str, Any]
 Step = list[Object] | KubeError  # events of one watch, or what it or a list ends with
@@ -76,7 +77,7 @@ async def run(script: Script) -> tuple[Reflector, list[tuple[str, str | None, st
         sleep=sleep,
     )
     task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         await script.idle.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -15,7 +15,7 @@ from hyperscout_gates.state.gang_state import GangFacts
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_runtime.event_log import Entry, EventLog, Machine, error_state
 from hyperscout_runtime.units import NS
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hyperscout_collector.decisions.fabric import sweep_events
 from hyperscout_collector.decisions.fabric.lease_state import LeaseFacts
@@ -90,7 +90,7 @@ class _Line(BaseModel):
 
     machine: str
     subject: str
-    at_ns: int
+    at_ns: int = Field(ge=0, lt=2**63)
     state: str
     events: list[dict[str, Any]] | None = None
     snapshot: dict[str, Any] | None = None
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
 def replay(text: Iterable[str], source: str) -> Replay:
     """Replay the lines of an event log from `source`, up to the first difference. Raises EventLogError."""
     machines: dict[tuple[str, str], Machine] = {}
-    events = 0
+    events = number = 0
     for number, one in enumerate(text, 1):
         where = f"{source}: line {number}"
         line, kind = _read(one, where)
@@ -158,6 +158,8 @@ def replay(text: Iterable[str], source: str) -> Replay:
                 number, line.machine, line.subject, line.at_ns, names, line.state, replayed
             )
             return Replay(len(machines), events, difference)
+    if not number:
+        raise EventLogError(f"{source}: empty")
     return Replay(len(machines), events)
 
 

@@ -22,6 +22,7 @@ from hyperscout_collector.history.errors import (
     HistoryError,
     NotKeptError,
 )
+from hyperscout_collector.history.reader import time_ns
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.fanout.hub import Hub
@@ -125,7 +126,7 @@ class TopologyService:
             return await self._read(self._reads, context, current.get_response, request.omit_links)
 
         def then(history: Recorder) -> bytes:
-            topology = history.topology_at(request.at.ToNanoseconds())
+            topology = history.topology_at(time_ns(request.at))
             found = topology_to_proto(topology, omit_links=request.omit_links)
             return bytes(pb.GetTopologyResponse(topology=found).SerializeToString())
 
@@ -270,9 +271,10 @@ def _after(token: str) -> tuple[Key, int] | None:
         return None
     try:
         found = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (binascii.Error, UnicodeError, json.JSONDecodeError) as error:
+        json.dumps(found, ensure_ascii=False).encode()  # the database takes no lone surrogates
+    except (binascii.Error, UnicodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(token) from error
     match found:
-        case [str() as node, str() as probe, str() as subject, int() as rank]:
+        case [str() as node, str() as probe, str() as subject, int() as rank] if 0 <= rank < 2**31:
             return Key(node, probe, subject), rank
     raise ValueError(token)

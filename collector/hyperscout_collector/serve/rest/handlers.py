@@ -31,7 +31,7 @@ from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
 from hyperscout_collector.serve.rest.stream import Stream, StreamResponse
 
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
-_MOST_WAITING = 128
+_MAX_WAITING = 128
 _T = TypeVar("_T")
 Values = Mapping[str, Any]
 
@@ -53,8 +53,8 @@ class Handlers:
         self._stream = stream
         self._access = access
         self._rendered = Rendered(Topology(0))
-        self._reads = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
-        self._bodies = BoundedExecutor("rest-bodies", most=_MOST_WAITING)
+        self._reads = BoundedExecutor("rest", threads=_THREADS, most=_MAX_WAITING)
+        self._bodies = BoundedExecutor("rest-bodies", most=_MAX_WAITING)
         backend.watchers.published.subscribe(self._forget)
 
     def close(self) -> None:

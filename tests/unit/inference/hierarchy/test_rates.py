@@ -52,6 +52,14 @@ def test_an_uplink_on_ethernet() -> None:
     assert found.message == "leaf-1a/swp31 to spine-1/swp1 runs at 25 Gb/s, its peers at 100 Gb/s"
 
 
+@pytest.mark.parametrize("mbps", [2**32 - 1, 2**63 - 1])
+def test_a_speed_that_cannot_be_is_unknown(mbps: int) -> None:
+    """ethtool reports an unknown speed as 2**32 - 1."""
+    wiring = Wiring(clos(3, 4, 2, 2))
+    inputs = replace(wiring, speeds_mbps={("leaf-1a", "swp31"): mbps}).inputs()
+    assert infer(inputs).anomalies == ()
+
+
 @pytest.mark.parametrize(
     ("slow", "words"),
     [
