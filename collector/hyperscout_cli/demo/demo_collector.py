@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 5.0
 _LISTENING = re.compile(rb"listens on (127\.0\.0\.1:\d+)")
 _MAP = re.compile(rb"the map at (http://127\.0\.0\.1:\d+/)")  # logged before the other
