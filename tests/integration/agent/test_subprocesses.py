@@ -7,12 +7,14 @@ import signal
 import pytest
 from hyperscout_agent.runtime.subprocesses import LineWorker, WorkerEndedError, start
 from support.fake_time import settle
+from support.waiting import eventually
 
 
 async def test_the_process_is_reaped_although_the_end_is_cancelled() -> None:
     """Otherwise its transport and its process would give a ResourceWarning when the event loop ends."""
     child = await start(("sh", "-c", "setsid sleep 100 & echo $!; wait"))
     holder = int(await child.stdout.readline())  # it keeps the pipe open, outside of the process group
+    await eventually(lambda: os.getsid(holder) == holder)
     ending = asyncio.create_task(child.end())
     await settle()
     assert not ending.done()

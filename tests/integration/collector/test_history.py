@@ -213,7 +213,7 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However late the leader's history has a cause, the standby waits for it.
-    monkeypatch.setattr(following, "_TRIES", 10_000)
+    monkeypatch.setattr(following, "_ATTEMPTS", 10_000)
     monkeypatch.setattr(follower_module, "_ANSWER_S", TIMEOUT_S)
     own = tmp_path / "standby"
     async with (
