@@ -58,7 +58,7 @@ class Credentials:
         """Read the files and return channel credentials, None for plaintext. Raises CredentialsError."""
         if self.ca is None:
             return None
-        ca = _read(self.ca)
+        ca = read_pem(self.ca)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))  # comments may have any text
@@ -66,7 +66,7 @@ class Credentials:
             raise CredentialsError(f"{self.ca}: no certificates in PEM") from error
         if self.cert is None or self.key is None:
             return grpc.ssl_channel_credentials(ca)
-        cert, key = _read(self.cert), _read(self.key)
+        cert, key = read_pem(self.cert), read_pem(self.key)
         try:
             context.load_cert_chain(self.cert, self.key, password="")  # an encrypted key fails, no prompt
         except (ssl.SSLError, OSError) as error:
@@ -132,7 +132,8 @@ def tls_hint(details: str) -> str:
     return next((hint for words, hint in _HINTS if words in details), "")
 
 
-def _read(path: Path) -> bytes:
+def read_pem(path: Path) -> bytes:
+    """Return a file of at most 1 MiB. Raises CredentialsError."""
     try:
         with path.open("rb") as file:
             found = file.read(_MAX_BYTES + 1)

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+from hyperscout_runtime.credentials import CredentialsError, read_pem
 
 _log = logging.getLogger(__name__)
 
 _REREAD_S = 1.0
-_MAX_BYTES = 1024 * 1024
 
 Files = tuple[bytes, bytes, bytes | None]
 
@@ -147,13 +147,9 @@ def _configuration(files: Files) -> grpc.ServerCertificateConfiguration:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            found = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror}") from error
-    if not found or len(found) > _MAX_BYTES:
-        raise CertificateError(f"{path}: found {len(found)} bytes, expected a PEM file of 1 to {_MAX_BYTES}")
-    return found
+        return read_pem(path)
+    except CredentialsError as error:
+        raise CertificateError(str(error)) from error
 
 
 def _digest(files: Files) -> bytes:

@@ -370,7 +370,7 @@ def test_one_of_the_files_may_come_on_stdin(files: Files, run: CommandLine) -> N
         ["--workers", 4, "--highest-tier-allowed", "leaf", "--group-size", 2, "--group-tier", "core"],
         ["--workers", 4, "--group-size", 2, "--group-tier", "core", "--spread", "1:node:2", "stray"],
         ["--workers", 4, "--spread", "2:rack"],
-        ["--workers", 4, "--avoid", "nobody"],
+        ["--workers", 4, "--avoid", "node-99"],
         ["--workers", 4, "--gang", "g"],
         ["--workers", 4, "--reserve"],
         ["--workers", 4, "--expires", "30m"],
@@ -391,8 +391,8 @@ def test_what_is_wrong_with_a_field_is_said_of_its_flag(files: Files) -> None:
     assert files.place(topology, *flags, "rack").err.startswith(
         "error: --group-tier of --group-size 2: no tier 'rack': the tiers are 1 (leaf), 2 (core)"
     )
-    assert files.place(topology, "--workers", 4, "--avoid", "nobody").err.startswith(
-        "error: --avoid: 'nobody': expected the name of a node or HyperNode"
+    assert files.place(topology, "--workers", 4, "--avoid", "node-99").err.startswith(
+        "error: --avoid: 'node-99': expected the name of a node or HyperNode"
     )
 
 

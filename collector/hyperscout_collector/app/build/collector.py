@@ -28,14 +28,12 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.app.status.event_logs import all_lines
 from hyperscout_collector.app.status.status import status
-from hyperscout_collector.decisions.publication.generations import GenerationNotHeldError
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
-from hyperscout_collector.serve.grpc.topology_service import NothingHeldError
 
 
 class Collector:
@@ -194,7 +192,4 @@ class Collector:
         return [MeasuredBy(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun)]
 
     async def approve(self, generation: int) -> int:
-        try:
-            return await self.components.inference.pipeline.approve(generation)
-        except GenerationNotHeldError as error:
-            raise NothingHeldError(str(error)) from error
+        return await self.components.inference.pipeline.approve(generation)

@@ -15,6 +15,7 @@ from hyperscout_formats.text.leader import refusal
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology.proto import timestamp, topology_to_proto
 
+from hyperscout_collector.decisions.publication.generations import GenerationNotHeldError
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore, StoredFinding
 from hyperscout_collector.history.errors import (
@@ -46,10 +47,6 @@ _CODES: dict[type[HistoryError], grpc.StatusCode] = {
 _Answer = TypeVar("_Answer")
 
 
-class NothingHeldError(LookupError):
-    """The generation to approve is not the held generation."""
-
-
 class Backend(Protocol):
     """The part of the collector that the service uses. No method blocks."""
 
@@ -76,7 +73,7 @@ class Backend(Protocol):
     def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
 
     async def approve(self, generation: int) -> int:
-        """Publish a held generation, and return its new number. Raises NothingHeldError."""
+        """Publish a held generation, and return its new number. Raises GenerationNotHeldError."""
 
 
 class TopologyService:
@@ -233,7 +230,7 @@ class TopologyService:
     async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
         try:
             return pb.ApproveResponse(generation=await self._backend.approve(request.generation))
-        except NothingHeldError as error:
+        except GenerationNotHeldError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise  # never reached: abort raises
 
