@@ -1,11 +1,12 @@
 """Group children (hosts, domains, switches) by the items (switches above them) that they share.
 
-With single linkage one miswired cable would join two domains. Here majorities decide, in two steps:
+With single linkage one miswired cable would join two domains. Here majorities of cables decide, in two steps:
  1. An item f *goes with* an item u if more than half of f's children are also connected to u. The sets of
-    items that go together, without subsets of other such sets, are the prototypes of groups.
- 2. Each child joins the prototype with most of its items. The items of a group are those to which most of its
-    children are connected, or most of whose children are in the group. Both repeat until nothing changes.
-A child whose items are split evenly is reported as a tie.
+    items that go together, without subsets of other such sets, are the prototypes of groups. Items to which a
+    child has less than half as many cables as to another are not counted (*weak* pairs).
+ 2. Each child joins the prototype with most of its cables. The items of a group are those to which most of
+    its children are connected, or most of whose cables lead to the group. Both repeat until nothing changes.
+A child whose cables are split evenly is reported as a tie.
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ def group_children(
 ) -> Grouping:
     """Group `children` children by their items.
 
-    `child`, `item`: (cables,); parallel cables count once for membership.
+    `child`, `item`: (cables,).
     `voters`: (children,) those that form prototypes; the others only join groups.
     `before`: (children,) label of the former group, -1 = none. It decides ties, which are still reported.
     `kin`: (children,) a label from other evidence (the rail of a leaf), -1 = unknown. It decides between
@@ -66,17 +67,20 @@ def group_children(
     items = int(item.max()) + 1
     key, cables = np.unique(child * items + item, return_counts=True)
     pair_child, pair_item = key // items, key % items
-    votes = np.ones(len(key), np.bool_) if voters is None else voters[pair_child]
+    most = np.zeros(children, np.int64)
+    np.maximum.at(most, pair_child, cables)
+    strong = cables * 2 >= most[pair_child]
+    votes = strong if voters is None else strong & voters[pair_child]
     if voters is not None:
         # Items without a voter are grouped by all their children.
         with_voter = np.zeros(items, np.bool_)
         with_voter[pair_item[votes]] = True
         votes |= ~with_voter[pair_item]
     prototypes = _prototypes(pair_child[votes], pair_item[votes], items)
-    group, tie, rival = _settle(children, items, pair_child, pair_item, prototypes, before, kin)
+    group, tie, rival = _settle(children, items, pair_child, pair_item, cables, strong, prototypes, before, kin)
     if merge_share is not None:
         group = _merge(group, items, pair_child, pair_item, cables, merge_share)
-    return _number(group, tie, rival, items, pair_child, pair_item)
+    return _number(group, tie, rival, items, pair_child, pair_item, cables, strong)
 
 
 def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[int, ...]]:
@@ -171,6 +175,8 @@ def _settle(
     items: int,
     pair_child: Longs,
     pair_item: Longs,
+    cables: Longs,
+    strong: Bools,
     prototypes: list[tuple[int, ...]],
     before: Longs | None,
     kin: Longs | None,
@@ -182,7 +188,7 @@ def _settle(
     sets = prototypes
     for _ in range(_ROUNDS):
         old = group
-        group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
+        group, tie, rival = _join(children, items, pair_child, pair_item, cables, sets, before, kin, old)
         # A child whose items have all lost their group (an even split) keeps its group, as a tie.
         lost = (group < 0) & (old >= 0)
         group, tie = np.where(lost, old, group), tie | lost
@@ -191,7 +197,7 @@ def _settle(
         renumber[live] = np.arange(len(live))
         group = np.where(group >= 0, renumber[group], -1)
         rival = np.where(rival >= 0, renumber[rival], -1)
-        new = _items(group, len(live), items, pair_child, pair_item)
+        new = _items(group, len(live), items, pair_child, pair_item, cables, strong)
         same: dict[tuple[int, ...], int] = {}
         twin = np.array([same.setdefault(s, i) for i, s in enumerate(new)], np.int64)
         if len(same) < len(new):
@@ -207,12 +213,13 @@ def _join(
     items: int,
     pair_child: Longs,
     pair_item: Longs,
+    cables: Longs,
     sets: Sequence[tuple[int, ...]],
     before: Longs | None,
     kin: Longs | None,
     now: Longs,
 ) -> tuple[Longs, Bools, Longs]:
-    """Assign each child to the set with most of its items. Returns group, tie and rival."""
+    """Assign each child to the set with most of its cables. Returns group, tie and rival."""
     size = np.array([len(s) for s in sets], np.int64)
     flat = np.concatenate([np.array(s, np.int64) for s in sets])
     owner = np.repeat(np.arange(len(sets)), size)
@@ -223,13 +230,16 @@ def _join(
     rows = np.repeat(np.arange(len(pair_item)), times)
     offset = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
     option = owner[begin[rows] + offset]
-    key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
+    key, row_of, common = np.unique(
+        pair_child[rows] * len(sets) + option, return_inverse=True, return_counts=True
+    )
+    agree = np.bincount(row_of, weights=cables[rows]).astype(np.int64)
     child, option = key // len(sets), key % len(sets)
-    # Equal numbers of items are decided by kin, then the former group, then the fewest missing items (and so
+    # Equal numbers of cables are decided by kin, then the former group, then the fewest missing items (and so
     # the fewest missing cables), then the order.
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))
-    missing = size[option] - agree
+    missing = size[option] - common
     if np.any(child[1:] == child[:-1]):  # else every child has one option, and the rows are sorted
         best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
         child, option, agree, akin = child[best], option[best], agree[best], akin[best]
@@ -241,8 +251,8 @@ def _join(
     valid = follow < len(child)
     lead, follow = lead[valid], follow[valid]
     even = (child[follow] == child[lead]) & (agree[follow] == agree[lead]) & (akin[follow] == akin[lead])
-    # A child with all its items in both sets (nested sets) contradicts neither.
-    degree = np.bincount(pair_child, minlength=children)
+    # A child with all its cables in both sets (nested sets) contradicts neither.
+    degree = np.bincount(pair_child, weights=cables, minlength=children)
     even &= agree[lead] < degree[child[lead]]
     tie[child[lead[even]]] = True
     rival[child[lead[even]]] = option[follow[even]]
@@ -266,17 +276,19 @@ def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups:
 
 
 def _items(
-    group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs
+    group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs, cables: Longs, strong: Bools
 ) -> list[tuple[int, ...]]:
-    """Return the items of each group: those to which most of its children are connected, and those with most
-    of their children in it."""
+    """Return the items of each group: those to which most of its children have a strong pair, and those with
+    most of their cables in it."""
     size = np.bincount(group[group >= 0], minlength=groups)
-    degree = np.bincount(pair_item, minlength=items)
+    degree = np.bincount(pair_item, weights=cables, minlength=items)
     owner = group[pair_child]
     placed = owner >= 0
-    key, votes = np.unique(owner[placed] * items + pair_item[placed], return_counts=True)
+    key, row_of = np.unique(owner[placed] * items + pair_item[placed], return_inverse=True)
+    votes = np.bincount(row_of, weights=strong[placed], minlength=len(key))
+    own_cables = np.bincount(row_of, weights=cables[placed], minlength=len(key))
     g, i = key // items, key % items
-    keep = (votes * 2 > size[g]) | (votes * 2 > degree[i])
+    keep = (votes * 2 > size[g]) | (own_cables * 2 > degree[i])
     g, i = g[keep], i[keep]
     bounds = np.searchsorted(g, np.arange(groups + 1))
     rows = i.tolist()
@@ -316,7 +328,14 @@ def _merge(
 
 
 def _number(
-    group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Longs, pair_item: Longs
+    group: Longs,
+    tie: Bools,
+    rival: Longs,
+    items: int,
+    pair_child: Longs,
+    pair_item: Longs,
+    cables: Longs,
+    strong: Bools,
 ) -> Grouping:
     """Number groups by their lowest child: the result does not depend on the order of the input."""
     placed = np.flatnonzero(group >= 0)
@@ -329,7 +348,7 @@ def _number(
     real = tie & (rivals != renamed)
     return Grouping(
         renamed,
-        tuple(_items(renamed, len(labels), items, pair_child, pair_item)),
+        tuple(_items(renamed, len(labels), items, pair_child, pair_item, cables, strong)),
         real,
         np.where(real, rivals, -1),
     )

@@ -1,102 +1,223 @@
 """Determine the level of each switch (step 2 of inference).
 
-A leaf has a large share of its used ports connected to endpoints. The level of other switches is the distance
-from the leaves. A single miswired cable does not shorten the distance.
+A leaf has hosts, and nothing but endpoints below it. The level of the other switches is the distance from the
+leaves. The whole graph decides, and not the share of ports that happens to be filled:
+
+ 1. A switch with endpoints is no leaf if more of its cables lead to other leaves than to endpoints (a spine
+    with storage, a line card of a director with edge switches below).
+ 2. It is no leaf either if its cables lead to the switches above several groups of leaves (a core switch with
+    a login node).
+ 3. A switch without endpoints is a leaf if it hangs below the same switches as another leaf.
+ 4. A leaf may hang on any level above it (border leaves on cores). Such cables do not shorten a distance, and
+    neither does a single miswired cable.
+
+Where most hosts would be on switches above leaves, the switches form no tree: all switches with hosts are
+leaves then.
 """
+
+import heapq
+from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.grouping.grouping import group_children
+from hyperscout_inference.grouping.parts import connected_parts
 
-# A switch with this many endpoints, on this share of its used ports, is a leaf. A spine may have one or two
-# endpoints (a login node, a fabric manager). A quarter of the ports is far less than leaves have, and far
-# more than a spine has for management.
-_SURE_ENDPOINTS = 3
-_SURE_SHARE = 0.25
+_Bools = npt.NDArray[np.bool_]
+_Longs = npt.NDArray[np.int64]
+
+# If at least this share of a fabric's endpoint cables ends on switches above leaves, it is no tree. In a ring
+# it is half of them; a director with hosts and edge switches has a third.
+_NO_TREE_SHARE = 0.45
+# A switch without endpoints hangs below the same switches as a leaf if at most this share of its cables leads
+# elsewhere, or one cable of `_MANY` and more.
+_ELSEWHERE_SHARE, _MANY = 0.12, 6
+_ROUNDS = 3
 
 
 def switch_levels(net: Network) -> Ints:
     """Return (devices,) levels: 1 = leaf, 2 = above a leaf, ...; 0 for endpoints and for switches without a
     path to a leaf."""
-    count = len(net.ids)
-    shaping = net.shapes & (net.a != net.b)
-    a, b = net.a[shaping], net.b[shaping]
-    sharp = net.sharp if net.sharp is not None else np.zeros(count, np.bool_)
-    endpoint = ~net.is_switch & ~sharp
-    used = np.zeros(count, np.int64)
-    endpoints = np.zeros(count, np.int64)
-    for here, there in ((a, b), (b, a)):
-        used += np.bincount(here[~sharp[there]], minlength=count)
-        endpoints += np.bincount(here[endpoint[there]], minlength=count)
-    between = net.is_switch[a] & net.is_switch[b]
-    here = np.concatenate([a[between], b[between]])
-    there = np.concatenate([b[between], a[between]])
-    level = np.zeros(count, np.int32)
-    level[_leaves(net.is_switch, used, endpoints, here, there)] = 1
-    mute = net.mute if net.mute is not None else np.zeros(count, np.bool_)
-    _climb(level, here, there, mute)
+    graph = SwitchGraph(net)
+    leaf = graph.is_switch & (graph.endpoints > 0)
+    above = _with_leaves_below(graph, leaf)
+    leaf &= ~above
+    for _ in range(_ROUNDS):
+        level = np.zeros(len(net.ids), np.int32)
+        level[leaf] = 1
+        _climb(graph, level)
+        spanning = _spanning_several_groups(graph, level, leaf)
+        if not spanning.any():
+            break
+        leaf &= ~spanning
     return level
 
 
-def _leaves(
-    is_switch: npt.NDArray[np.bool_],
-    used: npt.NDArray[np.int64],
-    endpoints: npt.NDArray[np.int64],
-    here: Ints,
-    there: Ints,
-) -> npt.NDArray[np.bool_]:
-    some = is_switch & (endpoints > 0)
-    share = endpoints / np.maximum(used, 1)
-    sure = some & (((endpoints >= _SURE_ENDPOINTS) & (share >= _SURE_SHARE)) | (endpoints == used))
-    if not sure.any():
-        # Leaves with one or two hosts: the switches with the largest share of endpoints.
-        sure = some & (share * 2 > share.max(initial=0))
-    leaf: npt.NDArray[np.bool_] = sure.copy()
-    neighbours: dict[int, set[int]] = {}
+class SwitchGraph:
+    """The compute fabric's switches as a graph with parallel edges. Row k is a cable from `here[k]` to
+    `there[k]`; each cable has two rows, sorted by `here`. Loops are left out.
 
-    def around(switch: int) -> set[int]:
-        if switch not in neighbours:
-            neighbours[switch] = set(there[here == switch].tolist())
-        return neighbours[switch]
-
-    for switch in np.flatnonzero(some & ~sure).tolist():
-        cables = there[here == switch]
-        if np.count_nonzero(sure[cables]) * 2 > len(cables):
-            continue  # most cables lead to leaves: a spine with a login node
-        # A leaf with few hosts is connected to the same switches as other leaves; a core switch is not.
-        mine = around(switch)
-        rivals = {int(leaf_) for s in mine for leaf_ in there[(here == s) & sure[there]].tolist()}
-        alike = any(
-            2 * len(mine & around(rival)) > max(len(mine), len(around(rival))) for rival in sorted(rivals)
-        )
-        # Without a leaf at its neighbours, it is a leaf if no neighbour has a larger share of endpoints.
-        fullest = not rivals and share[switch] >= max(share[list(mine)], default=0)
-        leaf[switch] = alike or bool(fullest and share[switch] >= _SURE_SHARE)
-    return leaf
-
-
-def _climb(level: Ints, here: Ints, there: Ints, mute: npt.NDArray[np.bool_]) -> None:
-    """Set the level of each switch above the leaves, level by level.
-
-    `mute`: switches that do not report their cables. Only some of their cables are known, so few cables down
-    do not mean that these are miswired.
+    `endpoints`: (devices,) the number of cables to endpoints. SHARP aggregation nodes are no endpoints.
     """
-    count = len(level)
-    degree = np.bincount(here, minlength=count)
+
+    def __init__(self, net: Network) -> None:
+        count = len(net.ids)
+        shaping = net.shapes & (net.a != net.b)
+        a, b = net.a[shaping], net.b[shaping]
+        sharp = net.sharp if net.sharp is not None else np.zeros(count, np.bool_)
+        endpoint = ~net.is_switch & ~sharp
+        self.count = count
+        self.is_switch = net.is_switch
+        self.mute = net.mute if net.mute is not None else np.zeros(count, np.bool_)
+        self.endpoints = np.zeros(count, np.int64)
+        for near, far in ((a, b), (b, a)):
+            self.endpoints += np.bincount(near[endpoint[far]], minlength=count)
+        between = net.is_switch[a] & net.is_switch[b]
+        here = np.concatenate([a[between], b[between]])
+        there = np.concatenate([b[between], a[between]])
+        order = np.lexsort((there, here))
+        self.here, self.there = here[order], there[order]
+        self.start = np.searchsorted(self.here, np.arange(count + 1))
+        self.degree = np.diff(self.start)
+        hosted = net.is_switch[a] != net.is_switch[b]
+        flip = net.is_switch[a[hosted]]
+        self._host_switch = np.where(flip, a[hosted], b[hosted])
+        self._host = net.host[np.where(flip, b[hosted], a[hosted])]
+
+    def cables_to(self, switches: _Bools) -> _Longs:
+        """Return (devices,) the number of cables of each switch to these switches."""
+        return np.bincount(self.here[switches[self.there]], minlength=self.count)
+
+    def around(self, switch: int) -> Ints:
+        """Return the other ends of a switch's cables to switches, one for each cable, sorted."""
+        return self.there[self.start[switch] : self.start[switch + 1]]
+
+    def hosts_on(self, switch: int) -> frozenset[int]:
+        """Return the hosts that are connected to a switch."""
+        return frozenset(self._host[self._host_switch == switch].tolist()) - {-1}
+
+
+def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
+    """Return the switches with endpoints that have more cables to leaves than to endpoints, except where that
+    makes no tree. The switch with the largest surplus is taken first, and counts as a leaf no more."""
+    above = np.zeros(graph.count, np.bool_)
+    below = np.where(leaf, graph.cables_to(leaf), 0)
+    if not (below > graph.endpoints).any():
+        return above
+    surplus: dict[int, int] = {}
+    cables: dict[int, Counter[int]] = {}
+    for switch in np.flatnonzero(below > graph.endpoints).tolist():
+        cables[switch] = _to_no_peers(graph, switch, leaf)
+        surplus[switch] = cables[switch].total() - int(graph.endpoints[switch])
+    waiting = [(-gain, switch) for switch, gain in surplus.items() if gain > 0]
+    heapq.heapify(waiting)
+    while waiting:
+        gain, switch = heapq.heappop(waiting)
+        if above[switch] or -gain != surplus[switch]:
+            continue  # the entry is out of date
+        above[switch] = True
+        for other, parallel in cables[switch].items():
+            if other in surplus and not above[other]:
+                surplus[other] -= parallel
+                if surplus[other] > 0:
+                    heapq.heappush(waiting, (-surplus[other], other))
+    if above.any():
+        part = connected_parts(graph.count, graph.here, graph.there)
+        total = np.bincount(part, weights=graph.endpoints * graph.is_switch)
+        upper = np.bincount(part, weights=graph.endpoints * above, minlength=len(total))
+        above &= (upper < _NO_TREE_SHARE * total)[part]
+    return above
+
+
+def _to_no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> Counter[int]:
+    """Return the number of a switch's cables to each leaf that is no peer. Peers share a host, or a switch to
+    which both are connected; in a tree a switch and one below it never do."""
+    mine = graph.around(switch)
+    near = np.zeros(graph.count, np.bool_)
+    near[mine] = True
+    hosts = graph.hosts_on(switch)
+    return Counter(
+        {
+            other: parallel
+            for other, parallel in Counter(mine[leaf[mine]].tolist()).items()
+            if not near[graph.around(other)].any() and hosts.isdisjoint(graph.hosts_on(other))
+        }
+    )
+
+
+def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _Bools:
+    """Return the leaves with fewer endpoints than cables to level 2 outside of one group of leaves."""
+    spanning = np.zeros(graph.count, np.bool_)
+    rows = np.flatnonzero(leaf[graph.here] & (level[graph.there] == 2))
+    up = np.bincount(graph.here[rows], minlength=graph.count)
+    thin = leaf & (graph.endpoints * 2 < up)
+    if not thin.any():
+        return spanning
+    child, item = graph.here[rows].astype(np.int64), graph.there[rows].astype(np.int64)
+    voters = leaf & ~thin
+    grouping = group_children(graph.count, child, item, voters=voters if voters.any() else None)
+    owner = np.full(graph.count, -1, np.int64)
+    for group, items in enumerate(grouping.items):
+        owner[list(items)] = group
+    mine = thin[child]
+    child, group = child[mine], owner[item[mine]]
+    width = grouping.count + 1
+    key, cables = np.unique(child * width + group + 1, return_counts=True)
+    most = np.zeros(graph.count, np.int64)
+    np.maximum.at(most, key // width, cables)
+    spanning[thin & (up - most > graph.endpoints)] = True
+    return spanning
+
+
+def _climb(graph: SwitchGraph, level: Ints) -> None:
+    """Set the level of each switch above the leaves, level by level, and find leaves without endpoints."""
     reached = 1
     while True:
-        up = (level[here] == 0) & (level[there] == reached)
-        cables = np.bincount(here[up], minlength=count)
-        candidates = cables > 0
+        if reached > 1:
+            _leaves_without_endpoints(graph, level, reached)
+        rows = (level[graph.here] == 0) & (level[graph.there] == reached)
+        down = np.bincount(graph.here[rows], minlength=graph.count)
+        candidates = down > 0
         if not candidates.any():
             return
-        # A switch with far fewer cables down than its peers, and most of its other cables to those peers, is
-        # one level higher: the few cables down are miswired.
-        few = (cables * 3 <= np.median(cables[candidates])) & (cables < degree)
-        weak = candidates & few & ~mute
-        strong = candidates & ~weak
-        to_strong = np.bincount(here[strong[there]], minlength=count)
-        candidates &= ~(weak & (to_strong * 2 > degree - cables))
         reached += 1
-        level[candidates] = reached
+        level[candidates & ~_higher(graph, candidates, down)] = reached
+
+
+def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> None:
+    """Make each switch a leaf that hangs below the same switches as another leaf."""
+    rows = (level[graph.here] == 0) & (level[graph.there] == reached) & (graph.endpoints[graph.here] == 0)
+    unknown = np.flatnonzero(np.bincount(graph.here[rows], minlength=graph.count)).tolist()
+    if not unknown:
+        return
+    uplinks: dict[int, set[frozenset[int]]] = {}  # of leaves, by each of their upper switches
+    own = np.flatnonzero((level[graph.here] == 1) & (level[graph.there] == reached))
+    seen: set[frozenset[int]] = set()
+    for leaf in dict.fromkeys(graph.here[own].tolist()):
+        upper = frozenset(graph.around(leaf).tolist())
+        if upper not in seen:
+            seen.add(upper)
+            for switch in upper:
+                uplinks.setdefault(switch, set()).add(upper)
+    for switch in unknown:
+        cables = Counter(graph.around(switch).tolist())
+        mine, total = cables.keys(), cables.total()
+        for upper in {known for other in mine for known in uplinks.get(other, ())}:
+            both = mine & upper
+            outside = total - sum(cables[other] for other in both)
+            few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
+            if few and 2 * len(both) > max(len(mine), len(upper)):
+                level[switch] = 1
+                break
+
+
+def _higher(graph: SwitchGraph, candidates: _Bools, down: _Longs) -> _Bools:
+    """Return the candidates that are one level higher, above other candidates: those with far fewer cables
+    down than the others, if most of their other cables lead to those. Their few cables down belong to a leaf
+    that skips a level, or are miswired. Of a switch that does not report its cables only some are known."""
+    few = (down * 3 <= np.median(down[candidates])) & (down < graph.degree)
+    weak = candidates & few & ~graph.mute
+    to_strong = graph.cables_to(candidates & ~weak)
+    return weak & (to_strong * 2 > graph.degree - down)

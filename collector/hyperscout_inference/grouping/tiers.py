@@ -1,6 +1,7 @@
 """Build tiers of domains from a graph with levels (steps 3 and 4 of inference)."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
 from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.parts import connected_parts
 from hyperscout_inference.grouping.past import Past
 
 # If at least this share of a group's cables ends in another group, the two are one partial mesh, not two
@@ -22,36 +24,45 @@ def tier_name(level: int) -> str:
 
 def build_layers(
     net: Network, level: Ints, past: Past, cluster: frozenset[str] | None
-) -> tuple[list[Layer], list[int]]:
-    """Return the tiers that group something, innermost first; and the foreign hosts (indexes): unclaimed, and
-    connected to no leaf."""
+) -> tuple[list[Layer], list[int], list[int]]:
+    """Return the tiers that group something, innermost first; the foreign hosts (indexes): unclaimed, and
+    connected to no leaf; and the domains of the last tier whose leaves are joined side by side."""
     host_end, switch_end = host_cables(net)
     on_leaf = level[switch_end] == 1
-    hosts = net.host[host_end]
+    hosts = net.host[host_end].astype(np.int64)
     first = group_children(
         len(net.hosts),
-        hosts[on_leaf].astype(np.int64),
+        hosts[on_leaf],
         switch_end[on_leaf].astype(np.int64),
         voters=None if net.unclaimed.all() else ~net.unclaimed,
         before=past.labels("leaf"),
     )
     domain = first.group.copy()
     switches = list(first.items)
-    # A claimed host that is connected to no leaf (a login node on a spine) is a domain of its own.
-    above: list[tuple[int, int]] = []
-    foreign = []
-    higher = sorted(set(hosts[~on_leaf].tolist()) - set(hosts[on_leaf].tolist()))
-    for host in higher:
-        own = distinct(switch_end[hosts == host])
-        if net.hosts[host] not in net.claimed:
-            foreign.append(host)
-            continue
-        domain[host] = len(switches)
-        above += [(len(switches), int(s)) for s in own.tolist()]
-        switches.append(tuple(own.tolist()))
+    # Hosts that are connected to no leaf share the domain of the switches that they are connected to.
+    rows = ~np.isin(hosts, hosts[on_leaf])
+    foreign = _foreign(net, hosts[on_leaf], hosts[rows])
+    rows &= ~np.isin(hosts, foreign)
+    higher = group_children(len(net.hosts), hosts[rows], switch_end[rows].astype(np.int64))
+    inside = higher.group >= 0
+    domain[inside] = higher.group[inside] + len(switches)
+    switches += higher.items
     layers = [Layer(tier_name(1), domain, switches, np.zeros(0, np.int64), first)]
-    _add_layers_above(net, level, layers, past, np.array(above, np.int64).reshape(-1, 2), first.count)
-    return _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster)), foreign
+    no_tree = _add_layers_above(net, level, layers, past, first.count).tolist()
+    return _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster)), foreign, no_tree
+
+
+def _foreign(net: Network, on_leaf: Longs, above: Longs) -> list[int]:
+    """Return the hosts on switches above leaves that do not compute: those that no source claims, with
+    another number of cables than most hosts on leaves. `on_leaf`, `above`: the hosts, once for each cable."""
+    cables = np.bincount(np.unique(on_leaf, return_counts=True)[1])
+    usual = int(cables.argmax()) if len(cables) else 0
+    of_host = np.bincount(above, minlength=len(net.hosts))
+    return [
+        host
+        for host in np.flatnonzero(of_host).tolist()
+        if of_host[host] != usual and net.hosts[host] not in net.claimed
+    ]
 
 
 def host_cables(net: Network) -> tuple[Ints, Ints]:
@@ -75,52 +86,50 @@ def switch_cable_rows(net: Network) -> npt.NDArray[np.intp]:
     return np.flatnonzero(net.shapes & net.is_switch[net.a] & net.is_switch[net.b] & (net.a != net.b))
 
 
-def _add_layers_above(
-    net: Network, level: Ints, layers: list[Layer], past: Past, above: Longs, voters: int
-) -> None:
+def _add_layers_above(net: Network, level: Ints, layers: list[Layer], past: Past, voters: int) -> Longs:
+    """Add a layer for each level above the leaves, and layers for cables between the top domains. Returns the
+    domains of the last layer in which no switch is above the leaves.
+
+    A domain joins a group in the layer of the lowest level to which its switches have cables, and is alone in
+    the layers below that (a leaf on cores, a host on a spine). `voters`: the number of domains of leaves.
+    """
     rows = switch_cable_rows(net)
-    x, y = net.a[rows], net.b[rows]
-    for lower in range(1, int(level.max(initial=1))):
+    flip = level[net.a[rows]] > level[net.b[rows]]
+    lower, upper = np.where(flip, net.b[rows], net.a[rows]), np.where(flip, net.a[rows], net.b[rows])
+    exits = list(layers[0].switches)  # of each domain, the switches that the next level is connected to
+    votes = np.arange(layers[0].count) < voters
+    for reached in range(2, int(level.max(initial=1)) + 1):
         top = layers[-1]
-        up = np.concatenate(
-            [
-                x[(level[x] == lower) & (level[y] == lower + 1)],
-                y[(level[y] == lower) & (level[x] == lower + 1)],
-            ]
-        )
-        on = np.concatenate(
-            [
-                y[(level[x] == lower) & (level[y] == lower + 1)],
-                x[(level[y] == lower) & (level[x] == lower + 1)],
-            ]
-        )
-        child, item = _cables_of_domains(top.switches, up, on, len(net.ids))
-        here = above[level[above[:, 1]] == lower + 1]
-        # A host on a spine joins a domain of the spine, and is no voter.
-        lone = _lifted(layers, here[:, 0])
-        votes = np.ones(top.count, np.bool_)
-        if lower == 1:
-            votes[voters:] = False
-        child, item = np.concatenate([child, lone]), np.concatenate([item, here[:, 1]])
+        up = (level[upper] == reached) & (level[lower] < reached) & (level[lower] > 0)
+        child, item = _cables_of_domains(exits, lower[up], upper[up], len(net.ids))
+        at = [(domain, s) for domain, own in enumerate(exits) for s in own if level[s] == reached]
+        on_it = np.array(at, np.int64).reshape(-1, 2)
         grouping = group_children(
             top.count,
-            child,
-            item,
+            np.concatenate([child, on_it[:, 0]]),
+            np.concatenate([item, on_it[:, 1]]),
             voters=votes if not votes.all() else None,
-            before=past.labels_of_domains(tier_name(lower + 1), top),
+            before=past.labels_of_domains(tier_name(reached), top),
             merge_share=WOVEN,
         )
-        layers.append(_layer(tier_name(lower + 1), top, grouping))
-    lateral = _lateral(net, level, layers, x, y)
-    if lateral is not None:
-        layers.append(_layer(tier_name(max(3, int(level.max()) + 1)), layers[-1], lateral))
-
-
-def _lifted(layers: list[Layer], domains: Longs) -> Longs:
-    """Return the domains of the topmost layer that contain the tier-1 domains."""
-    for layer in layers[1:]:
-        domains = layer.child[domains]
-    return domains
+        layer = _layer(tier_name(reached), top, grouping)
+        alone = np.flatnonzero(grouping.group < 0).tolist()
+        exits = [*grouping.items, *(exits[domain] for domain in alone)]
+        votes = np.bincount(layer.child, weights=votes, minlength=layer.count) > 0
+        layers.append(layer)
+    parts = _side_by_side(_across(exits, lower, upper, len(net.ids)))
+    inside = np.arange(layers[-1].count)  # of each domain that was at the top, the domain of the last layer
+    for number, part in enumerate(parts, max(3, int(level.max(initial=1)) + 1)):
+        groups, group = np.unique(part, return_inverse=True)
+        child = np.zeros(layers[-1].count, np.int64)
+        child[inside] = group
+        none = np.full(len(child), -1, np.int64)
+        joined = Grouping(child, [()] * len(groups), np.zeros(len(child), np.bool_), none)
+        layers.append(_layer(tier_name(number), layers[-1], joined))
+        inside = group
+    on_leaves = np.array([bool(own) and all(level[s] == 1 for s in own) for own in exits], np.bool_)
+    joined_leaves = inside[on_leaves]
+    return distinct(joined_leaves[np.bincount(joined_leaves)[joined_leaves] > 1]) if parts else inside[:0]
 
 
 def _cables_of_domains(
@@ -157,54 +166,61 @@ def _layer(name: str, below: Layer, grouping: Grouping) -> Layer:
     return Layer(name, domain, switches, child, grouping)
 
 
-def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -> Grouping | None:
-    """Group the top domains by cables between their own top switches (dragonfly+); None if nothing is joined.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Across:
+    """Cables between the top switches of different top domains. Each pair of domains occurs once.
 
-    A cable between two leaves is a peer link and does not count. A domain takes part if it has at least half
-    as many such cables as top switches, so that one miswired cable joins nothing.
+    `one`, `other`, `cables`: (pairs,), one < other. `tops`: (domains,) the number of top switches.
     """
-    top = layers[-1]
-    owner = np.full(len(net.ids), -1, np.int64)
-    tops = np.zeros(top.count, np.int64)
-    # The top switches of a domain are those of its highest layer that has any.
-    lifted = np.arange(top.count)
-    for depth in range(len(layers) - 1, 0, -1):
-        layer = layers[depth]
-        settled = tops > 0
-        for domain, switches in enumerate(layer.switches):
-            root = int(lifted[domain])
-            if switches and not settled[root]:
-                own = [s for s in switches if level[s] >= 2]
-                owner[own] = root
-                tops[root] += len(own)
-        lifted = lifted[layer.child]
-    one, other = owner[x], owner[y]
-    across = (one >= 0) & (other >= 0) & (one != other)
-    if not across.any():
-        return None
-    one, other = one[across], other[across]
-    lateral = np.bincount(one, minlength=top.count) + np.bincount(other, minlength=top.count)
-    pairs = sorted(set(zip(one.tolist(), other.tolist(), strict=True)))
-    roots, group = np.unique(_joined(top.count, pairs), return_inverse=True)
-    # Cables that join all of three or more domains are not miswired, however few they are.
-    if len(roots) > 1 or top.count < 3:
-        real = lateral * 2 >= np.maximum(tops, 1)
-        roots, group = np.unique(
-            _joined(top.count, [(i, j) for i, j in pairs if real[i] and real[j]]), return_inverse=True
-        )
-    if len(roots) == top.count:
-        return None
-    none = np.full(top.count, -1, np.int64)
-    return Grouping(group.astype(np.int64), [()] * len(roots), np.zeros(top.count, np.bool_), none)
+
+    one: Longs
+    other: Longs
+    cables: Longs
+    tops: Longs
 
 
-def _joined(count: int, pairs: Sequence[tuple[int, int]]) -> Longs:
-    """Return (count,) labels, equal for indexes that pairs connect."""
-    label = np.arange(count)
-    for i, j in pairs:
-        low, high = sorted((int(label[i]), int(label[j])))
-        label[label == high] = low
-    return label
+def _across(exits: Sequence[tuple[int, ...]], x: Ints, y: Ints, devices: int) -> _Across:
+    """Return the cables of `x` to `y` that join two domains through their top switches."""
+    tops = np.array([len(own) for own in exits], np.int64)
+    owner = np.full(devices, -1, np.int64)
+    for domain in range(len(exits) - 1, -1, -1):
+        owner[list(exits[domain])] = domain
+    one, other = np.minimum(owner[x], owner[y]), np.maximum(owner[x], owner[y])
+    across = (one >= 0) & (one != other)
+    key, cables = np.unique(one[across] * len(exits) + other[across], return_counts=True)
+    return _Across(key // max(1, len(exits)), key % max(1, len(exits)), cables, tops)
+
+
+def _side_by_side(across: _Across) -> list[Longs]:
+    """Return the groups of top domains that cables join although no switch is above them, as labels: first
+    those with mostly the same neighbours (the groups of a dragonfly), if any, then all that are joined.
+
+    A single cable joins two domains only if both have such cables on half of their top switches, or if all of
+    three or more domains are joined. Otherwise it is miswired.
+    """
+    count = len(across.tops)
+    if not len(across.one):
+        return []
+    one, other = across.one, across.other
+    root = connected_parts(count, one, other)
+    if len(distinct(root)) > 1 or count < 3:
+        lateral = np.bincount(one, across.cables, count) + np.bincount(other, across.cables, count)
+        real = lateral * 2 >= np.maximum(across.tops, 1)
+        keep = (across.cables > 1) | (real[one] & real[other])
+        one, other = one[keep], other[keep]
+        root = connected_parts(count, one, other)
+    if len(distinct(root)) == count:
+        return []
+    near = [{domain} for domain in range(count)]
+    for i, j in zip(one.tolist(), other.tolist(), strict=True):
+        near[i].add(j)
+        near[j].add(i)
+    pairs = zip(one.tolist(), other.tolist(), strict=True)
+    alike = np.array([2 * len(near[i] & near[j]) > len(near[i] | near[j]) for i, j in pairs], np.bool_)
+    dense = connected_parts(count, one[alike], other[alike])
+    if len(distinct(root)) < len(distinct(dense)) < count:
+        return [dense, root]
+    return [root]
 
 
 def _drop_tiers_that_group_nothing(layers: list[Layer], in_use: Collection[str]) -> list[Layer]:

@@ -57,7 +57,7 @@ def infer(
     net = fuse(inputs, options)
     level = switch_levels(net)
     past = Past(net, previous)
-    layers, foreign = build_layers(net, level, past, options.cluster_nodes)
+    layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers, inputs.sweeps)
     suspicions += erroring_links(net, level, layers, inputs, previous)
     if inputs.labels:
