@@ -1,19 +1,23 @@
 """Audit hosts against their leaves, and name the cables that are missing or in a wrong port."""
 
 import re
+from collections import Counter
 
 import numpy as np
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import Cables, audit
+from hyperscout_inference.audit.audit import EITHER, Cables, audit
+from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network
-from hyperscout_inference.grouping.grouping import Longs
+from hyperscout_inference.grouping.grouping import Grouping, Longs
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import host_cable_rows
 
 _NUMBER = re.compile(r"(.*?)(\d+)")
+_FEW_SHARE = 0.01  # more hosts than this share above the leaves are there on purpose
+_MAX_CODES = 62  # adapter names of all hosts; with more, kinds are not told apart
 
 
 def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, list[Suspicion]]:
@@ -33,6 +37,7 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
     cables = Cables(
         hosts[where], leaf[where].astype(np.int64), labels.code[where], leaf_port[where].astype(np.int64)
     )
+    kinds = _kinds(net, cables)
     rank = Rank(
         rows,
         adapter,
@@ -40,7 +45,8 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         labels.code,
         leaf_port.astype(np.int64),
         grouping,
-        audit(len(net.hosts), cables, grouping, net.unclaimed),
+        audit(len(net.hosts), cables, grouping, net.unclaimed, kinds),
+        kinds,
     )
     found: list[Suspicion] = []
     unclaimed = _Unclaimed(net, hosts, leaf, leaf_port)
@@ -55,11 +61,11 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
     for m in rank.audit.missing:
         if unclaimed.take(m.item, m.item_port):
             continue  # an unclaimed adapter is on this port: most likely it belongs to this host
-        if m.confidence <= 0.5 and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
+        if m.confidence <= EITHER and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
             continue  # the host is built that way: all its adapters are up
         subject = labels.end(m.child, m.child_port)
         peer = net.end(m.item, m.item_port)
-        why = "its peers have one" + ("" if m.confidence > 0.5 else ", but the host may be built without it")
+        why = "its peers have one" + ("" if m.confidence > EITHER else ", but the host may be built without it")
         suspect(
             "MissingLink",
             m.child,
@@ -80,7 +86,44 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         )
         suspect("Miswired", int(hosts[row]), subject, peer, s.confidence, text)
     found += _ties(net, layers, hosts, adapter, adapter_port, leaf, leaf_port, found)
+    for row in _on_switches_above(layers[0], hosts):
+        subject = net.end(int(adapter[row]), int(adapter_port[row]))
+        peer = net.end(int(leaf[row]), int(leaf_port[row]))
+        text = f"{say(subject)} is plugged into {say(peer)}, a switch above the leaves of its peers"
+        suspect("Miswired", int(hosts[row]), subject, peer, 0.7, text)
     return rank, found
+
+
+def _on_switches_above(leaves: Layer, hosts: Longs) -> list[int]:
+    """Return the cables of hosts that are connected to switches above leaves only, if they are very few."""
+    above = (leaves.domain >= 0) & (leaves.grouping.group < 0)
+    few = max(1, _FEW_SHARE * np.count_nonzero(leaves.domain >= 0))
+    return np.flatnonzero(above[hosts]).tolist() if 0 < np.count_nonzero(above) <= few else []
+
+
+def _kinds(net: Network, cables: Cables) -> Kinds:
+    """Return the kinds of hosts by the names of their adapters. A host is of the kind of another that has all
+    of its names and more."""
+    children = len(net.hosts)
+    down = np.zeros(children, np.int64)
+    if net.down_ports:
+        count = Counter(host for host, _ in net.down_ports)
+        down = np.fromiter((count[host] for host in net.hosts), np.int64, children)
+    codes, bit = np.unique(cables.child_port, return_inverse=True)
+    if len(codes) > _MAX_CODES or not len(codes) or codes[0] < 0:
+        return Kinds(np.zeros(children, np.int64), down, (0,))
+    mask = np.zeros(children, np.int64)
+    np.bitwise_or.at(mask, cables.child, np.int64(1) << bit)
+    masks, of_child, hosts = np.unique(mask, return_inverse=True, return_counts=True)
+    kind_of: dict[int, int] = {}
+    models: list[int] = []
+    known: list[int] = []
+    for one, count_of in sorted(zip(masks.tolist(), hosts.tolist(), strict=True), key=lambda x: -x[0].bit_count()):
+        kind_of[one] = next((k for k, model in enumerate(models) if one & model == one), len(models))
+        if kind_of[one] == len(models):
+            models.append(one)
+            known.append(one.bit_count() if count_of > 1 else 0)
+    return Kinds(np.array([kind_of[m] for m in masks.tolist()], np.int64)[of_child], down, known)
 
 
 def _ties(
@@ -109,7 +152,7 @@ def _ties(
                 peer,
                 0,
                 int(layers[0].domain[host]),
-                0.5,
+                EITHER,
                 f"{net.hosts[host]} has equally many cables to two domains: "
                 f"the cable from {say(subject)} to {say(peer)} may be wrong",
                 all_sources(net),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import ports_in_use
+from hyperscout_inference.audit.audit import EITHER, ports_in_use
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
@@ -39,7 +39,7 @@ def missing_switches(
         gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()]) if holes else []
         for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
             name = gaps[i] if len(gaps) == len(holes) else ""
-            sure = 0.8 if name or hole.sure else 0.5
+            sure = 0.8 if name or hole.sure else EITHER
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
             found.append(
@@ -54,42 +54,36 @@ class _Hole:
 
 
 def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
-    """Find domains whose hosts all lack the leaf that other domains have for the same adapter."""
-    grouping = hosts.grouping
-    owner = net.host[hosts.lower]
-    group = grouping.group[owner]
-    claimed = ~net.unclaimed[owner] & (group >= 0)
-    per_label: dict[int, set[int]] = defaultdict(set)
-    size = np.bincount(grouping.group[(grouping.group >= 0) & ~net.unclaimed], minlength=grouping.count)
-    labelled = claimed & (hosts.lower_port >= 0)
-    wide = int(hosts.lower_port.max(initial=0)) + 1
-    key, votes = np.unique(group[labelled] * wide + hosts.lower_port[labelled], return_counts=True)
-    for k in key[votes * 2 > size[key // wide]].tolist():
-        per_label[k // wide].add(k % wide)
-    widths = [len(items) for items in grouping.items]
-    usual = Counter(code for codes in per_label.values() for code in codes)
-    holes = []
-
+    """Find domains with fewer leaves than other domains with hosts of the same kind, but more than half."""
+    grouping, kinds = hosts.grouping, hosts.kinds
+    placed = (grouping.group >= 0) & ~net.unclaimed
+    size = np.bincount(grouping.group[placed], minlength=grouping.count)
+    if kinds is None or not grouping.count:
+        return []
+    votes = np.zeros((grouping.count, len(kinds.cables)), np.int64)
+    np.add.at(votes, (grouping.group[placed], kinds.of_child[placed]), 1)
+    kind = votes.argmax(axis=1)
+    width = np.array([len(items) for items in grouping.items], np.int64)
     reporting = {int(h) for h in net.host[~_mute(net)].tolist()}
 
     def built_so(g: int) -> bool:
         """Return whether the domain is built without the rail: its agents report all adapters as up. Also
         true if none of its hosts reports its cables, since then only the rail's leaf could report them."""
-        hosts = np.flatnonzero(grouping.group == g).tolist()
-        return all(net.hosts[h] in net.whole for h in hosts) or reporting.isdisjoint(hosts)
+        mine = np.flatnonzero(grouping.group == g).tolist()
+        return all(net.hosts[h] in net.whole for h in mine) or reporting.isdisjoint(mine)
 
-    for g in range(grouping.count):
-        if per_label.get(g):
-            expected = {code for code, count in usual.items() if count * 2 > len(per_label)}
-            if len(per_label) < 3:
-                expected = set(range(min(per_label[g]), max(per_label[g]) + 1)) & expected | set(usual)
-            count = len(expected - per_label[g])
-        else:
-            typical, share = Counter(widths).most_common(1)[0]
-            count = max(0, typical - widths[g]) if share * 3 >= 2 * len(widths) and len(widths) >= 3 else 0
-        if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count and not built_so(g):
-            text = f"all {size[g]} hosts of the domain have no link to one rail that other domains have"
-            holes += [_Hole((0, g), text, None, sure=True)] * count
+    holes = []
+    for k in distinct(kind[size > 0]).tolist():
+        alike = np.flatnonzero((kind == k) & (size > 0))
+        counts = Counter(width[alike].tolist())
+        usual, times = max(counts.items(), key=lambda x: (x[1], x[0]))
+        if not kinds.cables[k] and (len(alike) < 3 or times * 3 < 2 * len(alike)):
+            continue  # the names of adapters are unknown
+        for g in alike[(width[alike] < usual) & (size[alike] >= 2)].tolist():
+            lacks, has = usual - int(width[g]), int(width[g])
+            if (has > lacks or (has, lacks) == (1, 1)) and not built_so(g):
+                text = f"all {size[g]} hosts of the domain have no link to one rail that other domains have"
+                holes += [_Hole((0, g), text, None, sure=has > lacks)] * lacks
     return holes
 
 
@@ -162,7 +156,8 @@ def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known
             continue
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         text = f"its siblings have {typical} switches above them, this group has {width}"
-        found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
+        if 2 * width > typical:
+            found += [_Hole(place, text, None)] * max(0, typical - width)
     return found[known:]
 
 

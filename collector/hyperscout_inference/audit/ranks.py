@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperscout_inference.audit.audit import Audit
+from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.fabric.network import Ints, Network
 from hyperscout_inference.grouping.grouping import Grouping, Longs
 from hyperscout_inference.grouping.layer import Layer
@@ -19,7 +20,7 @@ class Rank:
     """The cables between two neighbouring ranks, and their audit.
 
     All columns have shape (cables,). `rows`: rows of the network. `grouping`: of all hosts in the lowest
-    rank, else of the distinct lower switches, sorted.
+    rank, else of the distinct lower switches, sorted. `kinds`: of the hosts in the lowest rank.
     """
 
     rows: Longs
@@ -29,6 +30,7 @@ class Rank:
     upper_port: Longs
     grouping: Grouping
     audit: Audit
+    kinds: Kinds | None = None
 
 
 def homes(layers: list[Layer]) -> dict[int, tuple[int, int]]:

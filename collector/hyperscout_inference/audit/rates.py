@@ -1,18 +1,26 @@
-"""Links that run slower than their peers."""
+"""Links that run slower than their like peers, although both devices have faster ones.
+
+A device none of whose links is faster is of an older generation, and its links are not slow. A link with some
+of its lanes only is slow, except on a splitter cable, where a neighbour has the other lanes.
+"""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout_topology.topology import say
 
+from hyperscout_inference.audit.audit import EITHER
 from hyperscout_inference.audit.ranks import Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import SweepSeen
 from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.grouping import Bools, Longs
 
 # If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
 _MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
+_PEERS = 4  # a host that is slower as a whole is named only beside so many others
 
 
 def slow_links(
@@ -25,56 +33,126 @@ def slow_links(
     """Return the cables of a rank below the usual rate of their group. `place`: the domain of a lower device.
     `sweeps` give the number of lanes."""
     grouping = rank.grouping
-    rate = net.rate_gbps[rank.rows]
-    rate = np.where(rate < _MAX_GBPS, rate, 0)
+    every = np.where(net.rate_gbps < _MAX_GBPS, net.rate_gbps, 0)
+    rate = every[rank.rows]
     if not grouping.count or not (rate > 0).any():
         return []
-    lower = (
-        net.host[rank.lower]
-        if (net.host[rank.lower] >= 0).all()
-        else np.unique(rank.lower, return_inverse=True)[1]
-    )
+    of_hosts = bool((net.host[rank.lower] >= 0).all())
+    lower = net.host[rank.lower] if of_hosts else np.unique(rank.lower, return_inverse=True)[1]
     group = grouping.group[lower]
-    found = []
     known = (rate > 0) & (group >= 0)
     millis = np.round(rate * 1000).astype(np.int64)
+    usual = _usual(group, millis, known, grouping.count)
+    total = np.bincount(group[known], minlength=grouping.count)
+    below = known & (millis < usual[group] * 0.99) & (total[group] > 2)
+    if not below.any():
+        return []
+    lanes = _Lanes(net, sweeps)
+    slow, alone = _slow(net, rank, every, below, lower.astype(np.int64), of_hosts, lanes)
+    few = np.bincount(group[slow], minlength=grouping.count) <= np.maximum(1, _SLOW_SHARE * total)
+    found = []
+    for row in np.flatnonzero((slow | alone) & few[group]).tolist():
+        device = int(rank.lower[row])
+        subject, peer = net.end(device, _port(net, rank, row)), net.end(int(rank.upper[row]), int(rank.upper_port[row]))
+        like = int(rank.rows[np.flatnonzero(known & (group == group[row]) & (millis == usual[group[row]]))[0]])
+        has, all_lanes = lanes.of(int(rank.rows[row])), lanes.of(like)
+        few_of = f" ({has} lane{'s'[: has > 1]} of {all_lanes})" if 0 < has < all_lanes else ""
+        pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
+        text = f"{say(subject)} to {say(peer)} runs at {pace}"
+        sure = 0.8 if slow[row] else EITHER
+        found.append(Suspicion("SlowLink", subject, peer, *place(device), sure, text, sources))
+    return found
+
+
+def _usual(group: Longs, millis: Longs, known: Bools, groups: int) -> Longs:
+    """Return (groups,) the rate in Mbit/s that most cables of a group have."""
     key, count = np.unique(group[known] * 10**8 + millis[known], return_counts=True)
     owner = key // 10**8
     order = np.lexsort((-key, -count, owner))
     lead = order[np.r_[True, owner[order][1:] != owner[order][:-1]]] if len(order) else order
-    usual = np.zeros(grouping.count, np.int64)
+    usual = np.zeros(groups, np.int64)
     usual[owner[lead]] = key[lead] % 10**8
-    total = np.bincount(group[known], minlength=grouping.count)
-    slow = known & (millis < usual[group] * 0.99)
-    slow_count = np.bincount(group[slow], minlength=grouping.count)
-    few = slow_count <= np.maximum(1, _SLOW_SHARE * total)
-    for row in np.flatnonzero(slow & few[group] & (total[group] > 2)).tolist():
-        subject = net.end(int(rank.lower[row]), _port(net, rank, row, int(rank.lower[row])))
-        peer = net.end(int(rank.upper[row]), int(rank.upper_port[row]))
-        peers = known & (group == group[row]) & (millis == usual[group[row]])
-        like = int(rank.rows[np.flatnonzero(peers)[0]])
-        lanes, all_lanes = (_lanes(net, cable, sweeps) for cable in (int(rank.rows[row]), like))
-        few_of = f" ({lanes} lane{'s'[: lanes > 1]} of {all_lanes})" if 0 < lanes < all_lanes else ""
-        pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
-        text = f"{say(subject)} to {say(peer)} runs at {pace}"
-        found.append(Suspicion("SlowLink", subject, peer, *place(int(rank.lower[row])), 0.8, text, sources))
-    return found
+    return usual
 
 
-def _lanes(net: Network, cable: int, sweeps: Sequence[SweepSeen]) -> int:
-    """Return the number of active lanes of an InfiniBand cable, 0 = unknown."""
-    if not net.fabrics[net.fabric[cable]].startswith("infiniband"):
+def _slow(
+    net: Network,
+    rank: Rank,
+    every: npt.NDArray[np.float32],
+    below: Bools,
+    lower: Longs,
+    of_hosts: bool,
+    lanes: "_Lanes",
+) -> tuple[Bools, Bools]:
+    """Return (cables,) which of the cables `below` the usual rate are slow, and which are the cables of a host
+    that is slower as a whole and the only one of its domain."""
+    device = np.zeros(len(net.ids), np.float32)
+    host = np.zeros(len(net.hosts) + 1, np.float32)  # the last one: no host
+    for end in (net.a, net.b):
+        np.maximum.at(device, end, every)
+        np.maximum.at(host, net.host[end], every)
+    can = host[net.host[rank.lower]] if of_hosts else device[rank.lower]
+    slow = below & (every[rank.rows] < 0.99 * np.minimum(can, device[rank.upper]))
+    rest = np.flatnonzero(below & ~slow).tolist()
+    partial = {row: n for row in rest if 0 < (n := lanes.of(int(rank.rows[row]))) < lanes.most}
+    alone = np.zeros(len(below), np.bool_)
+    if not of_hosts:
+        slow[[row for row in partial if not _shares(rank, partial, row)]] = True
+        return slow, alone
+    group = rank.grouping.group
+    for row in rest:
+        if row in partial:
+            slow[row] = not _shares(rank, partial, row)
+    older = below & ~slow
+    hosts = np.unique(lower[older])
+    lone = np.bincount(group[hosts], minlength=rank.grouping.count) == 1
+    lone &= np.bincount(group[group >= 0], minlength=rank.grouping.count) > _PEERS
+    whole = older & lone[group[lower]]
+    whole[list(partial)] = False
+    return slow, whole
+
+
+def _shares(rank: Rank, partial: dict[int, int], row: int) -> bool:
+    """Return whether a cable has half of its lanes on the same switch as another such cable."""
+    upper, lower = rank.upper[row], rank.lower[row]
+    return partial[row] == 2 and any(
+        rank.upper[other] == upper and rank.lower[other] != lower and partial[other] == 2
+        for other in partial
+        if other != row
+    )
+
+
+class _Lanes:
+    """The active lanes of InfiniBand cables, by the newest sweep that has the port."""
+
+    def __init__(self, net: Network, sweeps: Sequence[SweepSeen]) -> None:
+        self._net = net
+        self._sweeps = [seen.sweep for seen in reversed(sweeps)]
+        self._index: list[tuple[Longs, Longs]] = []  # of each sweep: devices by GUID, rows by device
+        self.most = max((int(s.width.max(initial=0)) for s in self._sweeps), default=0)
+
+    def of(self, cable: int) -> int:
+        """Return the number of lanes of a cable of the network, 0 = unknown."""
+        net = self._net
+        if not net.fabrics[net.fabric[cable]].startswith("infiniband"):
+            return 0
+        if not self._index:
+            self._index = [(np.argsort(s.guid), np.argsort(s.device, kind="stable")) for s in self._sweeps]
+        for device, port in (net.a[cable], net.a_port[cable]), (net.b[cable], net.b_port[cable]):
+            guid = np.uint64(int(net.ids[device], 16))
+            for sweep, (by_guid, by_device) in zip(self._sweeps, self._index, strict=True):
+                at = int(np.searchsorted(sweep.guid, guid, sorter=by_guid))
+                if at == len(by_guid) or sweep.guid[by_guid[at]] != guid:
+                    continue
+                begin, end = np.searchsorted(
+                    sweep.device, (by_guid[at], by_guid[at] + 1), sorter=by_device
+                ).tolist()
+                for row in by_device[begin:end].tolist():
+                    if sweep.port[row] == port:
+                        return int(sweep.width[row])
         return 0
-    for device, port in (net.a[cable], net.a_port[cable]), (net.b[cable], net.b_port[cable]):
-        guid = np.uint64(int(net.ids[device], 16))
-        for seen in reversed(sweeps):
-            sweep = seen.sweep
-            at = np.flatnonzero((sweep.guid[sweep.device] == guid) & (sweep.port == port))
-            if len(at):
-                return int(sweep.width[at[0]])
-    return 0
 
 
-def _port(net: Network, rank: Rank, row: int, device: int) -> int:
-    cable = int(rank.rows[row])
+def _port(net: Network, rank: Rank, row: int) -> int:
+    cable, device = int(rank.rows[row]), int(rank.lower[row])
     return int(net.a_port[cable] if int(net.a[cable]) == device else net.b_port[cable])

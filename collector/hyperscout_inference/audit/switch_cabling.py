@@ -1,20 +1,24 @@
 """Audit switches against the switches above them, and cables that join no neighbouring levels."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
-from hyperscout_inference.audit.audit import Cables, audit
+from hyperscout_inference.audit.audit import EITHER, Cables, audit
 from hyperscout_inference.audit.lateral import lateral_suspicions
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Longs, group_children
-from hyperscout_inference.grouping.tiers import WOVEN, switch_cable_rows
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.tiers import WOVEN, has_long_cables, switch_cable_rows
 
 
 def switch_ranks(
-    net: Network, level: Ints, home: dict[int, Place], hosts: Rank, long_cables: bool
+    net: Network, level: Ints, layers: list[Layer], home: dict[int, Place], hosts: Rank
 ) -> tuple[dict[int, Rank], list[Suspicion]]:
     """Return the ranks of switches and switches one level above, by the lower level, and their missing and
     miswired cables."""
@@ -39,9 +43,10 @@ def switch_ranks(
         _majority(rail, rank.upper.astype(np.int64), rail[rank.lower])
         ranks[low] = rank
         found += _switch_verdicts(net, rank, below, above, home)
-    found += _astray_switch_cables(
-        net, level, rows, home, long_cables, lower, lower_port, upper, upper_port, step
-    )
+    pairs = _Pairs(rows, lower, upper, lower_port, upper_port)
+    found += _to_other_groups(net, level, layers, home, pairs, found)
+    found += _skipping(net, level, home, pairs)
+    found += _sideways(net, level, home, pairs, has_long_cables(layers))
     return ranks, found
 
 
@@ -97,50 +102,114 @@ def _switch_verdicts(
             f"{net.names[device]} has equally many cables to two groups of switches: "
             f"the cable from {say(subject)} to {say(peer)} may be wrong"
         )
-        maybe = Suspicion("Miswired", subject, peer, *home.get(device, NOWHERE), 0.5, text, all_sources(net))
+        maybe = Suspicion(
+            "Miswired", subject, peer, *home.get(device, NOWHERE), EITHER, text, all_sources(net)
+        )
         if maybe.ends not in already:
             found.append(maybe)
     return found
 
 
-def _astray_switch_cables(
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """All cables between two switches, shape (cables,) each. `rows`: of the network."""
+
+    rows: npt.NDArray[np.intp]
+    lower: Ints
+    upper: Ints
+    lower_port: Ints
+    upper_port: Ints
+
+    def miswired(self, net: Network, row: int, place: Place, confidence: float, what: str) -> Suspicion:
+        subject = net.end(int(self.lower[row]), int(self.lower_port[row]))
+        peer = net.end(int(self.upper[row]), int(self.upper_port[row]))
+        text = f"the cable from {say(subject)} to {say(peer)} {what}"
+        return Suspicion("Miswired", subject, peer, *place, confidence, text, all_sources(net))
+
+
+def _to_other_groups(
     net: Network,
     level: Ints,
-    rows: npt.NDArray[np.intp],
+    layers: list[Layer],
     home: dict[int, Place],
-    long_cables: bool,
-    lower: Ints,
-    lower_port: Ints,
-    upper: Ints,
-    upper_port: Ints,
-    step: Ints,
+    pairs: _Pairs,
+    known: Sequence[Suspicion],
 ) -> list[Suspicion]:
-    """Return cables that skip a level, or join two switches of one level where that is not usual; and the
-    suspicions about the usual ones."""
-    known = (level[lower] > 0) & (level[upper] > 0)
-    peers = known & (step == 0)
-    owners = np.full((len(net.ids), 2), -1, np.int64)
-    for switch, place in home.items():
-        owners[switch] = place
-    together = (owners[lower] == owners[upper]).all(axis=1) & (owners[lower][:, 0] >= 0)
-    suspect = known & (step > 1)
-    usual = peers & together
-    for rank in distinct(level[lower[peers]]).tolist():
-        here = peers & (level[lower] == rank) & ~together
-        wired = len(distinct(np.concatenate([lower[here], upper[here]])))
-        # If half of a level has such cables, the fabric is built that way (dragonfly+, a ring of peer links).
-        if wired * 2 < np.count_nonzero(level == rank) and not (long_cables and rank > 1):
-            suspect |= here
-        else:
-            usual |= here
-    found = lateral_suspicions(net, level, rows[usual], home)
+    """Return cables to a switch of another group than most cables of the switch's domain lead to."""
+    found: list[Suspicion] = []
+    already = {s.ends for s in known if s.kind == "Miswired"}
+    for depth in range(1, len(layers)):
+        below, layer = layers[depth - 1], layers[depth]
+        of_lower, of_upper = (np.full(len(net.ids), -1, np.int64) for _ in range(2))
+        for domain, switches in enumerate(below.switches):
+            of_lower[list(switches)] = domain
+        for group, switches in enumerate(layer.switches):
+            of_upper[list(switches)] = group
+        own, other = of_lower[pairs.lower], of_upper[pairs.upper]
+        rows = np.flatnonzero((own >= 0) & (other >= 0) & (level[pairs.lower] < level[pairs.upper]))
+        away = rows[layer.child[own[rows]] != other[rows]]
+        if not len(away):
+            continue
+        total = np.bincount(own[rows], minlength=below.count)
+        astray = np.bincount(own[away], minlength=below.count)
+        for row in away.tolist():
+            domain = int(own[row])
+            device = int(pairs.lower[row])
+            sure = 0.9 if astray[domain] * 2 < total[domain] else EITHER
+            what = "leads to another group of switches than most cables of its domain"
+            suspicion = pairs.miswired(net, row, home.get(device, NOWHERE), sure, what)
+            if suspicion.ends not in already:
+                found.append(suspicion)
+    return found
+
+
+def _skipping(net: Network, level: Ints, home: dict[int, Place], pairs: _Pairs) -> list[Suspicion]:
+    """Return cables that skip a level, of switches most of whose other cables up do not."""
+    up = (level[pairs.lower] > 0) & (level[pairs.upper] > level[pairs.lower])
+    skips = up & (level[pairs.upper] > level[pairs.lower] + 1)
+    cables, skipping = (np.bincount(pairs.lower[rows], minlength=len(net.ids)) for rows in (up, skips))
+    few = skips & (skipping * 2 < cables)[pairs.lower]
+    return [
+        pairs.miswired(net, row, home.get(int(pairs.lower[row]), NOWHERE), 0.7, "skips a level")
+        for row in np.flatnonzero(few).tolist()
+    ]
+
+
+def _sideways(
+    net: Network, level: Ints, home: dict[int, Place], pairs: _Pairs, long_cables: bool
+) -> list[Suspicion]:
+    """Return cables between two switches of one level where that is not usual, and the suspicions about the
+    usual ones. Parallel cables are no mistake."""
+    peers = (level[pairs.lower] > 0) & (level[pairs.lower] == level[pairs.upper])
+    if not peers.any():
+        return []
+    ends = np.sort(np.stack([pairs.lower, pairs.upper]), axis=0)
+    _, pair, times = np.unique(ends, axis=1, return_inverse=True, return_counts=True)
+    single = peers & (times[pair.ravel()] == 1)
+    suspect = np.zeros(len(peers), np.bool_)
+    for rank in distinct(level[pairs.lower[peers]]).tolist():
+        here = peers & (level[pairs.lower] == rank)
+        wired = len(distinct(np.concatenate([pairs.lower[here], pairs.upper[here]])))
+        # If half of a level has such cables, the fabric is built that way (dragonfly+, peer links, a ring); a
+        # single one above the leaves is a mistake.
+        lone = np.count_nonzero(here) == 1 and rank > 1
+        few = wired * 2 < np.count_nonzero(level == rank) or lone
+        if few and not (long_cables and rank > 1):
+            suspect |= here & single
+    found = lateral_suspicions(net, level, pairs.rows[peers & ~suspect], home)
     for row in np.flatnonzero(suspect).tolist():
-        subject, peer = (
-            net.end(int(lower[row]), int(lower_port[row])),
-            net.end(int(upper[row]), int(upper_port[row])),
-        )
-        what = "skips a level" if step[row] > 1 else "joins two switches of one level"
-        place = home.get(int(lower[row]), NOWHERE)
-        text = f"the cable from {say(subject)} to {say(peer)} {what}"
-        found.append(Suspicion("Miswired", subject, peer, *place, 0.7, text, all_sources(net)))
+        place = home.get(int(pairs.lower[row]), NOWHERE)
+        found.append(pairs.miswired(net, row, place, 0.7, "joins two switches of one level"))
+    return found
+
+
+def loops(net: Network, home: dict[int, Place]) -> list[Suspicion]:
+    """Return cables from a switch to itself."""
+    found = []
+    for row in np.flatnonzero(net.shapes & (net.a == net.b) & net.is_switch[net.a]).tolist():
+        switch = int(net.a[row])
+        subject, peer = net.end(switch, int(net.a_port[row])), net.end(switch, int(net.b_port[row]))
+        text = f"the cable from {say(subject)} to {say(peer)} joins a switch with itself"
+        place = home.get(switch, NOWHERE)
+        found.append(Suspicion("Miswired", subject, peer, *place, 0.9, text, all_sources(net)))
     return found

@@ -23,7 +23,7 @@ from hyperscout_inference.audit.missing_switches import missing_switches
 from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
 from hyperscout_inference.audit.rates import slow_links
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.audit.switch_cabling import switch_ranks
+from hyperscout_inference.audit.switch_cabling import loops, switch_ranks
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network
@@ -32,7 +32,7 @@ from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.levels import switch_levels
 from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import Past
-from hyperscout_inference.grouping.tiers import build_layers, has_long_cables
+from hyperscout_inference.grouping.tiers import build_layers
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_inference.hierarchy.history import recall
@@ -141,9 +141,9 @@ def _suspicions(
     if not len(net.a):
         return _known_to_be_down(net, layers, home, [])
     hosts, found = host_rank(net, level, layers)
-    ranks, more = switch_ranks(net, level, home, hosts, has_long_cables(layers))
+    ranks, more = switch_ranks(net, level, layers, home, hosts)
     found += more
-    found += missing_switches(net, level, hosts, ranks, home)
+    found += loops(net, home) + missing_switches(net, level, hosts, ranks, home)
     sources = all_sources(net)
     domain = layers[0].domain
     found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)

@@ -42,10 +42,8 @@ def said(inputs: FabricInputs) -> list[tuple[str, str]]:
     return sorted((x.kind, x.subject.name) for x in infer(inputs).anomalies)
 
 
-def test_units_with_fewer_rails_miss_no_switch_when_all_their_adapters_are_up() -> None:
-    assert {kind for kind, _ in said(inputs_of(MIXED))} == {
-        "MissingSwitch"
-    }  # all that a sweep alone can tell
+def test_units_with_half_the_rails_miss_no_switch() -> None:
+    assert said(inputs_of(MIXED)) == []
     assert said(seen(MIXED)) == []
 
 
@@ -60,11 +58,11 @@ def test_a_dead_leaf_is_missed_where_agents_call_its_adapters_down() -> None:
     assert said(seen(dead, fabric)) == [("MissingSwitch", "leaf-u02-r1")]
 
 
-def test_a_host_with_one_adapter_lacks_no_cable_when_that_is_up() -> None:
+def test_a_host_with_one_adapter_lacks_no_cable() -> None:
     fabric = shapes.rail_optimised(2, 6, 4, 2)
     host = fabric.hosts[0]
     single = without(fabric, host, {"mlx5_1", "mlx5_2", "mlx5_3"})
-    assert said(inputs_of(single)) == [("MissingLink", host)] * 3
+    assert said(inputs_of(single)) == []
     assert said(seen(single)) == []
 
 

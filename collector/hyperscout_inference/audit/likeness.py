@@ -1,0 +1,146 @@
+"""Decide which children of a group are alike, and which cables each of them lacks or has in surplus.
+
+The usual number of cables of a class to an item is the median over its children. A child is like its class if
+it lacks less than half of those cables, or no more than it reports as down. It is not if it lacks equally many
+cables to each of several items: it was built with fewer uplinks. Half of two or four cables decides nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
+
+_FEW_CABLES = 4  # half of more cables than these is another model
+# Cables of like children that may be lacking or surplus in a class with a plan: a share, and at least this
+# number.
+_OFF_SHARE, _OFF_FEW = 0.2, 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """Models of children. `of_child`: (children,) the kind. `down`: (children,) how many of its ports a child
+    reports as down. `cables`: (kinds,) how many cables a child of the kind has, 0 = unknown."""
+
+    of_child: Longs
+    down: Longs
+    cables: Sequence[int]
+
+
+class Comparison:
+    """The children `waiting` of each group and kind, as one class, compared with each other.
+
+    `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
+    (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few cables;
+    `regular`: (classes,) whether few cables deviate.
+    """
+
+    def __init__(
+        self, grouping: Grouping, kinds: Kinds, waiting: Bools, child: Longs, item: Longs, count: Longs
+    ) -> None:
+        children = len(grouping.group)
+        self._child, self._item, self._count = child, item, count
+        mark = grouping.group * len(kinds.cables) + kinds.of_child
+        present = np.unique(mark[waiting])
+        self.group = present // len(kinds.cables)
+        self.cls = np.where(waiting, np.searchsorted(present, mark), -1)
+        self._size = np.bincount(self.cls[waiting], minlength=len(present))
+        self._expect(kinds, present % len(kinds.cables))
+        total = np.bincount(self._owner, weights=self._usual, minlength=len(present))
+        have = np.bincount(child, weights=np.minimum(count, self._usual[self._place]), minlength=children)
+        full = np.where(waiting, total[self.cls], 0)
+        lack = full - have
+        down = waiting & (lack > 0) & (lack <= kinds.down)
+        self.like = waiting & (lack * 2 < full) & ~self._built_with_fewer(children, lack)
+        self.half = waiting & (lack * 2 == full) & (full > 0) & (full <= _FEW_CABLES) & ~down
+        self.like |= self.half | down
+        # Deviations of like children, by class.
+        use = self.like[child]
+        over = np.maximum(count - self._usual[self._place], 0)
+        off = np.bincount(self.cls[self.like], weights=lack[self.like], minlength=len(present))
+        off += np.bincount(self.cls[child[use]], weights=over[use], minlength=len(present))
+        cables = np.bincount(self.cls[self.like], weights=full[self.like], minlength=len(present))
+        self.regular = off <= np.maximum(_OFF_FEW, _OFF_SHARE * cables)
+        if len(present) > 2 and off.sum() <= _OFF_SHARE / 2 * cables.sum():
+            self.regular[:] = True
+
+    def _expect(self, kinds: Kinds, kind: Longs) -> None:
+        """Set `_planned`: (places,) all (class, item) with cables, as class * items + item; `_owner`: their
+        classes; `_usual`: the usual number of cables; `_place`: (pairs,) the place of each pair."""
+        items = int(self._item.max(initial=0)) + 1
+        key = self.cls[self._child] * items + self._item
+        self._planned, self._place = np.unique(key, return_inverse=True)
+        self._owner = self._planned // items
+        self._items = items
+        order = np.lexsort((-self._count, self._place))
+        begin = np.searchsorted(self._place[order], np.arange(len(self._planned) + 1))
+        ranked = np.r_[self._count[order], 0]
+        size = self._size[self._owner]
+        middle = begin[:-1] + size // 2
+        self._present = begin[1:] - begin[:-1]
+
+        def at(rank: Longs) -> Longs:
+            within = (rank >= begin[:-1]) & (rank < begin[1:])
+            return np.where(within, ranked[np.clip(rank, 0, len(order))], 0)
+
+        # Of an even number of children, the usual number of all classes decides between the two in the middle.
+        most = int(np.bincount(self._count).argmax()) if len(self._count) else 0
+        upper = at(middle - 1)
+        self._usual = np.where((size % 2 == 0) & (upper == most), np.maximum(at(middle), upper), at(middle))
+        self._fill(kinds, kind, ranked[begin[:-1]])
+
+    def _fill(self, kinds: Kinds, kind: Longs, highest: Longs) -> None:
+        """Expect the items that half of a class or fewer have, up to the number of cables of its kind."""
+        whole = np.array(kinds.cables, np.int64)[kind]
+        short = whole - np.bincount(self._owner, weights=self._usual, minlength=len(kind)).astype(np.int64)
+        rare = (self._usual == 0) & (self._present > 1)
+        for cls in np.flatnonzero((short > 0) & (self._size > 1)).tolist():
+            mine = np.flatnonzero(rare & (self._owner == cls))
+            for place in mine[np.argsort(-self._present[mine], kind="stable")].tolist():
+                if short[cls] >= highest[place]:
+                    self._usual[place] = highest[place]
+                    short[cls] -= highest[place]
+
+    def _built_with_fewer(self, children: int, lack: Longs) -> Bools:
+        """Return the children that lack equally many cables, but not all, to each of two or more items."""
+        usual = self._usual[self._place]
+        counted = usual > 0
+        child, missing = self._child[counted], (usual - self._count)[counted]
+        places = np.bincount(self._owner, weights=self._usual > 0, minlength=len(self.group))
+        met = np.bincount(child, minlength=children)
+        least, most = np.full(children, np.iinfo(np.int64).max), np.zeros(children, np.int64)
+        np.minimum.at(least, child, missing)
+        np.maximum.at(most, child, missing)
+        everywhere = (met >= 2) & (met == np.where(self.cls >= 0, places[self.cls], -1))
+        return (lack > 0) & everywhere & (least == most)
+
+    def lacking(self) -> list[tuple[int, int]]:
+        """Return pairs (child, item) of regular classes, one for each cable that a like child lacks."""
+        found: list[tuple[int, int]] = []
+        usual = self._usual[self._place]
+        good = self.like & np.where(self.cls >= 0, self.regular[self.cls], False)
+        for k in np.flatnonzero((self._count < usual) & good[self._child]).tolist():
+            pair = int(self._child[k]), int(self._item[k])
+            found += [pair] * int(usual[k] - self._count[k])
+        partial = (self._usual > 0) & (self._present < self._size[self._owner]) & self.regular[self._owner]
+        if not partial.any():
+            return found
+        members: dict[int, list[int]] = {}
+        for child in np.flatnonzero(good).tolist():
+            members.setdefault(int(self.cls[child]), []).append(child)
+        order = np.argsort(self._place, kind="stable")
+        bounds = np.searchsorted(self._place[order], np.arange(len(self._planned) + 1))
+        for place in np.flatnonzero(partial).tolist():
+            there = set(self._child[order[bounds[place] : bounds[place + 1]]].tolist())
+            pair_item, times = int(self._planned[place] % self._items), int(self._usual[place])
+            for child in members.get(int(self._owner[place]), ()):
+                if child not in there:
+                    found += [(child, pair_item)] * times
+        return found
+
+    def surplus(self) -> list[tuple[int, int]]:
+        """Return pairs (child, item) of regular classes with more cables than usual."""
+        over = (self._count > self._usual[self._place]) & self.like[self._child]
+        over &= self.regular[self.cls[self._child]]
+        return list(zip(self._child[over].tolist(), self._item[over].tolist(), strict=True))
