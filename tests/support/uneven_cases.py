@@ -53,3 +53,14 @@ def judged(case: Uneven) -> tuple[Topology, Verdict]:
     """Infer a case in process and judge the result."""
     topology = inferred(case)
     return topology, judge(truth_of(case), topology, warnings_of(topology))
+
+
+def mistakes(case: Uneven) -> list[str]:
+    """What is wrong with the inference of a case, in words: for tests that expect nothing."""
+    _, verdict = judged(case)
+    return [
+        *(f"tree: {text}" for text in verdict.tree),
+        *(f"not named: {fault['what']} {fault['ends'][:2]}" for fault in verdict.unnamed),
+        *(f"false: {a.kind} {a.confidence:g}: {a.message}" for a in verdict.false),
+        *(f"silent about {host}" for host in sorted(verdict.silent)),
+    ]

@@ -120,7 +120,8 @@ class Names:
 
 
 def _ethernet(case: Uneven) -> Files:
-    read = walks(case.fabric, hearing=case.hearing)
+    cabled = {guid for cable in case.fabric.cables for guid in (cable.a, cable.b)}
+    read = ((x, rows) for x, rows in walks(case.fabric, hearing=case.hearing) if x.guid in cabled)
     found: Files = {
         "--snmpwalk": {f"walk/{switch.name.replace('/', '-')}.txt": walk_text(rows) for switch, rows in read}
     }
