@@ -1,4 +1,4 @@
-"""From a generated uneven fabric to what inference says about it, through the readers of `hyperscout infer`."""
+"""From a generated uneven fabric to what inference says about it, through the readers of the command."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath

@@ -21,7 +21,7 @@ _Planter = Callable[[Wiring, Random], list[Defect]]
 
 
 def faulty(seed: int, kind: str = "") -> Uneven:
-    """Return an uneven fabric with one to three faults. The seed selects the kind and the first fault in turn.
+    """Return an uneven fabric with one to three faults. The seed selects kind and first fault in turn.
 
     Where a fabric has no place for that fault, others are drawn.
     """

@@ -1,7 +1,8 @@
 """The cables of a healthy fabric while faults are planted, and which devices are alike.
 
 A fault is planted only where a careful person could find it in the faulty fabric alone: at least two devices
-of the same kind, in the same place, show how the touched one should be cabled (docs/architecture.md, "Limits").
+of the same kind, in the same place, show how the touched one should be cabled ("Limits" in
+docs/architecture.md).
 """
 
 from collections import Counter, defaultdict
@@ -60,7 +61,7 @@ class Wiring:
         return host not in self.touched and len(others) >= WITNESSES
 
     def lowers(self, least: int = 1) -> list[int]:
-        """Return the untouched switches with so many uplinks or more, and with two alike below the same ones."""
+        """Return the untouched switches with so many uplinks, and with two alike below the same ones."""
         return [g for g, mine in self.uplinks.items() if len(mine) >= least and self._lower_has_witnesses(g)]
 
     def _lower_has_witnesses(self, guid: int) -> bool:

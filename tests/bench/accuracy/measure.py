@@ -14,8 +14,8 @@ from support.uneven_cases import judged
 class Outcome:
     """Of one fabric. `accused`: number of anomalies that accuse healthy parts. `silent`: hosts in no text.
 
-    `planted`, `named`: faults by row of the report. `accusations`: confidence of each, and whether it is real.
-    `error`: inference raised it.
+    `planted`, `named`: faults by row of the report. `accusations`: confidence of each, and whether it is
+    real. `error`: inference raised it.
     """
 
     kind: str

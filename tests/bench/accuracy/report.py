@@ -38,26 +38,21 @@ def write(path: Path, found: dict[str, str]) -> None:
 
 
 def _kinds(healthy: Sequence[Outcome], faulty: Sequence[Outcome]) -> str:
-    rows = []
-    for name in dict.fromkeys(KINDS):
-        rows.append(_row(name, healthy, faulty, lambda o, name=name: name in o.traits))
-    rows.append(_row("all", healthy, faulty, lambda _: True))
-    return _table(("trait or shape", *_COLUMNS), rows)
+    def row(name: str) -> Sequence[object]:
+        return _row(name, healthy, faulty, lambda o: name in o.traits)
+
+    everything = _row("all", healthy, faulty, lambda _: True)
+    return _table(("trait or shape", *_COLUMNS), [*map(row, dict.fromkeys(KINDS)), everything])
 
 
 def _causes(healthy: Sequence[Outcome], faulty: Sequence[Outcome]) -> str:
-    rows = []
-    for cause in CAUSES:
+    def row(cause: int) -> Sequence[object]:
         planted = _OF_FAULTS.get(cause, ())
-        rows.append(
-            _row(
-                str(cause),
-                healthy,
-                faulty,
-                lambda o, c=cause, p=planted: c in o.causes or any(o.planted[x] for x in p),
-            )
+        return _row(
+            str(cause), healthy, faulty, lambda o: cause in o.causes or any(o.planted[p] for p in planted)
         )
-    return _table(("cause", *_COLUMNS), rows)
+
+    return _table(("cause", *_COLUMNS), [row(cause) for cause in CAUSES])
 
 
 _COLUMNS = (
