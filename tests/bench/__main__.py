@@ -3,7 +3,9 @@
 Each `bench_*.py` prints rows `what | measured | floor or peer | ratio | budget`; what else it prints is shown
 only when it fails. A missed budget is said, and is no error: machines differ. A crash or a time-out is one.
 
-    python tests/bench [NAME...]    only the benchmarks whose names contain a NAME
+    python tests/bench [NAME...] [OPTION...]    only the benchmarks whose names contain a NAME
+
+With options, which begin with "-", the benchmarks get them, and their whole output is shown.
 """
 
 import os
@@ -12,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -93,11 +96,11 @@ def table(rows: list[Row]) -> str:
     return "\n".join(line.rstrip() for line in text)
 
 
-def run(script: Path) -> tuple[int | None, str]:
+def run(script: Path, options: Sequence[str] = ()) -> tuple[int | None, str]:
     """Exit status (None: it ran past TIMEOUT_S and was ended, with its children) and standard output."""
     environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
     process = subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), *options],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -114,7 +117,9 @@ def run(script: Path) -> tuple[int | None, str]:
     return process.returncode, output
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    first = next((i for i, text in enumerate(arguments) if text.startswith("-")), len(arguments))
+    names, options = arguments[:first], arguments[first:]
     scripts = [s for s in sorted(HERE.glob("bench_*.py")) if not names or any(n in s.stem for n in names)]
     if not scripts:
         print("no such benchmark; there are:", *(s.stem for s in sorted(HERE.glob("bench_*.py"))), sep="\n  ")
@@ -124,11 +129,13 @@ def main(names: list[str]) -> int:
     for number, script in enumerate(scripts, 1):
         print(f"[{number}/{len(scripts)}] {script.stem} ...", flush=True)
         started_s = time.monotonic()
-        status, output = run(script)
+        status, output = run(script, options)
         rows += rows_in(output)
-        if status != 0 or not rows_in(output):
+        broken = status != 0 or not rows_in(output)
+        if broken:
             why = f"ran past {TIMEOUT_S:.0f} s" if status is None else f"exit status {status}, or no rows"
             failed.append(f"{script.stem}: {why}")
+        if broken or options:
             print(output)
         print(f"[{number}/{len(scripts)}] {script.stem}: {time.monotonic() - started_s:.0f} s", flush=True)
     print(f"\n{table(rows)}\n")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from hyperscout_sim.fabric.fabric import (
+    RATE,
     Cable,
     Partition,
     SimAdapter,
@@ -48,13 +49,23 @@ class Builder:
     def host(self, name: str, leaves: Sequence[int]) -> None:
         """Add a host with one single-port adapter for each leaf, cabled in that order."""
         for rail, leaf in enumerate(leaves):
-            guid = self._guid(_ADAPTER_PREFIX, 16)
-            device = f"mlx5_{rail}"
-            self._adapters.append(SimAdapter(guid, guid + 1, name, device, f"{name} {device}"))
-            self.cable(guid, leaf)
+            self.adapter(name, f"mlx5_{rail}", [leaf])
 
-    def cable(self, a: int, b: int) -> None:
-        self._cables.append(Cable(a, self._take_port(a), b, self._take_port(b)))
+    def adapter(
+        self, host: str, device: str, switches: Sequence[int], rate: str = RATE, foreign: str = ""
+    ) -> int:
+        """Add an adapter with one port for each switch, cabled in that order. Return its GUID."""
+        guid = self._guid(_ADAPTER_PREFIX, 16)
+        ports = max(1, len(switches))
+        self._adapters.append(
+            SimAdapter(guid, guid + 1, host, device, f"{host} {device}", ports, foreign=foreign)
+        )
+        for switch in switches:
+            self.cable(guid, switch, rate)
+        return guid
+
+    def cable(self, a: int, b: int, rate: str = RATE) -> None:
+        self._cables.append(Cable(a, self._take_port(a), b, self._take_port(b), rate))
 
     def skip_to(self, guid: int, port: int) -> None:
         """Use this port for the device's next cable, or the next free port if that is higher.
@@ -64,12 +75,19 @@ class Builder:
         """
         self._next_port[guid] = max(port, self._next_port.get(guid, 1))
 
-    def mesh(self, lower: Iterable[int], upper: Sequence[int], each: int = 1) -> None:
+    def restart_at(self, guid: int, port: int) -> None:
+        """Use this port for the device's next cable, also below ports that are in use.
+
+        The caller ensures that the ports from there on are free.
+        """
+        self._next_port[guid] = port
+
+    def mesh(self, lower: Iterable[int], upper: Sequence[int], each: int = 1, rate: str = RATE) -> None:
         """Add `each` cables from every lower switch to every upper one."""
         for low in lower:
             for high in upper:
                 for _ in range(each):
-                    self.cable(low, high)
+                    self.cable(low, high, rate)
 
     def finish(self, *tiers: Partition) -> SimFabric:
         switches = []

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 Partition = tuple[frozenset[str], ...]
 End = tuple[int, int]  # (node GUID, port)
+RATE = "4xHDR"  # of a cable: width and signalling rate as infiniband-diags prints them
 
 
 class Cable(NamedTuple):
@@ -20,7 +21,7 @@ class Cable(NamedTuple):
     a_port: int
     b: int
     b_port: int
-    rate: str = "4xHDR"  # width and signalling rate as infiniband-diags prints them
+    rate: str = RATE
 
     @property
     def ends(self) -> tuple[End, End]:

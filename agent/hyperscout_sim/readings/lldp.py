@@ -6,8 +6,9 @@ port n of a switch is `swpn`.
 
 import json
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric, SimSwitch
 
@@ -15,6 +16,7 @@ TTL_S = 120
 _GROUP_ADDRESS = bytes.fromhex("0180c200000e")  # IEEE 802.1AB, nearest bridge
 _ETHERTYPE = 0x88CC
 _LOCALLY_ADMINISTERED = 0x02
+BLUEFIELD_SYSTEM: Final = "Ubuntu 22.04 BlueField"
 # IEEE 802.1AB-2016, clause 8: TLV types and subtypes.
 _END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _NAME, _DESCRIPTION, _CAPABILITIES, _MANAGEMENT = range(
     9
@@ -34,6 +36,23 @@ class Uplink:
     switch_port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How hosts appear in LLDP. By default each host is a plain station.
+
+    `routes`: hosts that announce the capabilities Bridge and Router. `guests`: host -> its virtual machines
+    that switches hear, too. `dpu`: hosts whose adapters are BlueFields with an operating system of their own:
+    the switch hears the BlueField, and so does the host.
+    """
+
+    routes: frozenset[str] = frozenset()
+    guests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dpu: frozenset[str] = frozenset()
+
+
+PLAIN_HOSTS: Final = Hearing()
+
+
 def uplinks(fabric: SimFabric) -> dict[str, list[Uplink]]:
     """Return host -> its cabled interfaces, in adapter order."""
     switches = {x.guid: x for x in fabric.switches}
@@ -49,8 +68,9 @@ def uplinks(fabric: SimFabric) -> dict[str, list[Uplink]]:
 
 
 def interface_of(adapter: SimAdapter) -> str:
-    """Return the interface of an adapter: `mlx5_3` -> `eth3`."""
-    return f"eth{adapter.device.rpartition('_')[2]}"
+    """Return the interface of an adapter: `mlx5_3` -> `eth3`. A device with another name is the interface."""
+    prefix, _, number = adapter.device.rpartition("_")
+    return f"eth{number}" if prefix == "mlx5" else adapter.device
 
 
 def mac_of(guid: int, port: int = 0) -> str:
@@ -85,28 +105,51 @@ def frame(switch: SimSwitch, port: int, ttl_s: int = TTL_S) -> bytes:
     return _GROUP_ADDRESS + source + struct.pack("!H", _ETHERTYPE) + b"".join(tlvs)
 
 
-def lldpctl_json0(links: Sequence[Uplink]) -> bytes:
-    """Return what `lldpctl -f json0` of lldpd 1.0.16 prints on a host with these cables."""
-    interfaces = [_interface(n, link) for n, link in enumerate(links, start=1)]
+def bluefield_name(adapter: SimAdapter) -> str:
+    """Return the host name of the BlueField that this adapter is."""
+    return f"{adapter.host}-bf-{interface_of(adapter)}"
+
+
+def lldpctl_json0(links: Sequence[Uplink], *, dpu: bool = False) -> bytes:
+    """Return what `lldpctl -f json0` of lldpd 1.0.16 prints on a host with these cables.
+
+    `dpu`: the host's adapters are BlueFields in DPU mode.
+    """
+    interface = _behind_bluefield if dpu else _interface
+    interfaces = [interface(n, link) for n, link in enumerate(links, start=1)]
     return json.dumps({"lldp": [{"interface": interfaces}]}, indent=2).encode() + b"\n"
 
 
 def _interface(number: int, link: Uplink) -> dict[str, object]:
     switch = link.switch
-    port = f"swp{link.switch_port}"
+    chassis = (mac_of(switch.guid), switch.name, switch.description, management_address(switch))
+    return _neighbour(link.interface, number, chassis, f"swp{link.switch_port}", ("Bridge", "Router"))
+
+
+def _behind_bluefield(number: int, link: Uplink) -> dict[str, object]:
+    own = link.adapter
+    chassis = (mac_of(own.guid), bluefield_name(own), BLUEFIELD_SYSTEM, "")
+    return _neighbour(link.interface, number, chassis, f"pf{number - 1}hpf", ("Bridge", "Router", "Station"))
+
+
+def _neighbour(
+    interface: str, number: int, chassis: tuple[str, str, str, str], port: str, can: Sequence[str]
+) -> dict[str, object]:
+    """Return one interface. `chassis`: id, name, description, and management address, "" = none."""
+    mac, name, description, address = chassis
+    managed = {"mgmt-ip": [{"value": address}], "mgmt-iface": [{"value": "1"}]} if address else {}
     return {
-        "name": link.interface,
+        "name": interface,
         "via": "LLDP",
         "rid": str(number),
         "age": "0 day, 00:10:00",
         "chassis": [
             {
-                "id": [{"type": "mac", "value": mac_of(switch.guid)}],
-                "name": [{"value": switch.name}],
-                "descr": [{"value": switch.description}],
-                "mgmt-ip": [{"value": management_address(switch)}],
-                "mgmt-iface": [{"value": "1"}],
-                "capability": [{"type": "Bridge", "enabled": True}, {"type": "Router", "enabled": True}],
+                "id": [{"type": "mac", "value": mac}],
+                "name": [{"value": name}],
+                "descr": [{"value": description}],
+                **managed,
+                "capability": [{"type": one, "enabled": True} for one in can],
             }
         ],
         "port": [

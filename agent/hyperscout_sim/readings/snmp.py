@@ -8,11 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from hyperscout_formats.snmp.rows import ADDRESS, COUNTER, GAUGE, INTEGER, OID, STRING, TICKS, Row
 
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric, SimSwitch
-from hyperscout_sim.readings.lldp import interface_of, mac_of, management_address
+from hyperscout_sim.readings.lldp import (
+    BLUEFIELD_SYSTEM,
+    PLAIN_HOSTS,
+    Hearing,
+    bluefield_name,
+    interface_of,
+    mac_of,
+    management_address,
+)
 from hyperscout_sim.readings.sysfs import rate_gbps
 
 _SYSTEM: Final = (1, 3, 6, 1, 2, 1, 1)
@@ -22,6 +31,7 @@ _LOCAL: Final = (1, 0, 8802, 1, 1, 2, 1, 3)
 _REMOTE: Final = (1, 0, 8802, 1, 1, 2, 1, 4)
 _CHASSIS_MAC, _PORT_MAC, _PORT_IFNAME, _PORT_LOCAL = 4, 3, 5, 7
 _BRIDGE_AND_ROUTER, _STATION = 0x28, 0x01
+_GUEST_MAC = "52:54:00"  # the prefix that QEMU gives to virtual machines
 _UP, _DOWN = 1, 2
 _TAGS: Final = {INTEGER: "2", STRING: "4", OID: "6", ADDRESS: "64", COUNTER: "65", GAUGE: "66", TICKS: "67"}
 _SIM_OBJECT: Final = (1, 3, 6, 1, 4, 1, 8072, 3, 2, 10)  # net-snmp on Linux
@@ -97,6 +107,19 @@ STYLES: Final = {
 }
 
 
+class _Neighbour(NamedTuple):
+    """What a port hears of one system. `addresses` are its management addresses."""
+
+    chassis: bytes
+    port_kind: int
+    port_id: bytes
+    port_description: str
+    name: str
+    description: str
+    capabilities: int
+    addresses: tuple[str, ...] = ()
+
+
 class _End(NamedTuple):
     """The other end of a switch port's cable: the peer, its port, and the rate."""
 
@@ -111,7 +134,9 @@ def recordings(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterato
         yield switch, snmprec(rows)
 
 
-def walks(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterator[tuple[SimSwitch, list[Row]]]:
+def walks(
+    fabric: SimFabric, styles: Sequence[Style] = (PLAIN,), hearing: Hearing = PLAIN_HOSTS
+) -> Iterator[tuple[SimSwitch, list[Row]]]:
     """Yield each switch and its rows, in order of OIDs."""
     style_of = {switch.guid: styles[i % len(styles)] for i, switch in enumerate(fabric.switches)}
     devices: dict[int, SimSwitch | SimAdapter] = {x.guid: x for x in fabric.switches}
@@ -131,7 +156,8 @@ def walks(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterator[tup
             *_interfaces(switch, style, ends[switch.guid]),
         ]
         for port, end in ends[switch.guid].items():
-            rows += _remote(style, port, end, style_of, chassis_of)
+            for heard, neighbour in enumerate(_neighbours(style, end, style_of, chassis_of, hearing)):
+                rows += _remote(style, port, port + heard * (1 << 16), neighbour)
         rows.sort()
         yield switch, rows
 
@@ -192,42 +218,63 @@ def _interface(index: int, name: str, mac: bytes, mbps: int) -> Iterator[Row]:
     yield Row((*_INTERFACE_X, 18, index), STRING, b"")
 
 
-def _remote(
-    style: Style, port: int, end: _End, style_of: dict[int, Style], chassis_of: dict[str, str]
-) -> Iterator[Row]:
-    """Yield the rows of a port's neighbour: of lldpRemTable, and of lldpRemManAddrTable for its addresses."""
+def _neighbours(
+    style: Style, end: _End, style_of: dict[int, Style], chassis_of: dict[str, str], hearing: Hearing
+) -> Iterator[_Neighbour]:
+    """Yield the systems that a port hears: the one at the end of its cable, then its virtual machines."""
     peer = end.peer
     if isinstance(peer, SimSwitch):
         other = style_of[peer.guid]
-        chassis, name, can = mac_of(peer.guid), peer.name, _BRIDGE_AND_ROUTER
-        port_kind = _PORT_LOCAL if other.id_is_index else _PORT_IFNAME
-        port_id = other.id_of(end.peer_port).encode()
-        description, addresses = other.name_of(end.peer_port), [management_address(peer)]
-    else:
-        chassis, name, can = chassis_of[peer.host], peer.host, _STATION
-        port_kind, port_id = _PORT_MAC, _mac(mac_of(peer.guid), style)
-        description, addresses = interface_of(peer), []
-    key = (style.time_mark, style.number_of(port), port)
-    capabilities = _capabilities(can, style)
+        yield _Neighbour(
+            _mac(mac_of(peer.guid), style),
+            _PORT_LOCAL if other.id_is_index else _PORT_IFNAME,
+            other.id_of(end.peer_port).encode(),
+            other.name_of(end.peer_port),
+            peer.name,
+            "",
+            _BRIDGE_AND_ROUTER,
+            (management_address(peer),),
+        )
+        return
+    own = _mac(mac_of(peer.guid), style)
+    if peer.host in hearing.dpu:
+        can = _BRIDGE_AND_ROUTER | _STATION
+        yield _Neighbour(own, _PORT_IFNAME, b"p0", "p0", bluefield_name(peer), BLUEFIELD_SYSTEM, can)
+        return
+    can = _BRIDGE_AND_ROUTER | _STATION if peer.host in hearing.routes else _STATION
+    chassis = _mac(chassis_of[peer.host], style)
+    yield _Neighbour(chassis, _PORT_MAC, own, interface_of(peer), peer.host, "", can)
+    for guest in hearing.guests.get(peer.host, ()):
+        mac = _mac(f"{_GUEST_MAC}:{(crc32(guest.encode()) & 0xFFFFFF).to_bytes(3).hex(':')}", style)
+        yield _Neighbour(mac, _PORT_MAC, mac, "eth0", guest, "", _STATION)
+
+
+def _remote(style: Style, port: int, index: int, heard: _Neighbour) -> Iterator[Row]:
+    """Yield the rows of one neighbour: of lldpRemTable, and of lldpRemManAddrTable for its addresses.
+
+    `index` is its lldpRemIndex, which differs between the neighbours of a switch.
+    """
+    key = (style.time_mark, style.number_of(port), index)
+    capabilities = _capabilities(heard.capabilities, style)
     for column, kind, value in (
         (4, INTEGER, _CHASSIS_MAC),
-        (5, STRING, _mac(chassis, style)),
-        (6, INTEGER, port_kind),
-        (7, STRING, port_id),
-        (8, STRING, description.encode()),
-        (9, STRING, b"<private>" if style.private else name.encode()),
-        (10, STRING, b""),
+        (5, STRING, heard.chassis),
+        (6, INTEGER, heard.port_kind),
+        (7, STRING, heard.port_id),
+        (8, STRING, heard.port_description.encode()),
+        (9, STRING, b"<private>" if style.private else heard.name.encode()),
+        (10, STRING, heard.description.encode()),
         (11, STRING, capabilities),
         (12, STRING, capabilities),
     ):
         yield Row((*_REMOTE, 1, 1, column, *key), kind, value)
     if style.tells_addresses:
         marks = (527540, 527550, 527560) if style.moving_marks else (style.time_mark,)
-        for address in addresses:
+        for address in heard.addresses:
             length = (4,) if style.address_length else ()
             for mark in marks:
-                index = (mark, *key[1:], 1, *length, *_octets(address))
-                yield Row((*_REMOTE, 2, 1, 3, *index), INTEGER, 2)
+                at = (mark, *key[1:], 1, *length, *_octets(address))
+                yield Row((*_REMOTE, 2, 1, 3, *at), INTEGER, 2)
 
 
 def _capabilities(bits: int, style: Style) -> bytes:

@@ -10,8 +10,9 @@ from hyperscout_formats.facts.facts import InfinibandPort
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter
 
-# Signalling rate as ibnetdiscover writes it -> Gb/s of one lane.
+# Signalling rate as ibnetdiscover writes it -> Gb/s of one lane. "GE" is for Ethernet below these rates.
 _LANE_GBPS = {
+    "GE": 1.0,
     "SDR": 2.5,
     "DDR": 5.0,
     "QDR": 10.0,
