@@ -254,8 +254,10 @@ class _Auditor:
             matched = self.inside & (c.child_port >= 0) & (keys[found] == mine)
             wrong = matched & (goal[found] != c.item) & ~self.unclaimed[c.child]
             wrong &= ~self._of_another_plan(matched, matched & ~wrong)[c.child]
+            shifted = {child for child in np.unique(c.child[wrong]).tolist() if self._is_shifted(child)}
             for row in np.flatnonzero(wrong).tolist():
-                add(row, int(goal[found[row]]), 0.85)
+                if int(c.child[row]) not in shifted:
+                    add(row, int(goal[found[row]]), 0.85)
         self._surplus(wanted, strays)
         # Two children that have swapped ports of one item.
         sure = self.inside & (self.cable_class >= 0)
@@ -284,6 +286,13 @@ class _Auditor:
             for rows in (self.inside, self.inside & ~matched, follows)
         )
         return (elsewhere > 0) & (good * 2 < cables)
+
+    def _is_shifted(self, child: int) -> bool:
+        """Return whether a child on other ports than the plan's is connected to the items in the same order."""
+        c, rows = self.cables, self._rows_of(child)
+        own = sorted(zip(c.child_port[rows].tolist(), c.item[rows].tolist(), strict=True))
+        plan = sorted((port, item) for (cls, port), item in self.plan.items() if cls == self.cls[child])
+        return own != plan and [item for _, item in own] == [item for _, item in plan]
 
     def _surplus(self, wanted: dict[int, list[int]], strays: dict[int, Stray]) -> None:
         """Add the cables of a child that has a surplus on one item and lacks a cable on another. Without a

@@ -86,7 +86,7 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         )
         suspect("Miswired", int(hosts[row]), subject, peer, s.confidence, text)
     found += _ties(net, layers, hosts, adapter, adapter_port, leaf, leaf_port, found)
-    for row in _on_switches_above(layers[0], hosts):
+    for row in _on_switches_above(net, level, layers[0], hosts, leaf):
         subject = net.end(int(adapter[row]), int(adapter_port[row]))
         peer = net.end(int(leaf[row]), int(leaf_port[row]))
         text = f"{say(subject)} is plugged into {say(peer)}, a switch above the leaves of its peers"
@@ -94,11 +94,20 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
     return rank, found
 
 
-def _on_switches_above(leaves: Layer, hosts: Longs) -> list[int]:
-    """Return the cables of hosts that are connected to switches above leaves only, if they are very few."""
+def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, switch: Ints) -> list[int]:
+    """Return the cables of very few hosts that are connected to switches above leaves only, although they have
+    as many cables as most hosts, and other switches of that level have no hosts."""
     above = (leaves.domain >= 0) & (leaves.grouping.group < 0)
     few = max(1, _FEW_SHARE * np.count_nonzero(leaves.domain >= 0))
-    return np.flatnonzero(above[hosts]).tolist() if 0 < np.count_nonzero(above) <= few else []
+    if not 0 < np.count_nonzero(above) <= few:
+        return []
+    cables = np.bincount(hosts, minlength=len(net.hosts))
+    usual = np.bincount(cables[(leaves.domain >= 0) & ~above]).argmax()
+    rows = np.flatnonzero(above[hosts] & (cables[hosts] == usual))
+    hosted = np.zeros(len(net.ids), np.bool_)
+    hosted[switch] = True
+    bare = set(level[net.is_switch & ~hosted].tolist())
+    return [row for row in rows.tolist() if int(level[switch[row]]) in bare]
 
 
 def _kinds(net: Network, cables: Cables) -> Kinds:

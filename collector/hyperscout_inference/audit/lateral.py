@@ -19,9 +19,14 @@ class Lateral:
     """The cables between different switches of one level. `rows`: of the network."""
 
     def __init__(
-        self, net: Network, switches: Sequence[int], rows: npt.NDArray[np.intp], home: Mapping[int, Place]
+        self,
+        net: Network,
+        switches: Sequence[int],
+        rows: npt.NDArray[np.intp],
+        home: Mapping[int, Place],
+        long: bool,
     ) -> None:
-        self.net, self.home = net, home
+        self.net, self.home, self.long = net, home, long
         self.ends: list[tuple[int, int, int, int]] = list(
             zip(
                 net.a[rows].tolist(),
@@ -46,7 +51,7 @@ class Lateral:
             for e in self.ends
             if self.home.get(e[0]) != self.home.get(e[2]) and e[0] in self.home and e[2] in self.home
         ]
-        return self._peers(inside) + self._long(across)
+        return self._peers(inside) + (self._long(across) if self.long else [])
 
     def _peers(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
         """Find pairs of peers with fewer cables than most pairs have."""
@@ -73,6 +78,8 @@ class Lateral:
         """Find switches with another number of cables to another domain than most switches have."""
         home = self.home
         domains = sorted({home[s] for a, _, b, _ in cables for s in (a, b)})
+        if len(domains) < 3:
+            return []  # a few trunks between two trees follow no plan
         switches = [s for d in domains for s in self.members[d]]
         toward: Counter[tuple[int, Place]] = Counter()
         for a, _, b, _ in cables:
@@ -177,7 +184,8 @@ def lateral_suspicions(
     for rank in distinct(level[net.a[rows]]).tolist():
         switches = np.flatnonzero(level == rank).tolist()
         mine = rows[level[net.a[rows]] == rank]
-        found += Lateral(net, switches, mine, home).suspicions(sources)
+        # Where leaves are joined side by side, no plan says which of them should be.
+        found += Lateral(net, switches, mine, home, rank > 1).suspicions(sources)
     return found
 
 

@@ -52,8 +52,9 @@ class Comparison:
         full = np.where(waiting, total[self.cls], 0)
         lack = full - have
         down = waiting & (lack > 0) & (lack <= kinds.down)
-        self.like = waiting & (lack * 2 < full) & ~self._built_with_fewer(children, lack)
-        self.half = waiting & (lack * 2 == full) & (full > 0) & (full <= _FEW_CABLES) & ~down
+        plain = waiting & ~self._built_with_fewer(children, lack)
+        self.like = plain & (lack * 2 < full)
+        self.half = plain & (lack * 2 == full) & (full > 0) & (full <= _FEW_CABLES) & ~down
         self.like |= self.half | down
         # Deviations of like children, by class.
         use = self.like[child]

@@ -86,10 +86,9 @@ def _slow(
 ) -> tuple[Bools, Bools]:
     """Return (cables,) which of the cables `below` the usual rate are slow, and which are the cables of a host
     that is slower as a whole and the only one of its domain."""
-    device = np.zeros(len(net.ids), np.float32)
+    device = _second_best(np.concatenate([net.a, net.b]), np.concatenate([every, every]), len(net.ids))
     host = np.zeros(len(net.hosts) + 1, np.float32)  # the last one: no host
     for end in (net.a, net.b):
-        np.maximum.at(device, end, every)
         np.maximum.at(host, net.host[end], every)
     can = host[net.host[rank.lower]] if of_hosts else device[rank.lower]
     slow = below & (every[rank.rows] < 0.99 * np.minimum(can, device[rank.upper]))
@@ -110,6 +109,19 @@ def _slow(
     whole = older & lone[group[lower]]
     whole[list(partial)] = False
     return slow, whole
+
+
+def _second_best(
+    device: npt.NDArray[np.int32], rate: npt.NDArray[np.float32], devices: int
+) -> npt.NDArray[np.float32]:
+    """Return (devices,) the rate that at least two cables of a device have, or its only one has."""
+    order = np.lexsort((-rate, device))
+    first = np.searchsorted(device[order], np.arange(devices))
+    count = np.bincount(device, minlength=devices)
+    best = np.zeros(devices, np.float32)
+    some = count > 0
+    best[some] = rate[order][(first + (count > 1))[some]]
+    return best
 
 
 def _shares(rank: Rank, partial: dict[int, int], row: int) -> bool:

@@ -4,7 +4,8 @@ A leaf has hosts, and nothing but endpoints below it. The level of the other swi
 leaves. The whole graph decides, and not the share of ports that happens to be filled:
 
  1. A switch with endpoints is no leaf if more of its cables lead to other leaves than to endpoints (a spine
-    with storage, a line card of a director with edge switches below).
+    with storage), or if other leaves are reached through it alone (a line card of a director with edge
+    switches below).
  2. It is no leaf either if its cables lead to the switches above several groups of leaves (a core switch with
     a login node).
  3. A switch without endpoints is a leaf if it hangs below the same switches as another leaf.
@@ -21,16 +22,13 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import group_children
 from hyperscout_inference.grouping.parts import connected_parts
 
 _Bools = npt.NDArray[np.bool_]
 _Longs = npt.NDArray[np.int64]
 
-# If at least this share of a fabric's endpoint cables ends on switches above leaves, it is no tree. In a ring
-# it is half of them; a director with hosts and edge switches has a third.
-_NO_TREE_SHARE = 0.45
 # A switch without endpoints hangs below the same switches as a leaf if at most this share of its cables leads
 # elsewhere, or one cable of `_MANY` and more.
 _ELSEWHERE_SHARE, _MANY = 0.12, 6
@@ -104,7 +102,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     makes no tree. The switch with the largest surplus is taken first, and counts as a leaf no more."""
     above = np.zeros(graph.count, np.bool_)
     below = np.where(leaf, graph.cables_to(leaf), 0)
-    if not (below > graph.endpoints).any():
+    if not below.any():
         return above
     surplus: dict[int, int] = {}
     cables: dict[int, Counter[int]] = {}
@@ -123,11 +121,36 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
                 surplus[other] -= parallel
                 if surplus[other] > 0:
                     heapq.heappush(waiting, (-surplus[other], other))
-    if above.any():
-        part = connected_parts(graph.count, graph.here, graph.there)
-        total = np.bincount(part, weights=graph.endpoints * graph.is_switch)
-        upper = np.bincount(part, weights=graph.endpoints * above, minlength=len(total))
-        above &= (upper < _NO_TREE_SHARE * total)[part]
+    above |= _above_orphans(graph, leaf & ~above)
+    return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
+
+
+def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
+    """Return the switches of parts that are no tree: half of the endpoints are on the switches `above`, or
+    most of those have leaves below that share no more than half of the switches `above` them."""
+    part = connected_parts(graph.count, graph.here, graph.there)
+    total = np.bincount(part, weights=graph.endpoints * graph.is_switch)
+    upper = np.bincount(part, weights=graph.endpoints * above, minlength=len(total))
+    odd = np.zeros(len(total), np.int64)
+    for switch in np.flatnonzero(above).tolist():
+        near = graph.around(switch)
+        below = distinct(near[leaf[near]])
+        if len(below) < 2:
+            continue
+        one, other = (set(n[above[n]].tolist()) for n in map(graph.around, below[[0, -1]].tolist()))
+        odd[part[switch]] += 1 if 2 * len(one & other) <= max(len(one), len(other)) else -1
+    no_tree: _Bools = ((2 * upper >= total) | (odd > 0))[part]
+    return no_tree
+
+
+def _above_orphans(graph: SwitchGraph, leaf: _Bools) -> _Bools:
+    """Return the leaves through which alone other leaves are reached: those have no cable to any switch that
+    is no leaf, but these have."""
+    above = np.zeros(graph.count, np.bool_)
+    up = graph.cables_to(graph.is_switch & ~leaf)
+    for switch in np.flatnonzero(leaf & (up == 0) & (graph.degree > 0)).tolist():
+        others = [other for other in _to_no_peers(graph, switch, leaf) if up[other]]
+        above[others] = True
     return above
 
 
@@ -183,7 +206,7 @@ def _climb(graph: SwitchGraph, level: Ints) -> None:
         if not candidates.any():
             return
         reached += 1
-        level[candidates & ~_higher(graph, candidates, down)] = reached
+        level[candidates & ~_higher(graph, level, candidates, down)] = reached
 
 
 def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> None:
@@ -213,11 +236,33 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
                 break
 
 
-def _higher(graph: SwitchGraph, candidates: _Bools, down: _Longs) -> _Bools:
-    """Return the candidates that are one level higher, above other candidates: those with far fewer cables
-    down than the others, if most of their other cables lead to those. Their few cables down belong to a leaf
-    that skips a level, or are miswired. Of a switch that does not report its cables only some are known."""
+def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -> _Bools:
+    """Return the candidates that are one level higher, above other candidates.
+
+    Some have far fewer cables down than the others, and most of their other cables lead to those: their few
+    cables down belong to a leaf that skips a level, or are miswired. Of a switch that does not report its
+    cables only some are known. The others are taken in groups that share switches below them. A group is
+    higher if it has more cables to other groups than down, and those groups have most cables down.
+    """
     few = (down * 3 <= np.median(down[candidates])) & (down < graph.degree)
     weak = candidates & few & ~graph.mute
     to_strong = graph.cables_to(candidates & ~weak)
-    return weak & (to_strong * 2 > graph.degree - down)
+    higher = weak & (to_strong * 2 > graph.degree - down)
+    rest = candidates & ~higher
+    between = rest[graph.here] & rest[graph.there]
+    if not between.any():
+        return higher
+    below = rest[graph.here] & (level[graph.there] > 0)
+    part = connected_parts(graph.count, graph.here[below], graph.there[below])
+    one, other = part[graph.here[between]], part[graph.there[between]]
+    one, other = one[one != other], other[one != other]
+    cables_down = np.bincount(part, weights=np.where(rest, down, 0), minlength=graph.count)
+    near: dict[int, set[int]] = {}
+    for p, q in set(zip(one.tolist(), other.tolist(), strict=True)):
+        near.setdefault(p, set()).add(q)
+    across = np.bincount(one, minlength=graph.count)
+    for p, others in near.items():
+        apart = all(near[q].isdisjoint(others) for q in others)
+        if across[p] >= cables_down[p] and apart and sum(cables_down[q] for q in others) >= 2 * cables_down[p]:
+            higher |= rest & (part == p)
+    return higher

@@ -117,7 +117,7 @@ def _add_layers_above(net: Network, level: Ints, layers: list[Layer], past: Past
         exits = [*grouping.items, *(exits[domain] for domain in alone)]
         votes = np.bincount(layer.child, weights=votes, minlength=layer.count) > 0
         layers.append(layer)
-    parts = _side_by_side(_across(exits, lower, upper, len(net.ids)))
+    parts = _side_by_side(_across(layers, exits, level, lower, upper))
     inside = np.arange(layers[-1].count)  # of each domain that was at the top, the domain of the last layer
     for number, part in enumerate(parts, max(3, int(level.max(initial=1)) + 1)):
         groups, group = np.unique(part, return_inverse=True)
@@ -179,16 +179,26 @@ class _Across:
     tops: Longs
 
 
-def _across(exits: Sequence[tuple[int, ...]], x: Ints, y: Ints, devices: int) -> _Across:
-    """Return the cables of `x` to `y` that join two domains through their top switches."""
+def _across(layers: list[Layer], exits: Sequence[tuple[int, ...]], level: Ints, x: Ints, y: Ints) -> _Across:
+    """Return the cables of `x` to `y` that join two domains: through their top switches, or through any
+    switch where one of the domains has no switch above its leaves."""
+    count = len(exits)
     tops = np.array([len(own) for own in exits], np.int64)
-    owner = np.full(devices, -1, np.int64)
-    for domain in range(len(exits) - 1, -1, -1):
-        owner[list(exits[domain])] = domain
+    owner, exit_of = (np.full(len(level), -1, np.int64) for _ in range(2))
+    lifted = np.arange(count)
+    for depth in range(len(layers) - 1, -1, -1):
+        for domain, switches in enumerate(layers[depth].switches):
+            owner[[s for s in switches if owner[s] < 0]] = lifted[domain]
+        if depth:
+            lifted = lifted[layers[depth].child]
+    for domain in range(count - 1, -1, -1):
+        exit_of[list(exits[domain])] = domain
+    low = np.array([all(level[s] == 1 for s in own) for own in exits], np.bool_)
     one, other = np.minimum(owner[x], owner[y]), np.maximum(owner[x], owner[y])
     across = (one >= 0) & (one != other)
-    key, cables = np.unique(one[across] * len(exits) + other[across], return_counts=True)
-    return _Across(key // max(1, len(exits)), key % max(1, len(exits)), cables, tops)
+    across &= ((exit_of[x] >= 0) & (exit_of[y] >= 0)) | low[one] | low[other]
+    key, cables = np.unique(one[across] * count + other[across], return_counts=True)
+    return _Across(key // max(1, count), key % max(1, count), cables, tops)
 
 
 def _side_by_side(across: _Across) -> list[Longs]:
