@@ -217,10 +217,13 @@ def _slow_uplink(wiring: Wiring, rng: Random) -> list[Defect]:
 
 
 def _leaf_down(wiring: Wiring, rng: Random) -> list[Defect]:
-    """A leaf is down. Its hosts have at least two other cables, and two other units are alike."""
+    """A leaf is down. Its hosts have at least two other cables, and two other units are of the same model.
+
+    A unit of a model of its own would look as if it were built with one rail less.
+    """
     host = _pick(rng, _hosts_that_miss(wiring))
     leaves = len(wiring.links[host])
-    like = {wiring.unit[h] for h in wiring.hosts(3) if len(wiring.links[h]) == leaves}
+    like = {wiring.unit[h] for h in wiring.hosts(3) if wiring.devices(h) == wiring.devices(host)}
     cable = rng.choice(wiring.links[host])
     below = [h for h, mine in wiring.links.items() if any(c.b == cable.b for c in mine)]
     thin = any(len(wiring.links[h]) < 3 for h in below)

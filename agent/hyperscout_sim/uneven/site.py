@@ -194,7 +194,8 @@ def draw_site(rng: Random, needs: Needs = ANY, *, large: bool = False) -> Site:
     """Draw a regular site that fits the needs: 30 to 300 hosts, or with `large` up to 1,500."""
     ethernet = needs.ethernet if needs.ethernet is not None else rng.random() < 0.25
     tiers = needs.tiers or (3 if rng.random() < 0.4 else 2)
-    choices = [n for n in (1, 1, 2, 4, 4, 8, 8) if needs.rails <= n <= needs.most_rails]
+    usual = (1, 1, 2, 4, 4) if ethernet and needs.rails <= 4 else (1, 1, 2, 4, 4, 8, 8)
+    choices = [n for n in usual if needs.rails <= n <= needs.most_rails]
     rails = 2 if needs.peer_links else rng.choice(choices)
     per_rail = needs.per_rail if needs.per_rail is not None else rails > 2 and rng.random() < 0.25
     uplinks = max(needs.uplinks, rng.choice((1, 1, 1, 2, 2, 4)))
@@ -204,8 +205,8 @@ def draw_site(rng: Random, needs: Needs = ANY, *, large: bool = False) -> Site:
     size = rng.randint(4, 12) if rails > 2 else rng.randint(4, 16)
     if large:
         each, size = each * 2, size * 2
-    if ethernet:
-        each, size = min(each, 6), min(size, 8)
+    if ethernet:  # a walk has many lines for each port of a switch
+        each, size, pods = min(each, 6), min(size, 8), min(pods, 3)
     spines = rng.choice((2, 2, 4)) if per_rail else rng.choice((2, 3, 4, 4, 8))
     rate = rng.choice(("4xHDR", "4xNDR", "4xNDR", "4xEDR"))
     site = Site(
@@ -224,7 +225,7 @@ def draw_site(rng: Random, needs: Needs = ANY, *, large: bool = False) -> Site:
         site.planes = per_rail or rng.random() < 0.5
         site.cores = rng.choice((1, 2)) if site.planes else rng.choice((2, 4))
         site.core_trunk = rng.choice((1, 2, 4))
-    first = size + rng.choice((1, 1, 3, 5)) if rng.random() < 0.5 else 33
+    first = size + rng.choice((1, 1, 3, 5)) if ethernet or rng.random() < 0.5 else 33
     for _ in range(pods):
         site.pods.append(Pod([]))
         for _ in range(each):

@@ -56,6 +56,10 @@ class Wiring:
         """Return the untouched hosts with that many cables or more, and with two hosts alike."""
         return [h for h, mine in self.links.items() if len(mine) >= rails and self.has_witnesses(h)]
 
+    def devices(self, host: str) -> tuple[str, ...]:
+        """Return the names of its adapters in the compute fabric, which tell its model."""
+        return tuple(self.adapter[cable.a].device for cable in self.links[host])
+
     def has_witnesses(self, host: str) -> bool:
         others = [h for h in self._alike[self._model(host)] if h != host and h not in self.touched]
         return host not in self.touched and len(others) >= WITNESSES

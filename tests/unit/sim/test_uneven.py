@@ -123,7 +123,7 @@ def test_a_wrong_cable_is_there_and_a_missing_one_is_not() -> None:
 
 
 def test_the_files_contain_every_host() -> None:
-    for seed in HEALTHY:
+    for seed in HEALTHY[::5]:
         case = a_healthy(seed)
         inputs = inputs_of(files_of(case))
         text = b"".join(data for files in files_of(case).values() for data in files.values())
