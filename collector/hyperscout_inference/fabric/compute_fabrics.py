@@ -1,0 +1,95 @@
+"""Find the InfiniBand fabrics that do not compute, where several are swept (a storage fabric).
+
+The planes and rails of one compute fabric are aligned: each host has equally many ports on each of them, and
+the hosts that share a leaf on one share a leaf on the others. Aligned fabrics belong together. A host
+computes on those where it has most of its ports. A fabric on which half of its hosts do not compute, or more,
+does not shape the hierarchy.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
+
+from hyperscout_inference.fabric.part import Part
+
+# The share of hosts on both fabrics that follows the plan, at least: cables may be missing or miswired.
+_ALIGNED = 0.75
+
+
+class _Fabric(NamedTuple):
+    """`leaves`: for each host its switches, one for each of its ports. `gbps`: of all hosts' ports."""
+
+    number: int
+    leaves: Mapping[str, tuple[int, ...]]
+    ports: int
+    gbps: float
+
+
+def other_fabrics(part: Part) -> list[int]:
+    """Return the indexes of the fabrics that do not compute."""
+    groups: list[list[_Fabric]] = []
+    for fabric in sorted(_fabrics(part), key=lambda f: (-f.ports, -f.gbps, f.number)):
+        for group in groups:
+            if _are_aligned(group[0], fabric):
+                group.append(fabric)
+                break
+        else:
+            groups.append([fabric])
+    groups.sort(key=lambda g: (-sum(f.ports for f in g), -sum(f.gbps for f in g)))
+    # For each host the group on which it has most ports; of equal ones the larger, then the faster one.
+    ports = [_ports_of_hosts(group) for group in groups]
+    best: dict[str, int] = {}
+    for rank, mine in enumerate(ports):
+        for host, count in mine.items():
+            if count > ports[best.setdefault(host, rank)][host]:
+                best[host] = rank
+    return sorted(
+        fabric.number
+        for rank, group in enumerate(groups)
+        for fabric in group
+        if 2 * sum(best[host] != rank for host in ports[rank]) >= len(ports[rank])
+    )
+
+
+def _ports_of_hosts(group: Iterable[_Fabric]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for fabric in group:
+        for host, switches in fabric.leaves.items():
+            found[host] += len(switches)
+    return found
+
+
+def _fabrics(part: Part) -> Iterable[_Fabric]:
+    leaves: list[dict[str, list[int]]] = [{} for _ in part.fabrics]
+    gbps = [0.0] * len(part.fabrics)
+    columns = (part.a, part.b, part.fabric, part.rate_gbps)
+    for a, b, fabric, rate in zip(*(column.tolist() for column in columns), strict=True):
+        if (host := part.hosts[a]) is not None:
+            switch = b
+        elif (host := part.hosts[b]) is not None:
+            switch = a
+        else:
+            continue
+        leaves[fabric].setdefault(host, []).append(switch)
+        gbps[fabric] += rate
+    for index, by_host in enumerate(leaves):
+        own = {host: tuple(sorted(switches)) for host, switches in by_host.items()}
+        yield _Fabric(index, own, sum(map(len, own.values())), gbps[index])
+
+
+def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
+    shared = [host for host in one.leaves if host in other.leaves]
+    if not shared or 2 * len(shared) < min(len(one.leaves), len(other.leaves)):
+        return False
+    alike = sum(len(one.leaves[host]) == len(other.leaves[host]) for host in shared)
+    pairs = [(one.leaves[host], other.leaves[host]) for host in shared]
+    enough = _ALIGNED * len(shared)
+    return alike >= enough and _follow(pairs) >= enough and _follow((y, x) for x, y in pairs) >= enough
+
+
+def _follow(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
+    """Return how many hosts are, on the second fabric, where most hosts of their leaves are."""
+    most: dict[Hashable, int] = {}
+    for (leaves, _), count in Counter(pairs).items():
+        most[leaves] = max(most.get(leaves, 0), count)
+    return sum(most.values())
