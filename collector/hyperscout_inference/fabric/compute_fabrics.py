@@ -1,13 +1,13 @@
 """Find the InfiniBand fabrics that do not compute, where several are swept (a storage fabric).
 
-The planes and rails of one compute fabric are aligned: each host has equally many ports on each of them, and
-the hosts that share a leaf on one share a leaf on the others. Aligned fabrics belong together. A host
-computes on those where it has most of its ports. A fabric on which half of its hosts do not compute, or more,
-does not shape the hierarchy.
+The planes and rails of one compute fabric are aligned: the hosts that share a leaf on one share a leaf on the
+others. Aligned fabrics belong together; the number of ports does not matter, because one miswired cable joins
+rails to one fabric. A host computes on those where it has most of its ports. A fabric on which half of its
+hosts do not compute, or more, does not shape the hierarchy.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hyperscout_inference.fabric.part import Part
@@ -17,7 +17,7 @@ _ALIGNED = 0.75
 
 
 class _Fabric(NamedTuple):
-    """`leaves`: for each host its switches, one for each of its ports. `gbps`: of all hosts' ports."""
+    """`leaves`: for each host its switches, sorted, one for each port. `gbps`: of all hosts' ports."""
 
     number: int
     leaves: Mapping[str, tuple[int, ...]]
@@ -81,15 +81,15 @@ def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
     shared = [host for host in one.leaves if host in other.leaves]
     if not shared or 2 * len(shared) < min(len(one.leaves), len(other.leaves)):
         return False
-    alike = sum(len(one.leaves[host]) == len(other.leaves[host]) for host in shared)
-    pairs = [(one.leaves[host], other.leaves[host]) for host in shared]
+    # One leaf stands for all leaves of a host, because each missing cable changes the set of all.
+    pairs = [(one.leaves[host][0], other.leaves[host][0]) for host in shared]
     enough = _ALIGNED * len(shared)
-    return alike >= enough and _follow(pairs) >= enough and _follow((y, x) for x, y in pairs) >= enough
+    return _follow(pairs) >= enough and _follow((y, x) for x, y in pairs) >= enough
 
 
-def _follow(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
-    """Return how many hosts are, on the second fabric, where most hosts of their leaves are."""
-    most: dict[Hashable, int] = {}
-    for (leaves, _), count in Counter(pairs).items():
-        most[leaves] = max(most.get(leaves, 0), count)
+def _follow(pairs: Iterable[tuple[int, int]]) -> int:
+    """Return how many hosts are, on the second fabric, where most hosts of their leaf are."""
+    most: dict[int, int] = {}
+    for (leaf, _), count in Counter(pairs).items():
+        most[leaf] = max(most.get(leaf, 0), count)
     return sum(most.values())

@@ -69,3 +69,19 @@ def test_islands_without_a_common_host_all_compute() -> None:
     island = storage(tuple(f"other-{i}" for i in range(8)), 2)
     net = fuse(both(SHAPES["rail-optimised"](), island), InferOptions())
     assert net.shapes.all()
+
+
+def test_a_miswired_cable_between_rails_takes_no_rail_out() -> None:
+    """It joins two rails to one fabric, on which hosts have more ports than on the others."""
+    fabric = shapes.rail_optimised(4, 4, 4, 2)
+    leaves = [s.guid for s in fabric.switches if s.level == 1]
+    one, other = (next(c for c in fabric.cables if c.a == leaf) for leaf in leaves[:2])
+    crossed = {
+        one: one._replace(b=other.b, b_port=other.b_port),
+        other: other._replace(b=one.b, b_port=one.b_port),
+    }
+    net = fuse(
+        inputs_of(replace(fabric, cables=tuple(crossed.get(c, c) for c in fabric.cables))), InferOptions()
+    )
+    assert len(net.fabrics) == 3
+    assert net.shapes.all()
