@@ -4,25 +4,27 @@ It imports only NumPy and pure packages, so that it starts fast.
 """
 
 import gc
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
 from hyperscout_cli.shared.command import SeveralCommand, files_option
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import NO, CliError
 from hyperscout_cli.shared.files import node_name, read_bytes, read_topology, shown
 from hyperscout_cli.shared.options import output_option
-from hyperscout_cli.shared.output import emit, warn
+from hyperscout_cli.shared.output import emit, note, warn
 from hyperscout_cli.shared.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
     from hyperscout_formats.facts.facts import Gpu, LldpPort
     from hyperscout_formats.text.errors import Problem
     from hyperscout_formats.text.latency_csv import LatencyRow
-    from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen, SwitchTableSeen
+    from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen, SwitchTableSeen
     from hyperscout_inference.latency.pairs import PairTable
     from hyperscout_topology.topology import Topology
 
@@ -53,7 +55,12 @@ Examples:
 @files_option("--netq", "JSON of NetQ's topologygraph/fetch-topology, one file for each of its premises.")
 @files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts without --nvlink.")
 @files_option("--node-labels", "`kubectl get nodes -o json`: cloud labels, for nodes without known cables.")
-@click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
+@click.option(
+    "--node-map",
+    metavar="FILE",
+    type=click.Path(),
+    help="Lines `[H-]<guid> <host>` or `[S-]<guid> <switch>`.",
+)
 @click.option(
     "--nodes",
     metavar="FILE",
@@ -66,6 +73,16 @@ Examples:
 @click.option(
     "--blueprint", metavar="FILE", type=click.Path(), help="The intended wiring; differences are reported."
 )
+@click.option(
+    "--compute-ports",
+    metavar="PATTERN",
+    help="Ports of the compute fabric, by adapter or interface (a regular expression; default: inferred).",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit code 3 if a host is not in the tree, a tier is dropped, or the switches form no tree.",
+)
 @output_option(words=OUTPUTS, default="tree")
 def infer(
     *,
@@ -73,13 +90,16 @@ def infer(
     nodes: str | None,
     previous: str | None,
     blueprint: str | None,
+    compute_ports: str | None,
+    strict: bool,
     output: str,
     **by_kind: Sequence[str],
 ) -> int:
     """Infer the tiered hierarchy of network domains from files.
 
-    Prints the hierarchy to stdout. Prints skipped lines and anomalies (missing links, miswired cables) to
-    stderr. `-` reads a file from stdin; gzip files are unpacked.
+    Prints the hierarchy to stdout. Prints skipped lines, anomalies (missing links, miswired cables) and what
+    the tree lacks (hosts, tiers, a single root) to stderr. `-` reads a file from stdin; gzip files are
+    unpacked.
     """
     evidence = _Files(**by_kind)
     files = [
@@ -96,15 +116,18 @@ def infer(
     collected = gc.isenabled()
     gc.disable()  # the collection of millions of permanent objects takes long
     try:
-        topology = _infer(evidence, node_map, nodes, previous)
+        options = _options(nodes, compute_ports)
+        former = None if previous is None else read_topology(previous)
+        topology = _infer(evidence, node_map, options, former)
         if blueprint is not None:
             topology = drifted(topology, blueprint)
-        _diagnose(topology, output)
+        lacking = gaps(topology, former, options.cluster_nodes)
+        _diagnose(topology, lacking, output)
         emit(written(topology, output))
     finally:
         if collected:
             gc.enable()
-    return 0
+    return NO if strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology)) else 0
 
 
 class _Files(NamedTuple):
@@ -121,9 +144,24 @@ class _Files(NamedTuple):
     node_labels: Sequence[str]
 
 
-def _infer(files: _Files, node_map: str | None, nodes: str | None, previous: str | None) -> "Topology":
+def _options(nodes: str | None, compute_ports: str | None) -> "InferOptions":
+    from hyperscout_inference.fabric.inputs import InferOptions
+
+    if compute_ports is not None:
+        try:
+            re.compile(compute_ports)
+        except re.error as error:
+            raise click.UsageError(
+                f"--compute-ports {compute_ports!r}: no regular expression: {error}"
+            ) from error
+    return InferOptions(None if nodes is None else _cluster(nodes), compute_ports)
+
+
+def _infer(
+    files: _Files, node_map: str | None, options: "InferOptions", previous: "Topology | None"
+) -> "Topology":
     from hyperscout_formats.text.errors import FormatError
-    from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+    from hyperscout_inference.fabric.inputs import FabricInputs
     from hyperscout_inference.hierarchy import infer as infer_hierarchy
 
     try:
@@ -148,8 +186,7 @@ def _infer(files: _Files, node_map: str | None, nodes: str | None, previous: str
     except FormatError as error:
         raise CliError(str(error)) from error
     warn(problems, "skipped lines")
-    options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
-    found = infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
+    found = infer_hierarchy(inputs, options, previous=previous)
     return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
 
 
@@ -300,14 +337,14 @@ def _cluster(path: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _diagnose(topology: "Topology", output: str) -> None:
+def _diagnose(topology: "Topology", lacking: Sequence[Gap], output: str) -> None:
     by_kind: dict[str, list[str]] = {}
     for x in topology.anomalies:
         by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
     for kind, texts in by_kind.items():
         warn(texts, f"{kind} anomalies", ": see -o json")
-    missing = [f"node {node!r} is in no fabric" for node in topology.nodes_without_evidence]
-    warn(missing, "nodes without evidence")
+    for gap in lacking:
+        note(f"warning: {gap.text}")
     if output == "hypernodes":
         from hyperscout_publish.hypernodes.wanted import unpublishable
 

@@ -172,11 +172,11 @@ def _ties(
 
 
 class _Labels:
-    """Numbers for the names of adapters on their hosts ("mlx5_3"), in the order of the rails."""
+    """Numbers for the names of ports on their hosts ("mlx5_3", "ens2f0np0"), in the order of the rails."""
 
     def __init__(self, net: Network, adapter: Ints, adapter_port: Ints) -> None:
         self.net = net
-        texts = [net.labels[i] for i in adapter.tolist()]
+        texts = list(map(net.rail, adapter.tolist(), adapter_port.tolist()))
         parsed = {t: _NUMBER.fullmatch(t) for t in set(texts)}
         prefixes = {m[1] for m in parsed.values() if m}
         if len(prefixes) == 1:
@@ -189,7 +189,6 @@ class _Labels:
         self.code: Longs = np.where(code >= 0, code + second, -1)
         self.text = {number[t] * wide + k: t for t in number if number[t] >= 0 for k in range(wide)}
         self._devices: dict[tuple[int, str], int] | None = None
-        self._interfaces = not any(texts)
         self._down: dict[str, list[str]] = {}
         for host, label in sorted(net.down_ports):
             self._down.setdefault(host, []).append(label)

@@ -15,8 +15,10 @@ from hyperscout_topology.topology import Anomaly, Endpoint, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
+from hyperscout_inference.ethernet.dpus import Dpus, dpus_of
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
+    NAMED,
     OTHER,
     SWITCH,
     UNCLAIMED,
@@ -28,6 +30,8 @@ from hyperscout_inference.ethernet.neighbours import (
 from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
 from hyperscout_inference.ethernet.switch_names import distinct_names
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
+from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
+from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Part
@@ -62,11 +66,13 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     """Return all cables that LLDP shows, or None if there are none."""
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
-    by_hosts = _host_reports(inputs, reports)
+    dpus = dpus_of(inputs.lldp, reports.own)
+    by_hosts = _host_reports(inputs, reports, dpus)
     fars: list[tuple[Row, Far]] = []
     if reports.rows:
-        neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names)
-        fars = [(row, neighbours.far(row)) for row in reports.rows]
+        neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names, dpus)
+        fars = without_virtual_machines([(row, neighbours.far(row)) for row in reports.rows])
+        fars = _without_foreign_names(fars, by_hosts, inputs, options)
     names, clashes = _names(by_hosts, reports, fars)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
@@ -74,7 +80,8 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)
-    part = _part(rows, view.cables, names)
+    others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
+    part = _part(rows, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
     part.anomalies += [*clashes, *twice, *odd, *view.anomalies]
     part.anomalies += [
@@ -92,7 +99,29 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     return EthernetPart(part, ports + between, compute.by_gpus)
 
 
-def _host_reports(inputs: FabricInputs, reports: SwitchReports) -> _HostReports:
+def _without_foreign_names(
+    fars: list[tuple[Row, Far]], by_hosts: _HostReports, inputs: FabricInputs, options: InferOptions
+) -> list[tuple[Row, Far]]:
+    """Return the rows; devices that are foreign by name and wiring are of kind OTHER."""
+    named = {far.end.chassis for _, far in fars if far.kind == NAMED}
+    named -= reporting_nodes(inputs, options)
+    if not any(map(is_foreign, named)):
+        return fars
+    cables = {(far.end.chassis, row.near) for row, far in fars if far.kind in (NAMED, HOST)}
+    cables |= {(cable.host, End(cable.chassis, cable.port)) for cable in by_hosts.rows}
+    between = {(row.near.chassis, far.end.chassis) for row, far in fars if far.kind == SWITCH}
+    foreign = foreign_by_name(sorted((host, end.chassis) for host, end in cables), between, named)
+
+    def as_other(row: Row, far: Far) -> Far:
+        return Far(OTHER, End(row.neighbour.chassis_id, row.neighbour.port_id), far.note)
+
+    return [
+        (row, as_other(row, far) if far.kind == NAMED and far.end.chassis in foreign else far)
+        for row, far in fars
+    ]
+
+
+def _host_reports(inputs: FabricInputs, reports: SwitchReports, dpus: Dpus) -> _HostReports:
     by_hosts = _HostReports()
     for node in sorted(inputs.lldp):
         for port in inputs.lldp[node]:
@@ -100,7 +129,7 @@ def _host_reports(inputs: FabricInputs, reports: SwitchReports) -> _HostReports:
             if reports.rows:
                 carrier, speed_mbps = by_hosts.states.get(jack, (False, 0))
                 by_hosts.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
-            neighbour = _switch_on(port, reports.own)
+            neighbour = _switch_on(port, reports.own, dpus)
             if neighbour is None or not port.carrier:
                 continue
             end = reports.end(neighbour.chassis_id, neighbour.port_id)
@@ -113,10 +142,12 @@ def _host_reports(inputs: FabricInputs, reports: SwitchReports) -> _HostReports:
     return by_hosts
 
 
-def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
-    """Return the switch at the other end, or None for a station or no neighbour. Of several neighbours (a
-    NIC's own LLDP agent also announces itself) the one that switches comes first."""
+def _switch_on(port: LldpPort, own: Collection[str], dpus: Dpus) -> LldpNeighbour | None:
+    """Return the switch at the other end, or None for a station, the host's own DPU or no neighbour. Of
+    several neighbours (a NIC's own LLDP agent also announces itself) the one that switches comes first."""
     found: Sequence[LldpNeighbour] = port.neighbours
+    if dpus:
+        found = [n for n in found if n.chassis_id not in dpus]
     if len(found) > 1:
         found = sorted(found, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
     if not found or ("Station" in found[0].capabilities and not is_switch(found[0], own)):
@@ -178,7 +209,12 @@ def _with_plugs(
                 note = "; ".join(
                     filter(None, (note, f"{say(_host_end(own))} reports this port as {own.port}"))
                 )
-            confirmed[own] = known._replace(port=plug.end.port, sources=sources, note=note)
+            confirmed[own] = known._replace(
+                port=plug.end.port,
+                speed_mbps=known.speed_mbps or plug.speed_mbps,
+                sources=sources,
+                note=note,
+            )
         elif plug.kind == HOST and jack in by_hosts.states:
             odd.append(plug)
         else:
@@ -291,7 +327,10 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
     notes = [r.note for r in rows] + [c.note for c in between]
     return Part(
         [*nodes, *switches],
-        [*nodes, *(names.get(s) or s for s in switches)],
+        [
+            *(node if kinds[node] != OTHER else names.get(node) or node for node in nodes),
+            *(names.get(s) or s for s in switches),
+        ],
         np.arange(total) >= len(nodes),
         [*(node if kinds[node] != OTHER else None for node in nodes), *([None] * len(switches))],
         [""] * total,

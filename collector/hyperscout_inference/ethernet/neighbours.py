@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour
 
+from hyperscout_inference.ethernet.dpus import Dpus
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, is_mac
-from hyperscout_inference.fabric.identify import is_foreign, names_a_host
+from hyperscout_inference.fabric.identify import names_a_host
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 
 # Kinds of neighbour in ascending order of certainty. Of several on one port the best known one counts.
@@ -41,7 +42,7 @@ def is_switch(neighbour: LldpNeighbour, own: Collection[str]) -> bool:
 
 class Neighbours:
     """Resolves the neighbours of switches. `claims`: the host ports that report a switch port.
-    `host_reported`: chassis ids that hosts report as switches."""
+    `host_reported`: chassis ids that hosts report as switches. `dpus`: see `dpus_of`."""
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class Neighbours:
         reports: SwitchReports,
         claims: Mapping[tuple[str, str], Sequence[Jack]],
         host_reported: Collection[str],
+        dpus: Dpus,
     ) -> None:
         self._reports = reports
+        self._dpus = dpus
         self._claims = claims
         self._host_reported = host_reported
         neighbours = [row.neighbour for row in reports.rows]
@@ -60,15 +63,24 @@ class Neighbours:
         self._interfaces = {
             node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
         }
-        switch_ids = {n.chassis_id for n in neighbours if not SWITCHING.isdisjoint(n.capabilities)}
-        self._switches = {reports.chassis(chassis) for chassis in switch_ids if chassis}
         self._cloned = _cloned_names(neighbours)
+        self._systems = {
+            n.system_description for n in neighbours if reports.chassis(n.chassis_id) in reports.own
+        } - {""}
+        switch_ids = {
+            n.chassis_id
+            for n in neighbours
+            if not SWITCHING.isdisjoint(n.capabilities) and not self._routes_only(n)
+        }
+        self._switches = {reports.chassis(chassis) for chassis in switch_ids if chassis}
 
     def far(self, row: Row) -> Far:
         """Return the other end of a row."""
         neighbour = row.neighbour
         own = self._reports.own
         chassis = self._reports.chassis(neighbour.chassis_id)
+        if (behind := self._dpus.get(neighbour.chassis_id)) is not None:
+            return Far(HOST, behind.jack(neighbour.port_id))
         if (jack := self._addresses.of(neighbour, self._claims.get(row.near, ()))) is not None:
             return Far(HOST, End(*jack))
         if chassis in own:
@@ -93,13 +105,23 @@ class Neighbours:
         """Return a host that no agent claims, or a device that does not compute."""
         name, end = neighbour.system_name, End(chassis, neighbour.port_id)
         capabilities = neighbour.capabilities
-        if (capabilities and "Station" not in capabilities) or is_foreign(name):
+        if capabilities and "Station" not in capabilities and not self._routes_only(neighbour):
             return Far(OTHER, end)
         if _plain(name) in self._known:
             return Far(UNCLAIMED, end, f"it announces the name {name}, and has none of that host's addresses")
         if name and name not in self._cloned and names_a_host(name):
             return Far(NAMED, End(name, neighbour.port_id))
         return Far(UNCLAIMED, end)
+
+    def _routes_only(self, neighbour: LldpNeighbour) -> bool:
+        """Return whether a neighbour that switches or routes is a host: it has the name of a host, and it
+        announces its ports as lldpd on a host does (by their MAC addresses), or that it is a station, too.
+        A device with the system of a switch that reports itself is a switch."""
+        if neighbour.system_description in self._systems:
+            return False
+        like_a_host = "Station" in neighbour.capabilities or neighbour.port_id_subtype == "mac"
+        name = neighbour.system_name
+        return like_a_host and bool(name) and name not in self._cloned and names_a_host(name)
 
     def _by_cable(self, row: Row, node: str | None) -> Jack | None:
         """Return the one host port that reports the cable in this port, unless the neighbour is another
@@ -205,7 +227,7 @@ def _cloned_names(neighbours: Iterable[LldpNeighbour]) -> set[str]:
     """Return names that two chassis announce with one port name (cloned images): they identify no host."""
     claimed: dict[tuple[str, str], set[str]] = {}
     for neighbour in neighbours:
-        if neighbour.system_name and SWITCHING.isdisjoint(neighbour.capabilities):
+        if neighbour.system_name:
             key = neighbour.system_name, neighbour.port_id
             claimed.setdefault(key, set()).add(neighbour.chassis_id)
     return {name for (name, _), chassis in claimed.items() if len(chassis) > 1}

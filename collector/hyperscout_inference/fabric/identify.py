@@ -13,13 +13,8 @@ from typing import NamedTuple
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
 _FACTORY_NAMES = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
+_MODEL = re.compile(r"MT\d{4,6}")  # PCI device ids of adapters: MT4129, MT27800
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
-# Names that sites give to endpoints that do not compute. This is only a fallback: an endpoint that an agent,
-# the node map or the node list claims is a host, whatever its name.
-_FOREIGN = re.compile(
-    r"(?i:(?:^|[._-])(?:ufm|opensm|sm|fm|fabric-?manager|subnet-?manager|stor|storage|nas|nfs|lustre|oss|ost|mds|mdt"
-    r"|gpfs|nsd|weka|vast|ddn|ceph|gw|gateway|router|login|head|bastion)\d*(?:$|[._-]))"
-)
 _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
@@ -29,14 +24,13 @@ class Claim(NamedTuple):
     host: str
     label: str = ""
     sharp: bool = False
-    foreign: bool = False  # the name is that of storage, a fabric manager, a gateway or a login node
 
 
 def claims(descriptions: Sequence[str]) -> list[Claim]:
     """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
     names no host."""
     labels: dict[str, str | None] = {}
-    stems: dict[tuple[str, bool], tuple[bool, bool]] = {}
+    stems: dict[tuple[str, bool], bool] = {}
     found = []
     for text in descriptions:
         host, _, label = text.partition(" ")
@@ -45,16 +39,17 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
         stem = host.rstrip("0123456789")
         kind = (stem, stem != host)
         if kind not in stems:
-            stems[kind] = _names_a_host(*kind), is_foreign(stem)
+            stems[kind] = _names_a_host(*kind)
         if label not in labels:
             bare = label.lstrip(" ")
             labels[label] = bare if not label or _LABEL.fullmatch(bare) else None
         adapter = labels[label]
-        named, foreign = stems[kind]
         if adapter is None:
             found.append(Claim("", sharp=_SHARP.search(text) is not None))
         else:
-            found.append(Claim(host if named else "", adapter, False, foreign))
+            # A number such as MT4129 without an adapter's name is the model of the adapter.
+            named = stems[kind] and (bool(adapter) or _MODEL.fullmatch(host) is None)
+            found.append(Claim(host if named else "", adapter))
     counts = Counter(descriptions)
     if len(counts) == len(found):
         return found
@@ -68,19 +63,15 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
     """Return whether a name without its trailing number can be a host name and is not a vendor's name."""
     whole = stem + "0" if numbered else stem
     lower = stem.lower()
-    maker = lower in _FACTORY_NAMES or lower.startswith("connectx") or (stem == "MT" and numbered)
+    maker = (lower in _FACTORY_NAMES and not numbered) or lower.startswith("connectx")
     return _HOST.fullmatch(whole) is not None and not maker
 
 
 def names_a_host(name: str) -> bool:
     """Return whether a system name can be a host name and is not a factory default."""
     stem = name.partition(".")[0].rstrip("0123456789")
-    return _HOST.fullmatch(name) is not None and _names_a_host(stem, stem != name)
-
-
-def is_foreign(name: str) -> bool:
-    """Return whether a name is that of storage, a fabric manager, a gateway or a login node."""
-    return _FOREIGN.search(name) is not None
+    usable = _HOST.fullmatch(name) is not None and _MODEL.fullmatch(name) is None
+    return usable and _names_a_host(stem, stem != name)
 
 
 def switch_name(description: str) -> str:

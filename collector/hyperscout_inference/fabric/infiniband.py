@@ -6,15 +6,18 @@ finding unless it comes from an older sweep. A cable that only a manager reports
 finding where a complete sweep of its devices lacks it.
 """
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
 from hyperscout_topology.topology import Anomaly, Endpoint, say
 
+from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
 from hyperscout_inference.fabric.identify import claims, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
-from hyperscout_inference.fabric.network import Vanished, distinct
+from hyperscout_inference.fabric.network import Vanished, distinct, with_id
 from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
 
 _NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
@@ -37,9 +40,10 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
         for i, text in zip(place.tolist(), seen.sweep.descriptions, strict=True):
             if text:
                 texts[i] = text
-    part = _devices(guids, kind, texts, inputs, options)
+    part = _devices(guids, kind, texts, inputs)
     group, part.fabrics = _fabrics(sweeps, places, kind)
     seen_at_ns = _cables(part, sweeps, places, group, declared)
+    _leave_out_foreign_names(part, inputs, options)
     _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
     return part
 
@@ -49,7 +53,6 @@ def _devices(
     kind: npt.NDArray[np.uint8],
     texts: list[str],
     inputs: FabricInputs,
-    options: InferOptions,
 ) -> Part:
     owner = dict(inputs.node_map)
     label_of: dict[int, str] = {}
@@ -58,27 +61,26 @@ def _devices(
             for guid in (port.node_guid, port.port_guid):
                 if guid and port.link_layer == "InfiniBand":
                     owner[guid], label_of[guid] = node, port.device
-    expected = (
-        set(owner.values())
-        | set(inputs.lldp)
-        | set(inputs.infiniband)
-        | (options.cluster_nodes or frozenset())
-    )
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     found = claims([texts[i] for i in endpoint.tolist()])
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
-    for i in np.flatnonzero(kind == SWITCH).tolist():
-        names[i] = switch_name(texts[i]) or ids[i]
+    switches = np.flatnonzero(kind == SWITCH)
+    for i, guid in zip(switches.tolist(), guids[switches].tolist(), strict=True):
+        names[i] = inputs.node_map.get(guid) or switch_name(texts[i]) or ids[i]
+    shared = Counter(names[i] for i in switches.tolist())
+    for i in switches.tolist():
+        if shared[names[i]] > 1:
+            names[i] = with_id(names[i], ids[i])
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
     anomalies = []
     seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), found, guids[endpoint].tolist(), strict=True):
-        named, label, _, foreign = claim
-        if named and not foreign and guid not in owner and i not in routers:  # the common case
+        named, label, _ = claim
+        if named and guid not in owner and i not in routers:  # the common case
             hosts[i] = names[i] = named
             labels[i] = label
             continue
@@ -100,7 +102,7 @@ def _devices(
                         "run an agent on its host, or name it in the node map",
                     )
                 )
-            elif not foreign or named in expected:
+            else:
                 host = named
         elif claim.sharp:
             sharp[i] = True
@@ -126,6 +128,26 @@ def _devices(
         [],
         anomalies=anomalies,
     )
+
+
+def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOptions) -> None:
+    """Make the endpoints foreign that are so by name and wiring."""
+    hosts = part.hosts
+    named = {host for host in set(hosts) if host is not None and is_foreign(host)}
+    named -= reporting_nodes(inputs, options)
+    if not named:
+        return
+    cables: list[tuple[str, str]] = []
+    between: set[tuple[str, str]] = set()
+    for a, b in zip(part.a.tolist(), part.b.tolist(), strict=True):
+        if (host := hosts[a]) is not None:
+            cables.append((host, part.ids[b]))
+        elif (host := hosts[b]) is not None:
+            cables.append((host, part.ids[a]))
+        elif part.is_switch[a] and part.is_switch[b]:
+            between.add((part.ids[a], part.ids[b]))
+    foreign = foreign_by_name(cables, between, named)
+    part.hosts = [None if host in foreign else host for host in hosts]
 
 
 def _fabrics(

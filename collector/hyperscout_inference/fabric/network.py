@@ -23,6 +23,11 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
 
 
+def with_id(name: str, ident: str) -> str:
+    """Return the name of a switch that other switches have, too, so that it identifies the switch."""
+    return f"{name} (0x{ident})"
+
+
 @dataclass(frozen=True, slots=True)
 class Vanished:
     """A cable that both ends reported and that newer evidence of one end reports as down."""
@@ -74,6 +79,18 @@ class Network:
         if port < 0:
             return None
         return str(port) if port < PORT_TEXTS else self.port_texts[port - PORT_TEXTS]
+
+    def own_name(self, device: int) -> str:
+        """Return the name that the device has itself, without what `with_id` adds."""
+        return self.names[device].removesuffix(with_id("", self.ids[device]))
+
+    def rail(self, device: int, port: int) -> str:
+        """Return the name of a host's port on its host: the adapter's name, or the interface's name on
+        Ethernet. "" if it is unknown: a switch may report a host's port by its MAC address only."""
+        if self.labels[device] or port < PORT_TEXTS:
+            return self.labels[device]
+        text = self.port_texts[port - PORT_TEXTS]
+        return "" if ":" in text else text
 
     def end(self, device: int, port: int = -1) -> Endpoint:
         """Return the endpoint of a device and one of its ports, for an anomaly."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import ethernet
+from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
@@ -58,10 +59,15 @@ def _compute_infiniband(
                     met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
             compute &= ~(part.is_switch & meets[1] & ~meets[0])
             return compute[part.a] & compute[part.b], True
-    elif options.compute_ports is not None:
+    if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
         compute = part.is_switch | np.array([bool(pattern.search(label)) for label in part.labels], np.bool_)
         shapes = compute[part.a] & compute[part.b]
+        # A fabric without a port that matches does not shape the hierarchy.
+        of_endpoints = ~(part.is_switch[part.a] & part.is_switch[part.b])
+        shapes &= np.isin(part.fabric, part.fabric[shapes & of_endpoints])
+    elif len(part.fabrics) > 1:
+        shapes = ~np.isin(part.fabric, other_fabrics(part))
     return shapes, False
 
 

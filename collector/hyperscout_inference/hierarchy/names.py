@@ -118,7 +118,7 @@ def _slugs(net: Network, layer: Layer) -> list[str]:
     slugs = []
     members = _members(net, layer) if layer.founders or layer.confidence else ()
     for domain, switches in enumerate(layer.switches):
-        shared = [net.names[s] for s in switches]
+        shared = [net.own_name(s) for s in switches]
         text = _common_start(shared)
         if members and (not switches or (layer.founders and layer.founders[domain])):
             text = _whole_words(members[domain])

@@ -132,7 +132,9 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         None, description="file of the nodes of the cluster, one a line, instead of expected_nodes"
     )
     node_map: Path | None = Field(
-        None, description="file with lines `[H-]<guid> <host>`: hosts of adapters that no agent reports"
+        None,
+        description="file with lines `[H-]<guid> <host>`: hosts of adapters that no agent reports; "
+        "`[S-]<guid> <name>` names a switch",
     )
     cloud_labels: Annotated[tuple[Keys, ...], BeforeValidator(lists_of)] = Field(
         (),

@@ -170,7 +170,7 @@ def test_what_is_foreign_takes_a_port_of_a_leaf_and_else_changes_nothing(switch:
     inputs = plugged(ASKED.inputs(), switch, *STORES)
     topology = infer(inputs)
     assert domains(topology) == TWO_TIERS
-    assert topology.foreign_endpoints == tuple(n.chassis_id for n in STORES)
+    assert topology.foreign_endpoints == tuple(n.system_name for n in STORES)
     assert topology.anomalies == ()
     net = fuse(inputs, InferOptions())
     foreign = [

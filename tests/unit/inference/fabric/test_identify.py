@@ -1,7 +1,8 @@
 """Descriptions as claims: what names a host, and what only looks like it."""
 
 import pytest
-from hyperscout_inference.fabric.identify import Claim, claims, is_foreign, switch_name
+from hyperscout_inference.fabric.foreign import is_foreign
+from hyperscout_inference.fabric.identify import Claim, claims, switch_name
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,14 @@ def test_a_cloned_claim_is_nobodys() -> None:
         ("ufm-1", True),
         ("ufm1", True),
         ("rack3-nas2", True),
-        ("cluster.oss12", True),
+        ("cluster.oss12", False),
+        ("oss12.cluster", True),
+        ("login-node-1", True),
+        ("sm-001", True),
+        ("gw-gpu01", False),
+        ("vast-gpu-01", False),
+        ("weka-client01", False),
+        ("gpu-1.storage.example", False),
         ("login-1", True),
         ("node-0001", False),
         ("stormtrooper-7", False),

@@ -1,0 +1,146 @@
+"""Find what an inferred tree lacks: hosts, one root, tiers. `infer` prints it, and fails with `--strict`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.topology import LinkTable, Topology
+
+_LIST = 2_000  # characters of a list of names in one line
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One line for stderr. `strict`: `--strict` fails with it."""
+
+    text: str
+    strict: bool = True
+
+
+def gaps(topology: Topology, previous: Topology | None, listed: frozenset[str] | None) -> list[Gap]:
+    """Return what the tree lacks. `listed`: the nodes of `--nodes`; other hosts are then not expected."""
+    unplaced = _unplaced(topology, listed)
+    return [
+        *_empty(topology, listed),
+        *_of_hosts(topology, unplaced),
+        *_of_roots(topology),
+        *_of_tiers(topology, previous),
+        *_foreign(topology, unplaced),
+    ]
+
+
+def is_not_a_tree(topology: Topology) -> bool:
+    """Return whether the switches form no tree. The anomaly is printed like any other."""
+    return any(x.kind == "NotATree" for x in topology.anomalies)
+
+
+def _unplaced(topology: Topology, listed: frozenset[str] | None) -> set[str]:
+    """Return the named hosts that are in no HyperNode. A host is foreign if no cable of it leads to a leaf
+    and only a description names it."""
+    found = set(topology.nodes_without_evidence)
+    if listed is None and topology.foreign_endpoints:
+        foreign = set(topology.foreign_endpoints)
+        found |= {a.node for a in topology.adapters if a.node in foreign and a.node != a.id}
+    return found
+
+
+def _of_hosts(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
+    seen = {a.node for a in topology.adapters if a.node in unplaced} if unplaced else set()
+    for hosts, why in (
+        (unplaced - seen, "the files show no port of {them}"),
+        (seen, "no cable of {them} leads to a leaf of the compute fabric"),
+    ):
+        if hosts:
+            are, them = ("is", "it") if len(hosts) == 1 else ("are", "them")
+            text = f"{count(len(hosts), 'host')} {are} not in the tree: {_names(hosts)}"
+            yield Gap(f"{text}: {why.format(them=them)}")
+
+
+def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
+    from hyperscout_inference.fabric.foreign import is_foreign
+
+    if by_name := {name for name in topology.foreign_endpoints if is_foreign(name)} - unplaced:
+        are = "is" if len(by_name) == 1 else "are"
+        text = f"{count(len(by_name), 'endpoint')} {are} taken for no compute host by name and wiring"
+        yield Gap(f"{text}: {_names(by_name)}: list compute hosts with --nodes", strict=False)
+
+
+def _of_roots(topology: Topology) -> Iterable[Gap]:
+    """Find roots that cables between switches connect."""
+    parent = {h.name: h.parent for h in topology.hypernodes}
+    roots = [name for name, above in parent.items() if above is None]
+    if len(roots) < 2:
+        return
+    links = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(list(topology.links))
+    level = {s.id: s.level for s in topology.switches}
+    part = _parts(links, level)
+    of_part: dict[str, set[str]] = {}  # the roots of each connected part
+    in_tree: set[str] = set()
+    for h in topology.hypernodes:
+        root = h.name
+        while (above := parent.get(root)) is not None:
+            root = above
+        in_tree.update(h.switches)
+        for switch in h.switches:
+            of_part.setdefault(part.get(switch, switch), set()).add(root)
+    apart = {name for mine in of_part.values() if len(mine) > 1 for name in mine}
+    if not apart:
+        return
+    yield Gap(
+        f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)}): "
+        "no switches above join them"
+    )
+    above_roots = {s.id: s.level for s in topology.switches if s.level > 1 and s.id not in in_tree}
+    joined = [lvl for s, lvl in above_roots.items() if len(of_part.get(part.get(s, s), ())) > 1]
+    for lvl in sorted(set(joined)):
+        text = f"{count(joined.count(lvl), 'switch', 'switches')} of level {lvl} above these roots"
+        yield Gap(f"{text} are in no tier: they join no domains")
+
+
+def _parts(links: LinkTable, level: dict[str, int]) -> dict[str, str]:
+    """Return one switch of the connected part that each switch with a level is in."""
+    ranked = np.fromiter((level.get(d, 0) > 0 for d in links.devices), np.bool_, len(links.devices))
+    rows = np.flatnonzero(ranked[links.a] & ranked[links.b])
+    chief = list(range(len(links.devices)))
+
+    def find(i: int) -> int:
+        while chief[i] != i:
+            chief[i] = chief[chief[i]]
+            i = chief[i]
+        return i
+
+    for a, b in set(zip(links.a[rows].tolist(), links.b[rows].tolist(), strict=True)):
+        low, high = sorted((find(a), find(b)))
+        chief[high] = low
+    return {links.devices[i]: links.devices[find(i)] for i in np.flatnonzero(ranked).tolist()}
+
+
+def _of_tiers(topology: Topology, previous: Topology | None) -> Iterable[Gap]:
+    """Find tiers that the previous tree has."""
+    if previous is None or not topology.hypernodes:
+        return
+    now = {h.tier_name for h in topology.hypernodes}
+    for name in sorted({h.tier_name for h in previous.hypernodes} - now):
+        yield Gap(f"the tier {name!r} of the previous tree is gone")
+
+
+def _empty(topology: Topology, listed: frozenset[str] | None) -> Iterable[Gap]:
+    if topology.hypernodes:
+        return
+    hosts = {a.node for a in topology.adapters}
+    if not topology.links:
+        why = "the files show no cable"
+    elif not hosts:
+        why = "the files show no cable of a host"
+    elif listed is not None and not hosts & listed:
+        why = f"none of the {count(len(hosts), 'host')} in the files is in --nodes"
+    else:
+        why = "no cable of a host leads to a leaf of the compute fabric (see --compute-ports)"
+    yield Gap(f"the tree is empty: {why}")
+
+
+def _names(names: Sequence[str] | set[str]) -> str:
+    text = fold(sorted(names))
+    return text if len(text) <= _LIST else text[:_LIST] + "... (all: -o json)"

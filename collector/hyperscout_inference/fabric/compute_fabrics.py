@@ -1,0 +1,95 @@
+"""Find the InfiniBand fabrics that do not compute, where several are swept (a storage fabric).
+
+The planes and rails of one compute fabric are aligned: the hosts that share a leaf on one share a leaf on the
+others. Aligned fabrics belong together; the number of ports does not matter, because one miswired cable joins
+rails to one fabric. A host computes on those where it has most of its ports. A fabric on which half of its
+hosts do not compute, or more, does not shape the hierarchy.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from hyperscout_inference.fabric.part import Part
+
+# The share of hosts on both fabrics that follows the plan, at least: cables may be missing or miswired.
+_ALIGNED = 0.75
+
+
+class _Fabric(NamedTuple):
+    """`leaves`: for each host its switches, sorted, one for each port. `gbps`: of all hosts' ports."""
+
+    number: int
+    leaves: Mapping[str, tuple[int, ...]]
+    ports: int
+    gbps: float
+
+
+def other_fabrics(part: Part) -> list[int]:
+    """Return the indexes of the fabrics that do not compute."""
+    groups: list[list[_Fabric]] = []
+    for fabric in sorted(_fabrics(part), key=lambda f: (-f.ports, -f.gbps, f.number)):
+        for group in groups:
+            if _are_aligned(group[0], fabric):
+                group.append(fabric)
+                break
+        else:
+            groups.append([fabric])
+    groups.sort(key=lambda g: (-sum(f.ports for f in g), -sum(f.gbps for f in g)))
+    # For each host the group on which it has most ports; of equal ones the larger, then the faster one.
+    ports = [_ports_of_hosts(group) for group in groups]
+    best: dict[str, int] = {}
+    for rank, mine in enumerate(ports):
+        for host, count in mine.items():
+            if count > ports[best.setdefault(host, rank)][host]:
+                best[host] = rank
+    return sorted(
+        fabric.number
+        for rank, group in enumerate(groups)
+        for fabric in group
+        if 2 * sum(best[host] != rank for host in ports[rank]) >= len(ports[rank])
+    )
+
+
+def _ports_of_hosts(group: Iterable[_Fabric]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for fabric in group:
+        for host, switches in fabric.leaves.items():
+            found[host] += len(switches)
+    return found
+
+
+def _fabrics(part: Part) -> Iterable[_Fabric]:
+    leaves: list[dict[str, list[int]]] = [{} for _ in part.fabrics]
+    gbps = [0.0] * len(part.fabrics)
+    columns = (part.a, part.b, part.fabric, part.rate_gbps)
+    for a, b, fabric, rate in zip(*(column.tolist() for column in columns), strict=True):
+        if (host := part.hosts[a]) is not None:
+            switch = b
+        elif (host := part.hosts[b]) is not None:
+            switch = a
+        else:
+            continue
+        leaves[fabric].setdefault(host, []).append(switch)
+        gbps[fabric] += rate
+    for index, by_host in enumerate(leaves):
+        own = {host: tuple(sorted(switches)) for host, switches in by_host.items()}
+        yield _Fabric(index, own, sum(map(len, own.values())), gbps[index])
+
+
+def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
+    shared = [host for host in one.leaves if host in other.leaves]
+    if not shared or 2 * len(shared) < min(len(one.leaves), len(other.leaves)):
+        return False
+    # One leaf stands for all leaves of a host, because each missing cable changes the set of all.
+    pairs = [(one.leaves[host][0], other.leaves[host][0]) for host in shared]
+    enough = _ALIGNED * len(shared)
+    return _follow(pairs) >= enough and _follow((y, x) for x, y in pairs) >= enough
+
+
+def _follow(pairs: Iterable[tuple[int, int]]) -> int:
+    """Return how many hosts are, on the second fabric, where most hosts of their leaf are."""
+    most: dict[int, int] = {}
+    for (leaf, _), count in Counter(pairs).items():
+        most[leaf] = max(most.get(leaf, 0), count)
+    return sum(most.values())

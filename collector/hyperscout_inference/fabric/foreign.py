@@ -1,0 +1,84 @@
+"""Find endpoints that do not compute: storage, fabric managers, gateways, login nodes.
+
+Their names are the last resort. An endpoint is foreign by name only if the name ends in a whole word for such
+a role, and the endpoint is not wired like the compute hosts. An endpoint that an agent or the cluster's list
+of nodes claims is a host, whatever its name.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+
+_ROLE = re.compile(
+    r"(?i:(?:^|[_-])(?:ufm|opensm|sm|fm|fabric-?manager|subnet-?manager|stor|storage|nas|nfs|lustre|oss|ost|mds"
+    r"|mdt|gpfs|nsd|weka|vast|ddn|ceph|gw|gateway|router|login|head|bastion)\d*"
+    r"(?:[_-](?:(?:node|server|srv|host)?\d*|[a-d]))*$)"
+)
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+# A number of cables that belongs to less than this share of the compute hosts' cables is unusual.
+_USUAL = 0.1
+# Wiring of one or two cables says little. Endpoints of one name are then foreign if they are few: less than
+# this share of all cables.
+_FEW_CABLES = 2
+_RARE = 0.15
+# A switch with less than this many cables to compute hosts, for each switch below it, is a spine.
+_FEW = 0.25
+
+
+def is_foreign(name: str) -> bool:
+    """Return whether a name is that of storage, a fabric manager, a gateway or a login node: "login-1", but
+    not "gw-gpu01"."""
+    host = name.partition(".")[0]
+    return _ROLE.search(host) is not None
+
+
+def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[str]:
+    """Return the nodes that compute, whatever their names: those with an agent, and the cluster's."""
+    return (options.cluster_nodes or frozenset()).union(
+        inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering
+    )
+
+
+def foreign_by_name(
+    cables: Sequence[tuple[str, str]], between: Iterable[tuple[str, str]], named: Collection[str]
+) -> set[str]:
+    """Return the hosts that are foreign by name and wiring.
+
+    `cables`: a host and its switch, for each cable. `between`: pairs of switches with a cable. `named`: hosts
+    that nothing but a name identifies.
+    """
+    count = Counter(host for host, _ in cables)
+    roles = {host for host in count if host in named and is_foreign(host)}
+    of_roles = sum(count[host] for host in roles)
+    # Compute hosts have most of the cables. If those are hosts with such names, the names mean nothing.
+    suspects = roles if of_roles * 2 <= len(cables) else set()
+    usual: Counter[int] = Counter()
+    for host, n in count.items():
+        if host not in suspects:
+            usual[n] += n
+    on: Counter[str] = Counter()
+    switches: dict[str, set[str]] = {host: set() for host in roles}
+    for host, switch in cables:
+        on[switch] += host not in suspects
+        if host in switches:
+            switches[host].add(switch)
+    of_name: Counter[str] = Counter()
+    for host in suspects:
+        of_name[_without_numbers(host)] += count[host]
+    leaves_below: Counter[str] = Counter()
+    for one, other in {*between}:
+        leaves_below[one] += on[other] > 0
+        leaves_below[other] += on[one] > 0
+    return {
+        host
+        for host in roles
+        if usual[count[host]] < _USUAL * usual.total()
+        or all(on[switch] < _FEW * leaves_below[switch] for switch in switches[host])
+        or (count[host] <= _FEW_CABLES and 0 < of_name[_without_numbers(host)] < _RARE * len(cables))
+    }
+
+
+def _without_numbers(name: str) -> str:
+    return name.translate(_NO_DIGITS)
