@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from hyperscout_cli.offline.tree_gaps import gaps
 from hyperscout_formats.infiniband import ibnetdiscover, node_map
 from hyperscout_formats.lldp import lldpctl
 from hyperscout_formats.nvidia import nvidia_smi
@@ -46,7 +47,7 @@ def inferred(case: Uneven) -> Topology:
 
 def warnings_of(topology: Topology) -> list[str]:
     """The lines that `hyperscout infer` prints about a topology, other than anomalies."""
-    return [f"node {node!r} is in no fabric" for node in topology.nodes_without_evidence]
+    return [gap.text for gap in gaps(topology, None, None)]
 
 
 def judged(case: Uneven) -> tuple[Topology, Verdict]:

@@ -11,7 +11,7 @@ from hyperscout_sim.uneven.naming import ROLE_HOSTS, Model
 from hyperscout_sim.uneven.site import Host, Outsider, Site, Unit, UnsuitableError
 
 _OLDER = {"4xNDR": "4xHDR", "4xHDR": "4xEDR", "4xEDR": "4xFDR"}
-_CONTROL = ("ctl-{n:03d}", "k8s-cp{n:02d}", "login{n:02d}")
+_CONTROL = ("ctl-{n:03d}", "k8s-cp{n:02d}")
 _SERVICE = ("svc-{n:03d}", "cpu{n:03d}", "etl-{n:02d}")
 
 

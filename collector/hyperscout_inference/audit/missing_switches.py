@@ -13,6 +13,7 @@ from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
 
+_FEW_RAILS = 3  # with more than a third of the rails less, the domain is built so
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 
 
@@ -54,7 +55,7 @@ class _Hole:
 
 
 def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
-    """Find domains with fewer leaves than other domains with hosts of the same kind, but more than half."""
+    """Find domains that lack a third or less of the leaves of other domains with hosts of the same kind."""
     grouping, kinds = hosts.grouping, hosts.kinds
     placed = (grouping.group >= 0) & ~net.unclaimed
     size = np.bincount(grouping.group[placed], minlength=grouping.count)
@@ -81,9 +82,10 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
             continue  # the names of adapters are unknown
         for g in alike[(width[alike] < usual) & (size[alike] >= 2)].tolist():
             lacks, has = usual - int(width[g]), int(width[g])
-            if (has > lacks or (has, lacks) == (1, 1)) and not built_so(g):
+            few = lacks * _FEW_RAILS <= usual
+            if (few or (has, lacks) == (1, 1)) and not built_so(g):
                 text = f"all {size[g]} hosts of the domain have no link to one rail that other domains have"
-                holes += [_Hole((0, g), text, None, sure=has > lacks)] * lacks
+                holes += [_Hole((0, g), text, None, sure=few)] * lacks
     return holes
 
 

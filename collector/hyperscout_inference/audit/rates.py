@@ -33,7 +33,7 @@ def slow_links(
     """Return the cables of a rank below the usual rate of their group. `place`: the domain of a lower device.
     `sweeps` give the number of lanes."""
     grouping = rank.grouping
-    every = np.where(net.rate_gbps < _MAX_GBPS, net.rate_gbps, 0)
+    every = np.where((net.rate_gbps < _MAX_GBPS) & net.shapes, net.rate_gbps, 0)
     rate = every[rank.rows]
     if not grouping.count or not (rate > 0).any():
         return []

@@ -3,21 +3,20 @@
 A leaf has hosts, and nothing but endpoints below it. The level of the other switches is the distance from the
 leaves. The whole graph decides, and not the share of ports that happens to be filled:
 
- 1. A switch with endpoints is no leaf if more of its cables lead to other leaves than to endpoints (a spine
-    with storage), or if other leaves are reached through it alone (a line card of a director with edge
-    switches below).
+ 1. A switch with endpoints is no leaf if it is above others with endpoints (a spine with storage, a line card
+    of a director with edge switches below).
  2. It is no leaf either if its cables lead to the switches above several groups of leaves (a core switch with
     a login node).
  3. A switch without endpoints is a leaf if it hangs below the same switches as another leaf.
  4. A leaf may hang on any level above it (border leaves on cores). Such cables do not shorten a distance, and
     neither does a single miswired cable.
 
-Where most hosts would be on switches above leaves, the switches form no tree: all switches with hosts are
-leaves then.
+Where leaves below one switch share few of the switches above them, the switches form no tree (a ring, a
+torus): all switches with hosts are leaves then.
 """
 
-import heapq
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +80,10 @@ class SwitchGraph:
         self.degree = np.diff(self.start)
         hosted = net.is_switch[a] != net.is_switch[b]
         flip = net.is_switch[a[hosted]]
-        self._host_switch = np.where(flip, a[hosted], b[hosted])
-        self._host = net.host[np.where(flip, b[hosted], a[hosted])]
+        switch = np.where(flip, a[hosted], b[hosted])
+        order = np.argsort(switch, kind="stable")
+        self._host_switch = switch[order]
+        self._host = net.host[np.where(flip, b[hosted], a[hosted])][order]
 
     def cables_to(self, switches: _Bools) -> _Longs:
         """Return (devices,) the number of cables of each switch to these switches."""
@@ -94,80 +95,85 @@ class SwitchGraph:
 
     def hosts_on(self, switch: int) -> frozenset[int]:
         """Return the hosts that are connected to a switch."""
-        return frozenset(self._host[self._host_switch == switch].tolist()) - {-1}
+        begin, end = np.searchsorted(self._host_switch, (switch, switch + 1)).tolist()
+        return frozenset(self._host[begin:end].tolist()) - {-1}
 
 
 def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
-    """Return the switches with endpoints that have more cables to leaves than to endpoints, except where that
-    makes no tree. The switch with the largest surplus is taken first, and counts as a leaf no more."""
+    """Return the switches with endpoints that are above other switches with endpoints.
+
+    Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them is
+    above: the one with far fewer endpoints if more cables than these lead to the other side, else the only
+    one with cables to switches without endpoints.
+    """
     above = np.zeros(graph.count, np.bool_)
-    below = np.where(leaf, graph.cables_to(leaf), 0)
-    if not below.any():
+    between = leaf[graph.here] & leaf[graph.there]
+    if not between.any():
         return above
-    surplus: dict[int, int] = {}
-    cables: dict[int, Counter[int]] = {}
-    for switch in np.flatnonzero(below > graph.endpoints).tolist():
-        cables[switch] = _to_no_peers(graph, switch, leaf)
-        surplus[switch] = cables[switch].total() - int(graph.endpoints[switch])
-    waiting = [(-gain, switch) for switch, gain in surplus.items() if gain > 0]
-    heapq.heapify(waiting)
-    while waiting:
-        gain, switch = heapq.heappop(waiting)
-        if above[switch] or -gain != surplus[switch]:
-            continue  # the entry is out of date
-        above[switch] = True
-        for other, parallel in cables[switch].items():
-            if other in surplus and not above[other]:
-                surplus[other] -= parallel
-                if surplus[other] > 0:
-                    heapq.heappush(waiting, (-surplus[other], other))
-    above |= _above_orphans(graph, leaf & ~above)
+    near = {s: _no_peers(graph, s, leaf) for s in distinct(graph.here[between]).tolist()}
+    near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
+    up = graph.cables_to(graph.is_switch & ~leaf)
+    side: dict[int, int] = {}
+    for start in sorted(near):
+        if start in side or not near[start]:
+            continue
+        side[start] = 0
+        sides: tuple[list[int], list[int]] = ([start], [])
+        waiting, even = [start], True
+        while waiting:
+            switch = waiting.pop()
+            for other in sorted(near[switch]):
+                if other not in side:
+                    side[other] = 1 - side[switch]
+                    sides[side[other]].append(other)
+                    waiting.append(other)
+                even &= side[other] != side[switch]
+        if even:
+            above[_upper_side(graph, near, up, sides)] = True
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
 
 
-def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
-    """Return the switches of parts that are no tree: half of the endpoints are on the switches `above`, or
-    most of those have leaves below that share no more than half of the switches `above` them."""
-    part = connected_parts(graph.count, graph.here, graph.there)
-    total = np.bincount(part, weights=graph.endpoints * graph.is_switch)
-    upper = np.bincount(part, weights=graph.endpoints * above, minlength=len(total))
-    odd = np.zeros(len(total), np.int64)
-    for switch in np.flatnonzero(above).tolist():
-        near = graph.around(switch)
-        below = distinct(near[leaf[near]])
-        if len(below) < 2:
-            continue
-        one, other = (set(n[above[n]].tolist()) for n in map(graph.around, below[[0, -1]].tolist()))
-        odd[part[switch]] += 1 if 2 * len(one & other) <= max(len(one), len(other)) else -1
-    no_tree: _Bools = ((2 * upper >= total) | (odd > 0))[part]
-    return no_tree
+def _upper_side(
+    graph: SwitchGraph, near: Mapping[int, set[int]], up: _Longs, sides: tuple[list[int], list[int]]
+) -> list[int]:
+    """Return the side that is above the other one, or none."""
+    reach = [bool(up[own].any()) for own in sides]
+    endpoints = [int(graph.endpoints[own].sum()) for own in sides]
+    few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
+    cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
+    held = cables > endpoints[few]
+    if reach[0] != reach[1] and not (held and 2 * endpoints[few] <= endpoints[1 - few]):
+        return sides[0] if reach[0] else sides[1]
+    return sides[few] if held and endpoints[few] < endpoints[1 - few] else []
 
 
-def _above_orphans(graph: SwitchGraph, leaf: _Bools) -> _Bools:
-    """Return the leaves through which alone other leaves are reached: those have no cable to any switch that
-    is no leaf, but these have."""
-    above = np.zeros(graph.count, np.bool_)
-    up = graph.cables_to(graph.is_switch & ~leaf)
-    for switch in np.flatnonzero(leaf & (up == 0) & (graph.degree > 0)).tolist():
-        others = [other for other in _to_no_peers(graph, switch, leaf) if up[other]]
-        above[others] = True
-    return above
-
-
-def _to_no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> Counter[int]:
-    """Return the number of a switch's cables to each leaf that is no peer. Peers share a host, or a switch to
+def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> set[int]:
+    """Return the leaves that a switch has cables to, without its peers. Peers share a host, or a switch to
     which both are connected; in a tree a switch and one below it never do."""
     mine = graph.around(switch)
     near = np.zeros(graph.count, np.bool_)
     near[mine] = True
     hosts = graph.hosts_on(switch)
-    return Counter(
-        {
-            other: parallel
-            for other, parallel in Counter(mine[leaf[mine]].tolist()).items()
-            if not near[graph.around(other)].any() and hosts.isdisjoint(graph.hosts_on(other))
-        }
-    )
+    return {
+        other
+        for other in distinct(mine[leaf[mine]]).tolist()
+        if not near[graph.around(other)].any() and hosts.isdisjoint(graph.hosts_on(other))
+    }
+
+
+def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
+    """Return the switches of parts that are no tree: most of the switches `above` have leaves below that share
+    no more than half of the switches above them."""
+    part = connected_parts(graph.count, graph.here, graph.there)
+    odd = np.zeros(graph.count, np.int64)
+    for switch in np.flatnonzero(above).tolist():
+        near = graph.around(switch)
+        below = distinct(near[leaf[near]]).tolist()
+        one, other = (set(n[above[n]].tolist()) for n in (graph.around(s) for s in (below[0], below[-1])))
+        alike = len(below) > 1 and 2 * len(one & other) > max(len(one), len(other))
+        odd[part[switch]] += -1 if alike else 1
+    no_tree: _Bools = (odd > 0)[part]
+    return no_tree
 
 
 def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _Bools:
@@ -179,8 +185,7 @@ def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _
     if not thin.any():
         return spanning
     child, item = graph.here[rows].astype(np.int64), graph.there[rows].astype(np.int64)
-    voters = leaf & ~thin
-    grouping = group_children(graph.count, child, item, voters=voters if voters.any() else None)
+    grouping = group_children(graph.count, child, item)
     owner = np.full(graph.count, -1, np.int64)
     for group, items in enumerate(grouping.items):
         owner[list(items)] = group
@@ -263,6 +268,7 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     across = np.bincount(one, minlength=graph.count)
     for p, others in near.items():
         apart = all(near[q].isdisjoint(others) for q in others)
-        if across[p] >= cables_down[p] and apart and sum(cables_down[q] for q in others) >= 2 * cables_down[p]:
+        most = sum(cables_down[q] for q in others) >= cables_down[p] * (2 if len(others) == 1 else 1)
+        if across[p] >= cables_down[p] and apart and most:
             higher |= rest & (part == p)
     return higher
