@@ -9,6 +9,7 @@ Two regularities locate a fault: the same port of every child leads to the same 
 child uses the same port of every item (its *slot*).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,6 +94,7 @@ class _Auditor:
         key = self.group * self.items + cables.item
         self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
         self.by_child: npt.NDArray[np.intp] | None = None
+        self.named: set[tuple[int, ...]] = set()  # ports of missing cables
 
     def run(self) -> Audit:
         self._classes()
@@ -318,16 +320,26 @@ class _Auditor:
         if item not in self.wanted.get(child, ()):
             return None  # a stray cable of this child is the lacking one
         self.wanted[child].remove(item)
-        cls = int(self.cls[child])
-        own = self.cables.child_port[self._rows_of(child)].tolist()
+        cls, rows = int(self.cls[child]), self._rows_of(child)
+        own = self.cables.child_port[rows].tolist()
         plan = self.port_of.get((cls, item), ())
-        ports = [p for p in plan if p not in own]
-        slot = int(self.slot[child])
-        item_port = slot if slot >= 0 and self._holder(item, slot) < 0 else -1
+        ports = [p for p in plan if p not in own and (child, p) not in self.named]
+        slots = [p for p in self._slots_of(child, rows) if self._holder(item, p) < 0]
+        item_port = next((p for p in slots if (child, item, p) not in self.named), -1)
+        self.named |= {(child, port) for port in ports[:1]} | {(child, item, item_port)}
         # A child with one of two cables may be built that way, but not without its first port.
         first = min((p for c, p in self.plan if c == cls), default=-1) if self.half[child] else -1
         unsure = self.grouping.tie[child] or (self.half[child] and first not in ports)
         return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else 0.9)
+
+    def _slots_of(self, child: int, rows: npt.NDArray[np.intp]) -> list[int]:
+        """Return the ports that a child uses on most of its items, ascending."""
+        if self.slot[child] >= 0:
+            return [int(self.slot[child])]
+        c = self.cables
+        use = Counter(c.item_port[rows[c.item_port[rows] >= 0]].tolist())
+        items = len(set(c.item[rows].tolist()))
+        return sorted(port for port, votes in use.items() if items > 1 and votes * 2 > items)
 
     def _dark(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Return `dark_ports` and `dark_slots` of groups with a plan, by their largest class."""

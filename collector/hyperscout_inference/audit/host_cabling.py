@@ -96,14 +96,14 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
 
 def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, switch: Ints) -> list[int]:
     """Return the cables of very few hosts that are connected to switches above leaves only, although they have
-    as many cables as most hosts, and other switches of that level have no hosts."""
+    as many cables as several hosts on leaves, and other switches of that level have no hosts."""
     above = (leaves.domain >= 0) & (leaves.grouping.group < 0)
     few = max(1, _FEW_SHARE * np.count_nonzero(leaves.domain >= 0))
     if not 0 < np.count_nonzero(above) <= few:
         return []
     cables = np.bincount(hosts, minlength=len(net.hosts))
-    usual = np.bincount(cables[(leaves.domain >= 0) & ~above]).argmax()
-    rows = np.flatnonzero(above[hosts] & (cables[hosts] == usual))
+    usual = np.bincount(cables[(leaves.domain >= 0) & ~above], minlength=int(cables.max()) + 1) > 1
+    rows = np.flatnonzero(above[hosts] & usual[cables[hosts]])
     hosted = np.zeros(len(net.ids), np.bool_)
     hosted[switch] = True
     bare = set(level[net.is_switch & ~hosted].tolist())

@@ -1,5 +1,6 @@
 """Audit switches against the switches above them, and cables that join no neighbouring levels."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ def switch_ranks(
         _majority(rail, rank.upper.astype(np.int64), rail[rank.lower])
         ranks[low] = rank
         found += _switch_verdicts(net, rank, below, above, home)
+        found += _exchanged(net, rank, rail[below], home)
     pairs = _Pairs(rows, lower, upper, lower_port, upper_port)
     found += _to_other_groups(net, level, layers, home, pairs, found)
     found += _skipping(net, level, home, pairs)
@@ -127,6 +129,28 @@ class _Pairs:
         return Suspicion("Miswired", subject, peer, *place, confidence, text, all_sources(net))
 
 
+def _exchanged(net: Network, rank: Rank, rail: Longs, home: dict[int, Place]) -> list[Suspicion]:
+    """Return the cables of two switches that have exchanged all their cables up, by the rails of the hosts
+    below them: each is above the switches of the other one's rail."""
+    group = rank.grouping.group
+    usual = np.full(max(1, rank.grouping.count), -1, np.int64)
+    _majority(usual, group[group >= 0], rail[group >= 0])
+    misfit = np.flatnonzero((group >= 0) & (rail >= 0) & (usual[group] >= 0) & (usual[group] != rail))
+    where = Counter((int(rail[s]), int(usual[group[s]])) for s in misfit.tolist())
+    wrong = np.zeros(len(group), np.bool_)
+    for s in misfit.tolist():
+        wrong[s] = where[int(usual[group[s]]), int(rail[s])] > 0
+    if not wrong.any():
+        return []
+    below = np.unique(rank.lower, return_inverse=True)[1]
+    pairs = _Pairs(rank.rows, rank.lower, rank.upper, rank.lower_port.astype(np.int32), rank.upper_port.astype(np.int32))
+    what = "leads to the switches of another rail"
+    return [
+        pairs.miswired(net, row, home.get(int(rank.lower[row]), NOWHERE), 0.85, what)
+        for row in np.flatnonzero(wrong[below]).tolist()
+    ]
+
+
 def _to_other_groups(
     net: Network,
     level: Ints,
@@ -206,7 +230,7 @@ def _sideways(
 def loops(net: Network, home: dict[int, Place]) -> list[Suspicion]:
     """Return cables from a switch to itself."""
     found = []
-    for row in np.flatnonzero(net.shapes & (net.a == net.b) & net.is_switch[net.a]).tolist():
+    for row in np.flatnonzero((net.a == net.b) & net.is_switch[net.a]).tolist():
         switch = int(net.a[row])
         subject, peer = net.end(switch, int(net.a_port[row])), net.end(switch, int(net.b_port[row]))
         text = f"the cable from {say(subject)} to {say(peer)} joins a switch with itself"

@@ -112,6 +112,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
         return above
     near = {s: _no_peers(graph, s, leaf) for s in distinct(graph.here[between]).tolist()}
     near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
+    near = {s: {o for o in others if not _is_stray(near, s, o)} for s, others in near.items()}
     up = graph.cables_to(graph.is_switch & ~leaf)
     side: dict[int, int] = {}
     for start in sorted(near):
@@ -131,6 +132,18 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
         if even:
             above[_upper_side(graph, near, up, sides)] = True
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
+
+
+def _is_stray(near: Mapping[int, set[int]], one: int, other: int) -> bool:
+    """Return whether two switches are joined to others in squares, as leaves and spines are, but not so to
+    each other."""
+
+    def square(a: int, b: int) -> bool:
+        return any(not (near[c] & near[a]).isdisjoint(near[a] - {b}) for c in near[b] if c != a)
+
+    if len(near[one]) < 2 or len(near[other]) < 2 or square(one, other):
+        return False
+    return any(square(one, x) for x in near[one]) and any(square(other, x) for x in near[other])
 
 
 def _upper_side(
@@ -263,9 +276,10 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     one, other = one[one != other], other[one != other]
     cables_down = np.bincount(part, weights=np.where(rest, down, 0), minlength=graph.count)
     near: dict[int, set[int]] = {}
-    for p, q in set(zip(one.tolist(), other.tolist(), strict=True)):
-        near.setdefault(p, set()).add(q)
     across = np.bincount(one, minlength=graph.count)
+    for (p, q), cables in Counter(zip(one.tolist(), other.tolist(), strict=True)).items():
+        if cables > 1 and cables * 10 >= min(across[p], across[q]):  # else miswired
+            near.setdefault(p, set()).add(q)
     for p, others in near.items():
         apart = all(near[q].isdisjoint(others) for q in others)
         most = sum(cables_down[q] for q in others) >= cables_down[p] * (2 if len(others) == 1 else 1)
