@@ -257,13 +257,17 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
 def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -> _Bools:
     """Return the candidates that are one level higher, above other candidates.
 
-    Some have far fewer cables down than the others, and most of their other cables lead to those: their few
-    cables down belong to a leaf that skips a level, or are miswired. Of a switch that does not report its
-    cables only some are known. The others are taken in groups that share switches below them. A group is
-    higher if it has more cables to other groups than down, and those groups have most cables down.
+    Some have far fewer cables down and hosts below than the others, and most of their other cables lead to
+    those: their few cables down belong to a leaf that skips a level, or are miswired. Of a switch that does
+    not report its cables only some are known. The others are taken in groups that share switches below them. A
+    group is higher if it has more cables to other groups than down, and those groups have most hosts below.
     """
-    few = (down * 3 <= np.median(down[candidates])) & (down < graph.degree)
-    weak = candidates & few & ~graph.mute
+    lower = candidates[graph.here] & (level[graph.there] > 0)
+    key = distinct(graph.here[lower].astype(np.int64) * graph.count + graph.there[lower])
+    owner = key // graph.count
+    hosts = np.bincount(owner, weights=graph.endpoints[key % graph.count], minlength=graph.count)
+    few = (down * 3 <= np.median(down[candidates])) & (hosts * 3 <= np.median(hosts[candidates]))
+    weak = candidates & few & (down < graph.degree) & ~graph.mute
     to_strong = graph.cables_to(candidates & ~weak)
     higher = weak & (to_strong * 2 > graph.degree - down)
     rest = candidates & ~higher
@@ -275,6 +279,8 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     one, other = part[graph.here[between]], part[graph.there[between]]
     one, other = one[one != other], other[one != other]
     cables_down = np.bincount(part, weights=np.where(rest, down, 0), minlength=graph.count)
+    beneath = np.bincount(part[graph.is_switch], weights=(graph.endpoints * (level > 0))[graph.is_switch], minlength=graph.count)
+    size = beneath if beneath.any() else cables_down
     near: dict[int, set[int]] = {}
     across = np.bincount(one, minlength=graph.count)
     for (p, q), cables in Counter(zip(one.tolist(), other.tolist(), strict=True)).items():
@@ -282,7 +288,7 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
             near.setdefault(p, set()).add(q)
     for p, others in near.items():
         apart = all(near[q].isdisjoint(others) for q in others)
-        most = sum(cables_down[q] for q in others) >= cables_down[p] * (2 if len(others) == 1 else 1)
+        most = sum(size[q] for q in others) >= size[p] * (2 if len(others) == 1 else 1)
         if across[p] >= cables_down[p] and apart and most:
             higher |= rest & (part == p)
     return higher

@@ -54,14 +54,13 @@ def build_layers(
 
 def _foreign(net: Network, on_leaf: Longs, above: Longs) -> list[int]:
     """Return the hosts on switches above leaves that do not compute: those that no source claims, with
-    another number of cables than most hosts on leaves. `on_leaf`, `above`: the hosts, once for each cable."""
-    cables = np.bincount(np.unique(on_leaf, return_counts=True)[1])
-    usual = int(cables.argmax()) if len(cables) else 0
+    another number of cables than the hosts on leaves. `on_leaf`, `above`: the hosts, once for each cable."""
+    usual = set(np.flatnonzero(np.bincount(np.unique(on_leaf, return_counts=True)[1]) > 1).tolist())
     of_host = np.bincount(above, minlength=len(net.hosts))
     return [
         host
         for host in np.flatnonzero(of_host).tolist()
-        if of_host[host] != usual and net.hosts[host] not in net.claimed
+        if int(of_host[host]) not in usual and net.hosts[host] not in net.claimed
     ]
 
 
