@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
+from hyperscout_inference.audit.audit import EITHER
 from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
@@ -142,7 +143,7 @@ class Lateral:
         for pair, count in sorted(pairs.items()):
             if count > usual:
                 own = [e for e in cables if tuple(sorted((home[e[0]], home[e[2]]))) == pair]
-                found += [self._stray(*e, round(min(0.5, (count - usual) / count), 2)) for e in own]
+                found += [self._stray(*e, round(min(EITHER, (count - usual) / count), 2)) for e in own]
                 surplus.update(pair)
         degree = Counter({s: 0 for d in domains for s in self.members[d]})
         degree.update(s for a, _, b, _ in cables for s in (a, b))
