@@ -14,7 +14,7 @@ from hyperscout.v1.discovery_pb2 import Hello, Intervals
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, serving
-from hyperscout_runtime.task_watch import run_in_group
+from hyperscout_runtime.task_watch import run_checked
 
 from hyperscout_agent.findings.probe import ProbeContext
 from hyperscout_agent.findings.scheduler import Scheduler
@@ -96,7 +96,7 @@ class Agent:
             _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(run_in_group(name, part.run()), name=name)
+                    group.create_task(run_checked(name, part.run()), name=name)
                     for name, part in (("scheduler", self.scheduler), ("uplink", self.uplink))
                 ]
                 for parts in self._parts:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-async def ended(calls: Iterable["Future[Any]"], timeout_s: float) -> bool:
+async def ended(calls: Iterable["Future[Any]"], timeout_s: float | None = None) -> bool:
     """Wait for calls in threads, at most `timeout_s` seconds. Returns whether all of them have ended.
 
     It does not block the event loop. The results of late calls are dropped.

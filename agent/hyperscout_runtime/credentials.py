@@ -140,7 +140,9 @@ def read_pem(path: Path) -> bytes:
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}") from error
     if not found or len(found) > _MAX_BYTES:
-        raise CredentialsError(f"{path}: {'empty' if not found else f'larger than {_MAX_BYTES} bytes'}")
+        raise CredentialsError(
+            f"{path}: found {len(found)} bytes, expected a PEM file of 1 to {_MAX_BYTES} bytes"
+        )
     return found
 
 

@@ -16,10 +16,10 @@ def is_cancelled(task: "asyncio.Task[None] | None" = None) -> bool:
     return found is not None and found.cancelling() > 0
 
 
-async def run_in_group(name: str, work: Awaitable[object]) -> None:
+async def run_checked(name: str, work: Awaitable[object]) -> None:
     """Await `work`. Raises RuntimeError if it ends by a CancelledError without a cancellation of this task.
 
-    An `asyncio.TaskGroup` ignores such an end, and its other tasks run on.
+    Otherwise such an end looks like a stop: an `asyncio.TaskGroup`, for example, lets its other tasks run on.
     """
     try:
         await work

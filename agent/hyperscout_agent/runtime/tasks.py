@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from hyperscout_runtime.backoff import Backoff
-from hyperscout_runtime.task_watch import run_in_group
+from hyperscout_runtime.task_watch import run_checked
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ async def supervise(
     while True:
         started_s = clock()
         try:
-            await run_in_group(name, service())
+            await run_checked(name, service())
             _log.warning("%s: ended", name)
         except Exception as error:
             cause = _first(error)

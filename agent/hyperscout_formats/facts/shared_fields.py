@@ -1,8 +1,11 @@
 """Copies the fields that a fact and its message share: the same name, and a value to copy as it is."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 class SharedFields:
@@ -20,3 +23,21 @@ class SharedFields:
     def of(self, source: Any) -> dict[str, Any]:
         """Return the values of a fact or a message, by name."""
         return dict(zip(self._names, self._get(source), strict=True))
+
+
+def reader(fact: type[_T], **converted: Callable[[Any], object]) -> Callable[[Any], _T]:
+    """Return a function from a message to its fact. `converted`: the fields that are not copied as they are.
+
+    It is as fast as a call that lists all fields: findings are read while agents wait.
+    """
+    names = [field.name for field in fields(fact)]  # type: ignore[arg-type]  # a fact is a dataclass
+    get = attrgetter(*names)
+    changes = [(names.index(name), convert) for name, convert in converted.items()]
+
+    def read(message: Any) -> _T:
+        values = list(get(message))
+        for index, convert in changes:
+            values[index] = convert(values[index])
+        return fact(*values)
+
+    return read

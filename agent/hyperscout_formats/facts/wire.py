@@ -4,6 +4,8 @@ The agent and the collector both need this conversion, and neither may import th
 lossless: a fact that is read back from its message equals the original.
 """
 
+from collections.abc import Iterable
+
 from hyperscout.v1 import finding_pb2
 
 from hyperscout_formats.facts.facts import (
@@ -14,7 +16,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.facts.shared_fields import SharedFields
+from hyperscout_formats.facts.shared_fields import SharedFields, reader
 
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
 _INFINIBAND = SharedFields(InfinibandPort, "counters")
@@ -34,11 +36,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
 
 def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
     """Return the fact in a message. A message without neighbours is a port that received no LLDP frame."""
-    return LldpPort(
-        **_LLDP.of(message),
-        neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
-        counters=_counters_from_proto(message.counters),
-    )
+    return _read_lldp(message)
 
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
@@ -48,7 +46,7 @@ def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
 
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
     """Return the fact in a message."""
-    return InfinibandPort(**_INFINIBAND.of(message), counters=_counters_from_proto(message.counters))
+    return _read_infiniband(message)
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
@@ -62,11 +60,7 @@ def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
 
 def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
     """Return the fact in a message."""
-    return SwitchPort(
-        **_SWITCH_PORT.of(message),
-        neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
-        counters=_counters_from_proto(message.counters),
-    )
+    return _read_switch_port(message)
 
 
 def switch_table_to_proto(table: SwitchTable) -> finding_pb2.SwitchTable:
@@ -87,10 +81,6 @@ def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None
     return None if counters == PortCounters() else finding_pb2.PortCounters(**_COUNTERS.of(counters))
 
 
-def _counters_from_proto(message: finding_pb2.PortCounters) -> PortCounters:
-    return PortCounters(*_COUNTERS.values(message))
-
-
 def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
     return finding_pb2.LldpNeighbour(
         **_NEIGHBOUR.of(neighbour),
@@ -99,9 +89,14 @@ def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
     )
 
 
-def _neighbour_from_proto(message: finding_pb2.LldpNeighbour) -> LldpNeighbour:
-    return LldpNeighbour(
-        **_NEIGHBOUR.of(message),
-        management_addresses=tuple(message.management_addresses),
-        capabilities=tuple(message.capabilities),
-    )
+_read_counters = reader(PortCounters)
+_read_neighbour = reader(LldpNeighbour, management_addresses=tuple, capabilities=tuple)
+
+
+def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[LldpNeighbour, ...]:
+    return tuple(map(_read_neighbour, messages))
+
+
+_read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters)
+_read_infiniband = reader(InfinibandPort, counters=_read_counters)
+_read_switch_port = reader(SwitchPort, neighbours=_read_neighbours, counters=_read_counters)

@@ -11,6 +11,7 @@ from typing import Final
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.counters import SYSFS_NAMES, port_counters
 from hyperscout_formats.text.errors import Problem
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_formats.text.lldp_text import cleaned, text_of_bytes
 from hyperscout_formats.text.problems import Problems
 
@@ -58,7 +59,7 @@ def parse(
     if len(names) > MAX_PORTS:
         problems.add(0, f"{len(names)} ports; only the first {MAX_PORTS} are read")
     ports: list[InfinibandPort] = []
-    for device, port in sorted(names, key=lambda name: (_natural(name[0]), name[1]))[:MAX_PORTS]:
+    for device, port in sorted(names, key=lambda name: (natural_key(name[0]), name[1]))[:MAX_PORTS]:
         try:
             ports.append(_port(_Files(tree, device, port)))
         except _UnusableError as error:
@@ -139,8 +140,3 @@ def _guid(found: re.Match[str]) -> int:
 
 def _lid(found: re.Match[str] | None) -> int:
     return int(found[0], 16) if found else 0
-
-
-def _natural(name: str) -> list[tuple[str, int]]:
-    """Return a sort key that puts mlx5_2 before mlx5_10."""
-    return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]{0,9})", name)]

@@ -29,6 +29,7 @@ _ITEM = re.compile(
     r'\s*+(?:(?P<quoted>"(?:[^"\\]|\\.)*+")\s*+|(?!")(?P<plain>(?:[^\[\],]++|\[[^\[\]]*+\])*+))(?:,|$)',
     re.DOTALL,
 )
+_NATURAL = re.compile(r"([^0-9]*)([0-9]{0,18})")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _HINT = " (put a name that contains brackets in double quotes)"
 
@@ -66,6 +67,11 @@ def fold(names: Iterable[str]) -> str:
         elif digits:
             parts.append(f"{prefix}[{','.join(_ranges(digits))}]")
     return ",".join(parts)
+
+
+def natural_key(name: str) -> tuple[list[tuple[str, int]], str]:
+    """Return a sort key by which w-10 follows w-9."""
+    return [(text, int(digits or 0)) for text, digits in _NATURAL.findall(name)], name
 
 
 def quoted(name: str) -> str:

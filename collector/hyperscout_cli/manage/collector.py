@@ -44,6 +44,6 @@ def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
         raise CliError("; ".join(str(error).splitlines())) from error
     import asyncio
 
-    from hyperscout_collector.app.replica.process import run
+    from hyperscout_collector.app.replica.process import EXIT_S, run
 
-    return asyncio.run(run(settings))
+    return asyncio.run(run(settings, exit_s=EXIT_S))

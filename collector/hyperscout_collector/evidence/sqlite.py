@@ -142,13 +142,13 @@ class SqliteStore:
             )
 
     def save_topology(self, topology: bytes) -> None:
-        with self._file.errors():
-            self._file.connection.execute("PRAGMA synchronous = FULL")
+        with self._file.using() as db:
+            db.execute("PRAGMA synchronous = FULL")
             try:
-                with self._file.transaction() as db:
+                with self._file.transaction():
                     db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
             finally:
-                self._file.connection.execute("PRAGMA synchronous = NORMAL")
+                db.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
         """Close the file and release its lock. Never raises; may be called twice."""

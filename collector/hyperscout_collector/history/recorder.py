@@ -6,7 +6,6 @@ and the next event of a generation reports the missing ones. A failure here neve
 than StoreError is dropped, and reported as missing too.
 """
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -32,7 +31,6 @@ from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
 _log = logging.getLogger(__name__)
 
 _MAX_WAITING = 16  # queued generations: each may have a million links
-_CLOSE_S = 15.0
 _DAY_NS = 86_400 * NS
 
 
@@ -109,13 +107,9 @@ class Recorder:
         """Queue a generation that is published now."""
         self.queue.put(_Waiting(topology, self._now_ns(), cause))
 
-    async def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Close the file, after waiting for its use, at most `timeout_s` seconds. Never raises."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._in_thread(self._close)
-        except TimeoutError:
-            _log.error("the history is still in use after %g s, and its file is not closed", timeout_s)
+    async def close(self) -> None:
+        """Wait until the file is not in use, and close it. Never raises; the caller bounds the wait."""
+        await self._in_thread(self._close)
 
     def _close(self) -> None:
         with self._opening:

@@ -129,7 +129,7 @@ class HistoryFile:
         self._whole_bytes = self._step_bytes = self._span_bytes = self._steps = 0
         self._span = self._span_ns = self._last_ns = 0
         try:
-            with self._file.errors():
+            with self._file.using():
                 self._begin(now_ns)
         except BaseException:
             self.close()
@@ -194,7 +194,7 @@ class HistoryFile:
             self._step_bytes += len(record.frame)
         self._span_bytes += record.need_bytes
         self.newest, self._last_ns = record.topology, record.at_ns
-        with self._file.errors():
+        with self._file.using():
             self._measure()
 
     def _goes_on(self, at_ns: int) -> bool:
@@ -240,7 +240,7 @@ class HistoryFile:
     # Space
 
     def delete_oldest(self, now_ns: int, need_bytes: int) -> bool:
-        with self._file.errors():
+        with self._file.using():
             row = self._db.execute(
                 "SELECT id, at_ns, first_event FROM pictures WHERE id ="
                 " (SELECT MIN(span) FROM pictures WHERE span > (SELECT MIN(span) FROM pictures))"

@@ -48,35 +48,41 @@ class Kind:
 class Database:
     """A file that is open for writing and locked against other processes.
 
-    The constructor blocks, creates the folder if absent, and raises StoreError. `connection`: for one thread
-    at a time. `problem`: where a damaged file was moved to; "" = the file was not damaged.
+    The constructor blocks, creates the folder if absent, and raises StoreError. `connection`: use it only in
+    blocks of `transaction` and `using`, in which threads take turns. `problem`: where a damaged file was
+    moved to; "" = the file was not damaged.
     """
 
     def __init__(self, path: Path, kind: Kind, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.path = path
         self.problem = ""
         self._kind = kind
+        self._use = threading.RLock()  # SQLite crashes when a connection is closed while a thread uses it
         self._lock_file = _locked(path)
         try:
-            with self.errors():
-                self.connection = self._open(now_ns)
-        except BaseException:
+            self.connection = self._open(now_ns)
+        except BaseException as error:
             os.close(self._lock_file)
+            if isinstance(error, sqlite3.Error):
+                raise self._store_error(error) from error
             raise
 
     def close(self) -> None:
-        """Checkpoint the WAL, close the file and release its lock. Never raises; may be called twice."""
-        with contextlib.suppress(sqlite3.Error):
-            self.connection.close()
-        if self._lock_file >= 0:
-            os.close(self._lock_file)
-            self._lock_file = -1
+        """Checkpoint the WAL, close the file and release its lock. Never raises; may be called twice.
+
+        It blocks until the block in progress of `transaction` or `using` has ended.
+        """
+        with self._use:
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.close()
+            if self._lock_file >= 0:
+                os.close(self._lock_file)
+                self._lock_file = -1
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit everything in the block, or nothing. Raises StoreError."""
-        db = self.connection
-        with self.errors():
+        with self.using() as db:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
@@ -91,12 +97,13 @@ class Database:
                 raise
 
     @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Raise StoreError for each error of SQLite in the block."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._store_error(error) from error
+    def using(self) -> Iterator[sqlite3.Connection]:
+        """Wait for other threads that use the connection. Raise StoreError for each error of SQLite."""
+        with self._use:
+            try:
+                yield self.connection
+            except sqlite3.Error as error:
+                raise self._store_error(error) from error
 
     def _store_error(self, error: sqlite3.Error) -> StoreError:
         text = f"{self.path}: {error}"

@@ -24,6 +24,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from hyperscout_runtime.bounded_executor import ended
+from hyperscout_runtime.errors import described
 
 from hyperscout_collector.store.errors import StoreError
 
@@ -32,7 +33,6 @@ _T = TypeVar("_T")
 _B = TypeVar("_B")
 
 _RETRY_S = 5.0  # between two attempts to write the same batch
-_CLOSE_S = 15.0
 _MAX_WAIT_S = 20.0  # for a quiet moment, and after a long write
 
 
@@ -77,16 +77,16 @@ class Writer:
         for queue in self.queues:
             await queue.flush()
 
-    async def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Wait for the running transaction, at most `timeout_s` seconds, and end the thread. Never raises."""
+    async def close(self) -> None:
+        """Wait for the running transaction, and end the thread. Never raises; the caller bounds the wait."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-        if not await ended(self._calls, timeout_s):
-            _log.error("a transaction still runs after %g s; the collector stops without it", timeout_s)
+        await ended(self._calls)
 
     async def in_thread(self, priority: Priority, work: Callable[..., _T], *args: object) -> _T:
         """Run a transaction, and return its result or raise its exception.
 
-        When the caller is cancelled, a waiting transaction is dropped, and a running one is finished first.
+        When the caller is cancelled, a waiting transaction is dropped, and a running one is finished first. A
+        second cancellation ends the wait for it.
         """
         done: Future[_T] = Future()
         with self._lock:
@@ -95,12 +95,12 @@ class Writer:
         call = self._thread.submit(self._run_first)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        ended = asyncio.wrap_future(done)
+        result = asyncio.wrap_future(done)
         try:
-            return await asyncio.shield(ended)
+            return await asyncio.shield(result)
         except asyncio.CancelledError:
             if not done.cancel():
-                await asyncio.wait([ended])
+                await asyncio.wait([result])
             raise
 
     def _run_first(self) -> None:
@@ -213,7 +213,13 @@ class WriteQueue(Generic[_B]):
                     if self._repeat:
                         self._put_back(batch)
                     else:
-                        _fail(self._take_waiters(), f"{self._label}: {error!r}")
+                        is_stop = isinstance(error, asyncio.CancelledError)
+                        why = (
+                            "the collector is stopping"
+                            if is_stop
+                            else f"an internal error: {described(error)}"
+                        )
+                        _fail(self._take_waiters(), f"{self._label}: {why}")
                     raise
                 else:
                     self._succeeded(waiters, wrote)

@@ -142,7 +142,9 @@ def _plan_in(found: Any) -> Plan:
     nodes: list[str] = []
     for node, length in found["nodes"]:
         if not 1 <= _int(length) <= count - len(nodes):
-            raise PlanError(f"nodes: more than {count} ranks, or a run of {length} ranks")
+            raise PlanError(
+                f"nodes: a run of {length} ranks after {len(nodes)} others: expected {count} ranks in all"
+            )
         nodes += [_str(node)] * length
     if len(nodes) != count:
         raise PlanError(f"nodes: {len(nodes)} nodes for {count} ranks")

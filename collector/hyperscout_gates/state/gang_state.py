@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hyperscout_formats.text.host_list import natural_key
+
 from hyperscout_gates.state.events import Place, Pod, Repair
 from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import Plan
@@ -140,7 +142,7 @@ class Members:
         """Give ranks below `size` to gated pods, and return the pods for which there is none.
 
         A pod gets the rank of its slot, else the rank that it had `before`, else the first free rank of its
-        role. Ranks in `last` are used after the others.
+        role, in the natural order of the pods' names. Ranks in `last` are used after the others.
         """
         waiting = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
         if not waiting:
@@ -148,7 +150,7 @@ class Members:
         taken = self.taken()
         free: dict[str, list[int]] = {}
         left_out: list[Pod] = []
-        for pod in sorted(waiting, key=lambda p: (not p.has_seat, p.created_s, p.name, p.uid)):
+        for pod in sorted(waiting, key=lambda p: (not p.has_seat, natural_key(p.name), p.uid)):
             rank = gang.ranks.get(pod.slot) if pod.has_seat else before.get(pod.uid)
             if rank is not None and rank in taken:
                 if pod.has_seat:

@@ -5,11 +5,11 @@ because admission may have changed them. Nothing here performs I/O: the caller r
 server.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
 from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
@@ -47,7 +47,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
     match the owner's templates, or the other pods. Pods of an earlier run of the owner are
     ignored. Roles with equal needs that may run on the same nodes are merged.
     """
-    members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: _natural(_name(x[1])))
+    members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: natural_key(_name(x[1])))
     if not members:
         raise GangError("a gang without pods")
     first = members[0][0]
@@ -192,9 +192,3 @@ def _annotations(pod: Object) -> Object:
 def _name(pod: Object) -> str:
     metadata = mapping(pod.get("metadata"))
     return f"{text(metadata.get('namespace'))}/{text(metadata.get('name'))}"
-
-
-def _natural(name: str) -> tuple[list[tuple[int, int | str]], str]:
-    """Return a sort key by which pod-10 follows pod-9."""
-    parts = re.findall(r"[0-9]{1,18}|[^0-9]+", name)
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts], name

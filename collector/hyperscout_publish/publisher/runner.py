@@ -89,7 +89,7 @@ class PublisherRunner:
         state.errors += 1
         expected = isinstance(error, PublishError)
         problem = str(error) if expected else f"an internal error: {described(error)}"
-        if state.problem is None:
+        if problem != state.problem:
             _log.error(
                 "publisher %s: %s", state.publisher.name, problem, exc_info=None if expected else error
             )

@@ -34,6 +34,7 @@ from pydantic import ValidationError
 from support import managers
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 FABRIC = clos2(2, 3, 2)
 NODES = [
@@ -252,7 +253,7 @@ def test_an_abandoned_answer_without_a_length_ends_its_connection(tmp_path: Path
         answer = connection.get("/ufmRest/resources/links", {})
         assert next(answer) == b"["
         connection.abandon()
-        assert gone.wait(10)
+        assert gone.wait(TIMEOUT_S)
         connection.close()
 
 

@@ -464,7 +464,7 @@ async def test_a_standby_sends_callers_to_the_port_for_what_they_show(tmp_path: 
     [
         ({"tls_cert": "nowhere.crt"}, "nowhere.crt: No such file"),
         ({"tls_key": "OTHER"}, "are not a certificate and its private key"),
-        ({"tls_client_ca": "EMPTY"}, ": empty"),
+        ({"tls_client_ca": "EMPTY"}, "empty: found 0 bytes, expected a PEM file of 1 to 1048576 bytes"),
         ({"tls_client_ca": "KEY"}, "expected certificates in PEM"),
     ],
 )

@@ -258,6 +258,35 @@ async def test_a_failure_that_no_change_ends_is_tried_again_later(monkeypatch: p
         await until(task, lambda: rig.has_port("new"))
 
 
+async def test_an_exception_before_inference_with_evidence_that_is_due_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    for host in HOSTS:
+        rig.report(host)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: rig.nodes() == set(HOSTS))
+        rig.report("n3", POISON)
+        await until(task, lambda: rig.anomalies() == ["n3"])
+        snapshots: list[int] = []
+
+        def raising(now_ns: int) -> None:
+            snapshots.append(now_ns)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(rig.pipeline._view, "snapshot", raising)
+        failures = rig.pipeline.failures
+        assert failures.quarantine.next_due_ns is not None
+        rig.now_ns = failures.quarantine.next_due_ns + S
+        rig.pipeline.infer_again()
+        await until(task, lambda: len(snapshots) > 0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(snapshots) == 1
+        assert failures.retry_ns is not None
+        assert failures.retry_ns > rig.now_ns
+
+
 async def test_it_starts_on_evidence_that_makes_inference_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Rig()
     for host in HOSTS:

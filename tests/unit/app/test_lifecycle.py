@@ -1,10 +1,14 @@
 """What the collector runs stops in reverse order, and a step that does not end does not block the stop."""
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
 from hyperscout_collector.app.build import lifecycle as module
 from hyperscout_collector.app.build.lifecycle import Lifecycle
+from hyperscout_collector.store.writer import Priority, Writer
+from support.waiting import TIMEOUT_S
 
 
 async def forever() -> None:
@@ -39,7 +43,7 @@ async def test_steps_and_tasks_stop_in_reverse_order() -> None:
 async def test_a_step_that_does_not_end_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_STEP_S", 0.01)
+    monkeypatch.setattr(module, "_STOP_S", 0.01)
     monkeypatch.setattr(module, "_CANCEL_S", 0.01)
     stopped, end, started = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -56,12 +60,48 @@ async def test_a_step_that_does_not_end_is_abandoned(
     lifecycle.run("stubborn", stubborn())
     lifecycle.on_stop("endless", forever)
     await started.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await lifecycle.stop()
     assert stopped.is_set()
-    assert "endless did not stop within" in caplog.text
+    assert "endless has not ended 0.01 s after the stop began" in caplog.text
     assert "task stubborn does not end" in caplog.text
     end.set()
+
+
+async def test_a_transaction_that_hangs_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STOP_S", 0.01)
+    writer, begun, go = Writer(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert go.wait(TIMEOUT_S)
+
+    lifecycle = Lifecycle()
+    lifecycle.on_stop("writer", writer.close)
+    lifecycle.on_stop("flush", lambda: writer.in_thread(Priority.EVIDENCE, hang))
+    async with asyncio.timeout(TIMEOUT_S):
+        await lifecycle.stop()
+    assert begun.is_set()
+    go.set()
+    await writer.close()
+
+
+async def test_all_steps_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STOP_S", 0.1)
+    waits: list[float] = []
+    wait = asyncio.wait
+
+    async def recording(tasks: Any, *, timeout: float) -> Any:
+        waits.append(timeout)
+        return await wait(tasks, timeout=timeout)
+
+    monkeypatch.setattr(asyncio, "wait", recording)
+    lifecycle = Lifecycle()
+    for name in ("third", "second", "first"):
+        lifecycle.on_stop(name, forever)
+    await lifecycle.stop()
+    assert waits[0] <= 0.1
+    assert waits[1:] == [module._LEAST_S] * 2
 
 
 async def test_an_exception_of_a_step_is_raised_after_the_other_steps() -> None:
@@ -84,7 +124,7 @@ async def test_a_task_that_fails_is_reported_at_the_check() -> None:
 
     lifecycle = Lifecycle()
     lifecycle.run("fails", fails())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await lifecycle.failed.wait()
     await lifecycle.stop()
     with pytest.raises(ZeroDivisionError):

@@ -22,9 +22,8 @@ from hyperscout_formats.facts.wire_measured import nccl_to_proto
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
-from support.waiting import until
+from support.waiting import TIMEOUT_S, until
 
-WAIT_S = 10.0
 ID = bytes(range(128))
 START_NS = 1_795_312_800 * NS  # Sunday 2026-11-22, 02:00 UTC
 
@@ -119,7 +118,7 @@ async def running(world: World, *nodes: str, **more: Any) -> AsyncIterator[tuple
 
 
 async def ended(task: asyncio.Task[NcclRun]) -> NcclRun:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         return await task
 
 
@@ -251,7 +250,7 @@ async def test_nobody_waits_for_an_agent_that_is_gone() -> None:
     async with running(world, "a", "b") as (task_id, run):
         world.disconnect("b")
         world.runs.take_id("a", NcclId(task_id=task_id, failure="stopped"))
-        async with asyncio.timeout(WAIT_S / 2):
+        async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(RunFailedError, match="b: its agent went away"):
                 await run
 
@@ -377,7 +376,7 @@ async def turn(world: World, window: NcclSchedule, *, fails: bool = False) -> tu
             world.commit(nodes[0], nodes[1])
         for node in nodes:
             world.runs.take_id(node, NcclId(task_id=task_id, failure="hung" if fails else ""))
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await task
     world.now_ns += 60 * NS
     return nodes

@@ -11,6 +11,7 @@ from hyperscout_collector.app.build.publishers import build_publishers
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_runtime.settings import SettingsError
 from support.fake_kube import FakeKube
+from support.waiting import TIMEOUT_S
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     fake.add_node("n1")
     fake.add_node("n2")
     fake.follow(nodes)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
     assert woken == ["inference", "inference", "node-labels", "taints"]
 

@@ -14,6 +14,7 @@ from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import TIMEOUT_S
 
 NOW_NS = 1_767_225_600_000_000_000
 ASKED = Request(
@@ -101,7 +102,7 @@ async def test_who_asks_waits_for_the_disk(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     writing = asyncio.create_task(kept.writer.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await waiting
     with sqlite3.connect(tmp_path / "placements.db") as other:
         assert other.execute("SELECT gang FROM gangs").fetchall() == [("a",)]

@@ -62,6 +62,7 @@ async def test_a_reader_that_raises_is_a_problem_until_it_reads_a_sweep() -> Non
     sweeps = Sweeps(60.0, Streams(10), state, cast(SweepTexts, texts), guard, lambda: T0)
     task = asyncio.create_task(sweeps.run())
     row = row_of(sweep("n1", b"x" * 32), sent_ns=T0, received_ns=T0)
+    state.load([row], [])
     sweeps.follow([KeyChange(row.key, (), (row,))])
     await until(lambda: guard.problems)
     assert guard.problems[0].startswith("the reading of sweeps raised with the evidence of n1,")

@@ -16,7 +16,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def record(name: str, module: str) -> None:
-        async def run(settings: Any) -> int:
+        async def run(settings: Any, **_: object) -> int:
             found[name] = settings
             return 5
 

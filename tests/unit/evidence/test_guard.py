@@ -10,7 +10,8 @@ from hyperscout_runtime.signals import Signal
 from support.findings import T0, lldp
 
 PROBLEM = (
-    "a follower raised with the evidence of {}, and may be wrong about it until it is reported again: {}"
+    "a follower raised with the evidence of {}, and may be wrong about it until the same evidence is reported"
+    " again, or the collector restarts: {}"
 )
 
 
@@ -56,6 +57,15 @@ class Rig:
                 plan.upsert(one, b"")
         self.committed(self.state.commit(plan) or [KeyChange(row(n).key, (), (row(n),)) for n in nodes])
 
+    def port(self, name: str, *, removed: bool = False) -> None:
+        """Reporter "a" reports a port, or no longer reports it."""
+        found = row_of(lldp("a", name), sent_ns=T0, received_ns=T0)
+        plan = Plan(self.state, T0)
+        plan.remove(found.key)
+        if not removed:
+            plan.upsert(found, b"")
+        self.committed(self.state.commit(plan))
+
 
 def test_a_follower_that_raises_takes_the_changes_of_all_other_reporters() -> None:
     raising, other = Follower("b"), Follower()
@@ -84,7 +94,7 @@ def test_the_problem_ends_with_the_evidence_unless_its_removal_raises() -> None:
     rig = Rig(raising)
     rig.put("a")
     raising.bad = set()
-    with rig.guard.guarding("a reader", "a"):
+    with rig.guard.reading("a reader", row("a").key):
         raise ValueError("planted")
     assert len(rig.guard.problems) == 2
     rig.put("a", removed=True)
@@ -93,6 +103,39 @@ def test_the_problem_ends_with_the_evidence_unless_its_removal_raises() -> None:
     raising.bad = {"a"}
     rig.put("a", removed=True)
     assert rig.guard.problems == [PROBLEM.format("a", "ValueError: planted")]
+
+
+def test_a_problem_with_one_key_ends_with_this_key_only() -> None:
+    bad: set[str] = set()
+
+    def follow(changes: Sequence[KeyChange]) -> None:
+        if bad & {change.key.subject for change in changes}:
+            raise ValueError("planted")
+
+    rig = Rig()
+    rig.committed.subscribe(rig.guard.guarded("a follower", follow))
+    rig.port("eth0")
+    rig.port("eth1")
+    bad = {"eth0"}
+    rig.port("eth0", removed=True)
+    problem = PROBLEM.format("a", "ValueError: planted")
+    assert rig.guard.problems == [problem]
+    rig.port("eth2")
+    assert rig.guard.problems == [problem], "the follower still believes in eth0"
+    bad = set()
+    rig.port("eth0")
+    assert rig.guard.problems == []
+
+
+def test_a_reader_that_raises_with_evidence_that_is_gone_leaves_no_problem(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(nodes="a")
+    with rig.guard.reading("a reader", row("a").key):
+        rig.put("a", removed=True)
+        raise ValueError("planted")
+    assert rig.guard.problems == []
+    assert [record.getMessage() for record in caplog.records] == ["a reader raised with the evidence of a"]
 
 
 def test_evidence_that_raises_while_it_is_loaded_does_not_stop_the_start() -> None:
@@ -129,6 +172,7 @@ def test_an_exception_of_a_whole_commit_only_is_logged(caplog: pytest.LogCapture
         assert len(changes) < 2
 
     rig.committed.subscribe(rig.guard.guarded("a follower", follow))
+    rig.put("ab")
     rig.put("ab")
     assert rig.guard.problems == []
     assert [record.getMessage() for record in caplog.records] == [

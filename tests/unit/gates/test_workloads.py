@@ -4,7 +4,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, Gang, GangError
+from hyperscout_gates.state.gang_state import Members
 from hyperscout_gates.workloads.membership import Owner, is_gated, membership, path_of
 from hyperscout_gates.workloads.node_resources import kept_pod
 from hyperscout_gates.workloads.workloads import gang_of
@@ -292,11 +294,20 @@ def test_plain_labels_make_a_gang() -> None:
     gang = the_gang(pods)
     assert (gang.key, gang.kind, gang.uid, gang.ready) == ("ml/Gang/ring", "Gang", "", 4)
     assert gang.request.gang.parts == (Workers(4, FULL),)
-    assert ranked(gang, pods) == {"v-1": 0, "w-10": 1, "w-2": 2, "w-9": 3}
+    assert ranked(gang, pods) == {"v-1": 0, "w-2": 1, "w-9": 2, "w-10": 3}
     assert membership(pods[0]).owner is None
     # While some have not come, those that have stand for them; the slots are the same.
     assert the_gang(pods[:2]).ranks == gang.ranks
     assert the_gang(pods[:2]).ready == 4
+
+
+def test_ranks_follow_names_and_not_creation() -> None:
+    gang = the_gang(list(plain_pods("ring", 3, "w-2", "w-9", "w-10")))
+    members = Members()
+    for age, name in enumerate(("w-10", "w-9", "w-2")):
+        members.put(Pod(name, "ml", name, "worker", created_s=float(age)))
+    assert members.seat(gang, 3, {}, set()) == []
+    assert members.seats == {"w-2": 0, "w-9": 1, "w-10": 2}
 
 
 def test_plain_labels_go_before_the_owner() -> None:

@@ -12,6 +12,7 @@ from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
+from support.waiting import TIMEOUT_S
 
 
 def generation(number: int) -> Topology:
@@ -39,7 +40,7 @@ class Flaky(Publisher):
 
 
 async def running(runner: PublisherRunner, until: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(runner.run(state)) for state in runner.states]
             while any(state.generation < until for state in runner.states):
@@ -72,7 +73,7 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
     assert runner.problems == ["publisher flaky: the disk is on fire"]
     assert runner.states[0].errors == 1
     runner.offer(generation(2))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while runner.states[0].generation != 2:
             await asyncio.sleep(0)
     assert runner.problems == []
@@ -100,6 +101,17 @@ async def test_any_exception_of_a_publisher_is_its_problem_and_is_tried_again(
     ], "once, with its traceback"
 
 
+async def test_another_problem_of_a_publisher_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    flaky = Flaky()
+    runner = PublisherRunner([flaky], rng=Random(0))
+    for error in (PublishError("the disk is full"), IndexError("planted"), IndexError("planted")):
+        runner._failed(runner.states[0], error)
+    assert [(record.getMessage(), bool(record.exc_info)) for record in caplog.records] == [
+        ("publisher flaky: the disk is full", False),
+        ("publisher flaky: an internal error: IndexError: planted", True),
+    ]
+
+
 async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:
     flaky = Flaky(1, retry=False)
     runner = PublisherRunner([flaky], rng=Random(0))
@@ -107,7 +119,7 @@ async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:
     runner.offer(generation(1))
     await flaky.tried.wait()
     runner.offer(generation(2))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while not flaky.out:
             await asyncio.sleep(0)
     assert flaky.out == [2]
@@ -122,7 +134,7 @@ async def test_a_publisher_that_wakes_gets_the_newest_again() -> None:
     await running(runner, 1)
     flaky.wake()
     task = asyncio.create_task(runner.run(runner.states[0]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(flaky.out) < 2:
             await asyncio.sleep(0)
     assert flaky.out == [1, 1]
@@ -177,7 +189,7 @@ async def test_who_is_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytes
     runner = PublisherRunner([flaky, healthy], rng=Random(0))
     runner.offer(generation(1))
     tasks = [asyncio.create_task(runner.run(state)) for state in runner.states]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while not (runner.problems and healthy.out):
             await asyncio.sleep(0)
         runner.wake()

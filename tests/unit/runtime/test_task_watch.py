@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hyperscout_runtime.task_watch import TaskWatch, run_in_group
+from hyperscout_runtime.task_watch import TaskWatch, run_checked
 
 
 async def fails() -> None:
@@ -41,8 +41,8 @@ async def test_a_task_that_is_cancelled_is_no_failure() -> None:
 async def test_a_group_ends_when_a_call_in_a_task_of_it_is_cancelled() -> None:
     async def run() -> None:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(run_in_group("uplink", call_is_cancelled()))
-            group.create_task(run_in_group("scheduler", asyncio.Event().wait()))
+            group.create_task(run_checked("uplink", call_is_cancelled()))
+            group.create_task(run_checked("scheduler", asyncio.Event().wait()))
 
     with pytest.raises(ExceptionGroup) as raised:
         await run()
@@ -51,7 +51,7 @@ async def test_a_group_ends_when_a_call_in_a_task_of_it_is_cancelled() -> None:
 
 async def test_a_task_in_a_group_can_be_cancelled() -> None:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(run_in_group("uplink", asyncio.Event().wait()))
+        task = group.create_task(run_checked("uplink", asyncio.Event().wait()))
         await asyncio.sleep(0)
         task.cancel()
     assert task.cancelled()

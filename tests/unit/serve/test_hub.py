@@ -34,6 +34,17 @@ async def following(messages: Messages) -> tuple[str, int]:
     return kind, getattr(event, kind).generation
 
 
+async def test_a_stored_topology_that_cannot_be_checked_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(_: Topology) -> list[str]:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(hub_module, "topology_problems", raising)
+    hub = Hub(generation(1))
+    await hub.prepare()
+    assert hub.current.wrong == ("the stored topology cannot be checked: ValueError: planted",)
+    assert await following(joined(hub, omit_links=False)) == ("snapshot", 1)
+
+
 async def test_a_snapshot_then_each_generation() -> None:
     hub = Hub(generation(1))
     messages = joined(hub, omit_links=False)

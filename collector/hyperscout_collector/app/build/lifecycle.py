@@ -14,29 +14,35 @@ from hyperscout_collector.app.status.components import Components
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-_STEP_S = 20.0  # the longest step waits 15 s for inference
+_STOP_S = 25.0  # shorter than the grace period of the chart's pod, 30 s
+_LEAST_S = 0.05  # for a step or task whose turn comes later: enough where nothing is stuck
 _CANCEL_S = 5.0
 _CANCELS = 3
 _TICK_S = 1.0
 
 
 class Lifecycle:
-    """What runs, and how it stops. `failed` is set when a task fails."""
+    """What runs, and how it stops. `watch` gets the tasks. `failed` is set when a task fails.
 
-    def __init__(self) -> None:
+    The whole stop takes at most `_STOP_S` seconds. Each step takes what is left of them. The log names a step
+    or task that has not ended by then; it is cancelled and not waited for.
+    """
+
+    def __init__(self, watch: TaskWatch | None = None) -> None:
         self._steps = AsyncExitStack()
-        self._watch = TaskWatch()
+        self._watch = watch or TaskWatch()
+        self._end_s = 0.0
         self.failed = self._watch.failed
 
     def run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a task until the stop."""
         task = asyncio.create_task(work, name=name)
         self._watch.add(task)
-        self._steps.push_async_callback(_cancel, task)
+        self._steps.push_async_callback(self._cancel, task)
 
     def on_stop(self, name: str, step: Callable[[], Awaitable[object] | None]) -> None:
         """Call `step` at the stop, before everything that was registered earlier stops."""
-        self._steps.push_async_callback(_bounded, name, step)
+        self._steps.push_async_callback(self._bounded, name, step)
 
     async def enter(self, name: str, context: AbstractAsyncContextManager[_T]) -> _T:
         """Enter a context, and leave it at the stop."""
@@ -45,33 +51,44 @@ class Lifecycle:
         return found
 
     async def stop(self) -> None:
+        """Stop everything. Raises what a step raises, after the other steps."""
+        self._end_s = asyncio.get_running_loop().time() + _STOP_S
         await self._steps.aclose()
 
     def check(self) -> None:
         """Raise the exception of the first task that failed, if there is one."""
         self._watch.check()
 
+    @property
+    def _left_s(self) -> float:
+        return max(self._end_s - asyncio.get_running_loop().time(), _LEAST_S)
 
-async def _bounded(name: str, step: Callable[[], Awaitable[object] | None]) -> None:
-    try:
-        async with asyncio.timeout(_STEP_S) as limit:
+    async def _bounded(self, name: str, step: Callable[[], Awaitable[object] | None]) -> None:
+        async def run() -> None:
             if inspect.isawaitable(result := step()):
                 await result
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        _log.error("%s did not stop within %g s; the collector stops without it", name, _STEP_S)
 
+        task = asyncio.create_task(run(), name=name)  # a cancelled step may take any time to end
+        try:
+            await asyncio.wait([task], timeout=self._left_s)
+        finally:
+            is_late = task.cancel()
+        if is_late:
+            _log.error(
+                "%s has not ended %g s after the stop began; the collector stops without it", name, _STOP_S
+            )
+        else:
+            task.result()
 
-async def _cancel(task: "asyncio.Task[None]") -> None:
-    """Cancel a task until it ends: a library may swallow a cancellation (`asyncio.wait_for` before 3.12)."""
-    for _ in range(_CANCELS):
-        if task.done():
-            return
-        task.cancel()
-        await asyncio.wait([task], timeout=_CANCEL_S)
-    if not task.done():
-        _log.error("task %s does not end; the collector stops without it", task.get_name())
+    async def _cancel(self, task: "asyncio.Task[None]") -> None:
+        """Cancel a task until it ends: a library may swallow a cancellation (`wait_for` before 3.12)."""
+        for _ in range(_CANCELS):
+            if task.done():
+                return
+            task.cancel()
+            await asyncio.wait([task], timeout=min(self._left_s, _CANCEL_S))
+        if not task.done():
+            _log.error("task %s does not end; the collector stops without it", task.get_name())
 
 
 def start(components: Components, lifecycle: Lifecycle) -> None:

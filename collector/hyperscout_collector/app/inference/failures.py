@@ -153,6 +153,7 @@ class Failures:
     def raised(self, error: Exception, now_ns: int) -> None:
         """Inference or a decision raised an exception."""
         self.exceptions += 1
+        self._tried_ns = max(self._tried_ns, now_ns)
         text = described(error)
         if self.present is None or self.present.error != text:
             _log.error("inference fails, and the last topology stays", exc_info=error)

@@ -148,7 +148,7 @@ class LinkMonitor:
             self._work.clear()
             while self._waiting:
                 key, row = self._waiting.popitem(last=False)
-                with self._guard.guarding("the reading of port counters", key.node):
+                with self._guard.reading("the reading of port counters", key):
                     await self._take(key, row)
 
     def _matters(self, key: Key, before: Row, row: Row) -> bool:

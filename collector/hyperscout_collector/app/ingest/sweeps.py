@@ -122,7 +122,7 @@ class Sweeps:
             self._work.clear()
             while self._waiting:
                 row = self._waiting.popleft()
-                with self._guard.guarding("the reading of sweeps", row.key.node):
+                with self._guard.reading("the reading of sweeps", row.key):
                     await self._saw(row)
 
     # Status

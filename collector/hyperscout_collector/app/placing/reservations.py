@@ -61,10 +61,8 @@ class ReservationFile:
         self.close = self._file.close
 
     def load(self) -> list[Row]:
-        with self._file.errors():
-            return self._file.connection.execute(
-                "SELECT gang, request, placement FROM gangs ORDER BY gang"
-            ).fetchall()
+        with self._file.using() as db:
+            return db.execute("SELECT gang, request, placement FROM gangs ORDER BY gang").fetchall()
 
     def write(self, changed: list[Row], removed: list[str]) -> None:
         with self._file.transaction() as db:

@@ -10,10 +10,12 @@ releases the Lease only after all components have stopped.
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine
 from random import Random
@@ -27,6 +29,7 @@ from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected, own_namespace
@@ -38,8 +41,14 @@ from hyperscout_collector.store.writer import Writer
 _log = logging.getLogger(__name__)
 
 
-async def run(settings: CollectorSettings) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error."""
+EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
+
+
+async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error.
+
+    `exit_s`: end the process this many seconds after the stop began, even if a thread runs on; None = never.
+    """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -47,8 +56,17 @@ async def run(settings: CollectorSettings) -> int:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     stop = asyncio.Event()
+
+    def bound_exit() -> None:
+        if exit_s is not None:
+            _exit_after(exit_s)
+
+    def end() -> None:
+        bound_exit()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, end)
     try:
         if settings.leader_election:
             await Replica(settings).run(stop)
@@ -62,7 +80,26 @@ async def run(settings: CollectorSettings) -> int:
     except Exception:
         _log.exception("the collector ends because of an internal error")
         return 1
+    finally:
+        bound_exit()
     return 0
+
+
+def _exit_after(delay_s: float) -> None:
+    """End this process after a delay if it still runs.
+
+    Python itself waits at the end of a process for each thread of a pool, for any time: such a thread may
+    hang in a call to a disk.
+    """
+
+    def end() -> None:
+        names = [thread.name for thread in threading.enumerate() if not thread.daemon]
+        _log.error("the process ends, although these threads have not ended: %s", ", ".join(names))
+        os._exit(1)
+
+    timer = threading.Timer(delay_s, end)
+    timer.daemon = True
+    timer.start()
 
 
 class Replica:
@@ -174,20 +211,19 @@ async def recorded(
     writer = Writer()
     recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns, writer)
     following = Following(recorder, follower.cause_of)
-    unsubscribe = follower.received.subscribe(following.receive)
+    lifecycle = Lifecycle(watch)
+    lifecycle.on_stop("history", recorder.close)
+    lifecycle.on_stop("writer of the history", writer.close)
+    lifecycle.run("store-writer", writer.run())
+    # Before the writer's task is cancelled: it would not know whether its last batch is written.
+    lifecycle.on_stop("flush of the history", writer.flush)
+    lifecycle.on_stop("last generations of the leader", following.finish)
+    lifecycle.on_stop("subscription to the leader", follower.received.subscribe(following.receive))
+    lifecycle.run("history-follower", following.run())
     try:
-        async with _running(writer.run(), "store-writer", watch):
-            try:
-                async with _running(following.run(), "history-follower", watch):
-                    yield recorder
-            finally:
-                unsubscribe()
-                await following.finish()
-                # Before the writer's task is cancelled: it would not know whether its last batch is written.
-                await writer.flush()
+        yield recorder
     finally:
-        await writer.close()
-        await recorder.close()
+        await lifecycle.stop()
 
 
 async def _wake_publishers(elector: Elector, collector: Collector) -> None:

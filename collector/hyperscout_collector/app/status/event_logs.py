@@ -159,7 +159,9 @@ def replay(text: Iterable[str], source: str) -> Replay:
             )
             return Replay(len(machines), events, difference)
     if not number:
-        raise EventLogError(f"{source}: empty")
+        raise EventLogError(
+            f"{source}: empty: expected an event log: write one with `hyperscout status --event-log FILE`"
+        )
     return Replay(len(machines), events)
 
 

@@ -1,11 +1,13 @@
 """Holds the published generation, and sends each new one to the channels of gRPC."""
 
+import logging
 import threading
 from functools import cached_property
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import described
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.problems import topology_problems
@@ -13,6 +15,8 @@ from hyperscout_topology.proto import delta_to_proto, topology_to_proto
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.serve.fanout.channel import Channel, Form, WatchEndedError
+
+_log = logging.getLogger(__name__)
 
 MAX_DELTAS = 64  # that a slow reader may lag behind
 _MAX_BYTES = 64 * 1024 * 1024
@@ -76,8 +80,12 @@ class Hub(Publisher):
         return self._channels[omit_links]
 
     async def prepare(self) -> None:
-        """Prepare the first generation for GetStatus. Call it before the servers start."""
-        await self._prepare(self.current)
+        """Prepare the first generation for GetStatus. Call it before the servers start. Never raises."""
+        try:
+            await self._prepare(self.current)
+        except Exception as error:  # the topology was stored, so a start would fail again
+            _log.exception("the stored topology is served, although it cannot be checked")
+            self.current.wrong = (f"the stored topology cannot be checked: {described(error)}",)
 
     async def _prepare(self, generation: Generation) -> None:
         await self._compute(lambda: generation.wrong)
