@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.topology import Anomaly, Endpoint, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
@@ -309,10 +310,12 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
     switches = sorted({row.chassis for row in rows} | ends)
     at_host = {name: i for i, name in enumerate(nodes)}
     at_switch = {name: len(nodes) + i for i, name in enumerate(switches)}
+    # In their natural order, so that audits see the ports of a switch in order.
     texts = sorted(
         {row.interface for row in rows}
         | {row.port for row in rows}
-        | {end.port for cable in between for end in (cable.a, cable.b)}
+        | {end.port for cable in between for end in (cable.a, cable.b)},
+        key=natural_key,
     )
     text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
     source_sets = sorted({row.sources for row in rows} | {cable.sources for cable in between})
