@@ -217,7 +217,9 @@ async def test_a_gang_of_a_racks_size_lands_in_one_rack(
         await until("labels of every NVLink domain", labelled, kube)
         values = label_values(kube, NVLINK)
         assert all(LABEL.fullmatch(value) for value in values.values())
-        assert set(values.values()) <= set(kube.hypernodes())
+        # Labels and HyperNodes have publishers of their own, and either may write first.
+        named = set(values.values())
+        await until("a HyperNode for each label", lambda: named <= set(kube.hypernodes()), kube)
 
         async def lands(gang: str) -> int:
             """The rack that the gang is placed in: one, and all of it."""
