@@ -112,7 +112,7 @@ def _uncounted(fact: Fact | None) -> Fact | None:
 
 
 @dataclass(slots=True)
-class Plan:
+class EvidencePlan:
     """Changes for one transaction, decided in the order of the requests."""
 
     state: "EvidenceState"
@@ -268,7 +268,7 @@ class EvidenceState:
             self._count(row, 1)
         self.agents = {agent.node: agent for agent in agents}
 
-    def commit(self, plan: Plan) -> list[KeyChange]:
+    def commit(self, plan: EvidencePlan) -> list[KeyChange]:
         """Apply a plan that is stored. Returns its changes."""
         changes = []
         for key, after in plan.rows.items():

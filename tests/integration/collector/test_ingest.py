@@ -27,7 +27,7 @@ from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreFullError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
@@ -102,7 +102,7 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
     store = Store(tmp_path / "evidence.db")
     state = EvidenceState()
     found = Rig(store, state, Streams(settings.pop("limit", 100)))
-    writer = Writer()
+    writer = StoreWriter()
     committer = Committer(
         state,
         store,

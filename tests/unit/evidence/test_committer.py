@@ -18,7 +18,7 @@ from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_from_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.text.reporters import DEVICE_PROBE
@@ -84,7 +84,7 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
     state.load(loaded.rows, loaded.agents)
     clock_ns = [T0]
     found = Rig(store, state, None, clock_ns)  # type: ignore[arg-type]
-    writer = Writer()
+    writer = StoreWriter()
     found.committer = Committer(
         state,
         store,

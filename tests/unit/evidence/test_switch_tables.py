@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, SwitchTable
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.evidence.rows import BadFinding, row_of
-from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, readings_of
 from hyperscout_collector.ingest.streams import Streams
 from hypothesis import given
@@ -32,7 +32,7 @@ def a_look(draw: st.DrawFn) -> Finding:
 def state_of(findings: Sequence[Finding], now_ns: int) -> EvidenceState:
     state = EvidenceState()
     for finding in findings:
-        plan = Plan(state, now_ns)
+        plan = EvidencePlan(state, now_ns)
         plan.upsert(row_of(finding, sent_ns=now_ns, received_ns=now_ns), b"")
         state.commit(plan)
     return state
