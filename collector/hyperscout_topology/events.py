@@ -58,7 +58,7 @@ _WORDS = {
     "ConditionChanged": ("condition", "changed"),
 }
 _UNTOLD = frozenset({"Ready", "Stale"})  # conditions that no anomaly describes by node
-MOST_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
+MAX_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def summary(changes: Iterable[Event]) -> str:
     )
 
 
-def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]:
+def bounded(changes: Sequence[Event], most: int = MAX_OF_A_KIND) -> list[Event]:
     """At most `most` events of each kind; `changes` are sorted by kind.
 
     Where a kind has more events, the last one counts the rest and has all of their nodes.

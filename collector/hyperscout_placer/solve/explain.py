@@ -26,7 +26,7 @@ from hyperscout_placer.cluster.words import many, say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 
-MOST_BOUNDS = 1000  # domains for which a bound is computed
+MAX_BOUNDS = 1000  # domains for which a bound is computed
 LOWER = 3  # domains of lower tiers in an explanation
 ALL_ISLANDS = "all islands"
 NOT_AT_ONCE = "fits each part of the gang, but not all at once"
@@ -177,7 +177,7 @@ class _Explainer:
         names, free = self._forest.layers[top - 1].names, self._free(top)
         fits = self._estimate.workers(self._gang, top)
         might = [x for x in np.flatnonzero(fits >= self._workers).tolist() if names[x] != answer.hypernode]
-        might = sorted(might, key=lambda x: (int(free[x]), x))[:MOST_BOUNDS]
+        might = sorted(might, key=lambda x: (int(free[x]), x))[:MAX_BOUNDS]
         holds = [self._estimate.workers(self._gang, tier) for tier in range(top)]
         bounds = sorted((self._bound(top, x, holds, int(free[x])), x) for x in might)
         fitting: list[tuple[Cost, Candidate]] = []

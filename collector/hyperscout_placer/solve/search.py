@@ -24,7 +24,7 @@ from hyperscout_placer.solve.tables import Held, Trees
 from hyperscout_placer.solve.work import TooBigError, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
-MOST_LOOKS: Final = 300_000  # unit trials, about a second; after them one domain per tier
+MAX_LOOKS: Final = 300_000  # unit trials, about a second; after them one domain per tier
 
 _Parts = tuple[int, ...]
 
@@ -76,7 +76,7 @@ class Search:
             except TooBigError:
                 self.complete = False
                 unsure.append((units.top, bound or bound_of(free, units, solver.sizes, domain)))
-                if guesses == GUESSES or (guesses and self._looks > MOST_LOOKS):
+                if guesses == GUESSES or (guesses and self._looks > MAX_LOOKS):
                     break
                 guesses += 1
                 found = self._guessed(units, domain)

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hyperscout_placer.cluster.forest import Longs
 from hyperscout_placer.solve.work import Work
 
-MOST_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
+MAX_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
 _AT_ONCE: Final = 10**6  # sums in memory
 _NONE: Final = -(1 << 40)  # units of an impossible entry
 
@@ -67,7 +67,7 @@ def sifted(
     """
     may, used, largest = choosable(fits, wanted)
     widest = int((child_stop - child)[may].max())
-    if len(may) * widest > MOST_HELD:
+    if len(may) * widest > MAX_HELD:
         return whole(start, fits, may), used, 0  # too many to sift; 0 is the lower bound
     held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
     most = _enough(held, largest, wanted)
