@@ -18,9 +18,9 @@ from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
+from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import Layout
 from hyperscout_placer.repair.moving import Gang, Moved, move
-from hyperscout_placer.repair.reckoning import width
 from hyperscout_placer.repair.repair import Move, moves_of
 from hyperscout_placer.repair.view import Changes, View
 from hyperscout_placer.solve.place import highest, place

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.repair.calculations import least_sum, runs
 from hyperscout_placer.repair.layout import GANG, Layout
-from hyperscout_placer.repair.reckoning import least_sum, runs
-from hyperscout_placer.repair.standing import Standing
+from hyperscout_placer.repair.partial_gang import PartialGang
 from hyperscout_placer.repair.view import View
 
 SMALL: Final = 32  # nodes with free resources for any of the kinds; up to this number the search is thorough
@@ -45,7 +45,7 @@ class Stuck:
     proven: bool
 
 
-class Filling(Standing):
+class Filling(PartialGang):
     """The search. `highest`: the highest tier that may contain the gang afterwards."""
 
     def __init__(

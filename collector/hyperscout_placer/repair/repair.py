@@ -14,10 +14,10 @@ from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, checked
-from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import GANG, Layout
 from hyperscout_placer.repair.moving import Gang, Moved, Nowhere, anew, move
-from hyperscout_placer.repair.reckoning import width
+from hyperscout_placer.repair.rank_exchange import kept
 
 
 @dataclass(frozen=True, slots=True)

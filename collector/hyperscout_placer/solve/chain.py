@@ -16,8 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
-from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.costs import NEVER, keep_least, less
+from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
 from hyperscout_placer.solve.tables import Held

@@ -21,8 +21,8 @@ from hyperscout_placer.cluster.allreduce import (
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.message_text import many, say_tier
 from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
-from hyperscout_placer.cluster.words import many, say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 

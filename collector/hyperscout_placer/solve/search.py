@@ -14,9 +14,9 @@ import numpy as np
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group
 from hyperscout_placer.cluster.units import GANG, Units, units_of
-from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.candidates import bound_of, candidates
 from hyperscout_placer.solve.chain import Chain, levels_of
+from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.greedy import Greedy, cost_parts
 from hyperscout_placer.solve.ranks import nodes_by_rank

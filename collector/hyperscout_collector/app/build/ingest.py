@@ -15,7 +15,7 @@ from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
-from hyperscout_collector.app.publication.recall import published_before
+from hyperscout_collector.app.publication.earlier_topology import published_before
 from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest

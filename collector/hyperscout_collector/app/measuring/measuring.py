@@ -20,7 +20,7 @@ from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, S
 from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
 from hyperscout_formats.facts.facts import LatencyPort
 from hyperscout_inference.latency import planner
-from hyperscout_inference.latency.known import (
+from hyperscout_inference.latency.known_places import (
     any_unmeasured,
     measured_domains,
     published_domains,

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import GANG, Layout
-from hyperscout_placer.repair.reckoning import width
 from hyperscout_placer.repair.view import View
 
 
-class Standing:
+class PartialGang:
     """The state of a gang. `at`: by rank the node on which it stays, -1 = to be placed.
 
     `before`: the earlier nodes by rank (-1 = not known), because groups should not become wider.
