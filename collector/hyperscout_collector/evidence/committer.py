@@ -251,9 +251,9 @@ def _changes(plan: EvidencePlan, state: EvidenceState) -> Changes:
     named = set()
     for key, after in plan.rows.items():
         ranks = {row.rank for row in after}
-        deletes += [(key, row.rank) for row in state.rows_at(key) if row.rank not in ranks]
+        deletes += [(key, row.rank) for row in state.rows_of_key(key) if row.rank not in ranks]
         # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
-        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_at(key)]
+        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_of_key(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     agents = [agent for agent in plan.agents.values() if agent is not None]

@@ -170,7 +170,7 @@ class InputsView:
     def touch(self, nodes: Iterable[str]) -> None:
         """Read the evidence of these reporters again."""
         for name in list(nodes):
-            node = _node(self._state.rows_of(name))
+            node = _node(self._state.rows_of_node(name))
             _set(self._lldp, name, node.lldp)
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)

@@ -46,7 +46,7 @@ class World:
         plan = EvidencePlan(self.state, self.now_ns)
         for key in list(self.state.keys_of(node)):
             if key.subject == subject:
-                plan.forget(key, self.state.rows_at(key))
+                plan.forget(key, self.state.rows_of_key(key))
         self.table.follow(self.state.commit(plan))
 
     def full_state(self, node: str, version: str) -> None:
@@ -80,7 +80,7 @@ class World:
     def agents(self) -> list[pb.AgentStatus]:
         found = []
         for node in sorted({*self.state.nodes, *(stream.node for stream in self.streams)}):
-            rows = list(self.state.rows_of(node))
+            rows = list(self.state.rows_of_node(node))
             newest = max(rows, key=lambda row: row.received_ns, default=None)
             heard_ns, offset_ns = (newest.received_ns, newest.offset_ns) if newest else (0, 0)
             stream, known = self.streams.get(node), self.state.agents.get(node)
@@ -120,7 +120,8 @@ class World:
         }
         limit_ns = self.now_ns - STALE_S * S
         assert self.state.stale_count(limit_ns) == sum(
-            row.seen_ns // S < limit_ns // S and row.key.probe not in KEPT_PROBES for row in self.state.rows()
+            row.seen_ns // S < limit_ns // S and row.key.probe not in KEPT_PROBES
+            for row in self.state.all_rows()
         )
 
     def _row(self, node: str, probe: str, subject: str, age_s: int, outcome: int, offset_s: int) -> Row:

@@ -108,7 +108,7 @@ def test_a_look_that_saw_the_same_costs_nothing(monkeypatch: pytest.MonkeyPatch)
     again = hearing("10.0.0.2")
     again.observed_at.FromNanoseconds(T0 + S)
     with monkeypatch.context() as patch:
-        patch.setattr(EvidenceState, "rows_of", None)
+        patch.setattr(EvidenceState, "rows_of_node", None)
         r.put(again)
         assert r.seeds.addresses == ("10.0.0.2",)
 

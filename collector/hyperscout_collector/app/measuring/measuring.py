@@ -143,7 +143,7 @@ class Measuring:
         """
         since_ns = self._trusted_ns.get(node)
         if since_ns is not None:
-            rows = (row for row in self._state.rows_of(node) if row.received_ns >= since_ns)
+            rows = (row for row in self._state.rows_of_node(node) if row.received_ns >= since_ns)
             ports = tuple(row.fact for row in rows if isinstance(row.fact, LatencyPort))
             self._handle(PortsSeen(node, ports))
 
