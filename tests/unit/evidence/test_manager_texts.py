@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes
+from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.managers import nmx, ufm
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen

@@ -11,11 +11,12 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
+from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes, stale_switches
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes, stale_switches
+from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_formats.text.errors import FormatError
