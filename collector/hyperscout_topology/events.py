@@ -58,7 +58,7 @@ _WORDS = {
     "ConditionChanged": ("condition", "changed"),
 }
 _UNTOLD = frozenset({"Ready", "Stale"})  # conditions that no anomaly describes by node
-MOST_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
+MAX_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def summary(changes: Iterable[Event]) -> str:
     )
 
 
-def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]:
+def bounded(changes: Sequence[Event], most: int = MAX_OF_A_KIND) -> list[Event]:
     """At most `most` events of each kind; `changes` are sorted by kind.
 
     Where a kind has more events, the last one counts the rest and has all of their nodes.
@@ -229,8 +229,8 @@ def _ends(link: Link) -> tuple[tuple[str, str], ...]:
 
 def _switches(changes: Changes[Switch], homes: _Homes) -> Iterable[Event]:
     for kind, word, switches, home in (
-        ("SwitchRemoved", "is gone", changes.removed, homes[0]),
-        ("SwitchAdded", "is there", changes.added, homes[1]),
+        ("SwitchRemoved", "was removed", changes.removed, homes[0]),
+        ("SwitchAdded", "was added", changes.added, homes[1]),
     ):
         for s in sorted(switches, key=lambda s: (s.name, s.id)):
             name, level = s.name or s.id, f", level {s.level}," if s.level else ""
@@ -245,10 +245,10 @@ def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
     for node in sorted(node for node in was.keys() | now.keys() if was.get(node) != now.get(node)):
         before, after = was.get(node), now.get(node)
         if before is None:
-            message = f"{node} is in {after}" if after else f"{node} is expected, and no fabric shows it"
+            message = f"{node} was added to {after}" if after else f"{node} was added; no fabric shows it"
             yield Event("NodeAdded", message, after or "", node, after=after or "")
         elif after is None:
-            yield Event("NodeRemoved", f"{node} is gone", before, node, before=before)
+            yield Event("NodeRemoved", f"{node} was removed", before, node, before=before)
         else:
             message = f"{node} moved from {before or 'no HyperNode'} to {after or 'no HyperNode'}"
             reason = "" if after else "NoEvidence"
@@ -269,9 +269,9 @@ def _node_homes(topology: Topology) -> dict[str, str]:
 
 def _hypernodes(changes: Changes[HyperNode]) -> Iterable[Event]:
     for h in sorted(changes.removed, key=_name):
-        yield Event("HyperNodeRemoved", f"{_about(h)} is gone", h.name, before=h.parent or "")
+        yield Event("HyperNodeRemoved", f"{_about(h)} was removed", h.name, before=h.parent or "")
     for h in sorted(changes.added, key=_name):
-        yield Event("HyperNodeAdded", f"{_about(h)} is there", h.name, after=h.parent or "")
+        yield Event("HyperNodeAdded", f"{_about(h)} was added", h.name, after=h.parent or "")
     for a, b in sorted(changes.changed, key=lambda pair: pair[0].name):
         before, after = a.parent or "", b.parent or ""
         if before != after:

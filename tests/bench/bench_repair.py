@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
-from hyperscout_placer.repair.defrag import Plan, Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.place import place
 from support.builders import worker_capacity
@@ -112,7 +112,7 @@ def room_for_more() -> None:
                 lambda c=capacity, a=asked, g=gangs: defragment(c, a, g, {}, most_moves=128)
             )
             spent[size].append(spent_s)
-            moved[size].append(plan.moved if isinstance(plan, Plan) else -1)
+            moved[size].append(plan.moved if isinstance(plan, MovePlan) else -1)
     for size in (128, 256):
         told = ", ".join("none" if n < 0 else str(n) for n in moved[size])
         row(

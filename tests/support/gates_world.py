@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan, from_object, to_object
+from hyperscout_gates.state.gang_plan import GangPlan, from_object, to_object
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_placer.cluster.answer import Cost, Placement
@@ -48,7 +48,7 @@ class World:
     jobs: dict[str, Job] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)  # on the server
     gang_by_pod: dict[str, str] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)  # on the server
+    plans: dict[str, GangPlan] = field(default_factory=dict)  # on the server
     down: set[str] = field(default_factory=set)
     sick: set[str] = field(default_factory=set)
     machines: dict[str, GangMachine] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from support.placer_facts import NO_MASKS, Facts, Free, Room, copies
 
 __all__ = ["NO_MASKS", "Facts", "Free", "Room", "all_required", "brute_place", "verify"]
 
-MOST_SETS = 1 << 14  # sets of nodes that the brute force goes through
+MAX_SETS = 1 << 14  # sets of nodes that the brute force goes through
 
 
 # --- brute force --------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None
         domains = [nodes for nodes in domains if _Attempt(facts, gang, nodes).run()]
         costs = []
         for nodes in domains:
-            if 1 << len(nodes) > MOST_SETS:
+            if 1 << len(nodes) > MAX_SETS:
                 raise ValueError(f"{len(nodes)} usable nodes are too many to go through all sets of them")
             sizes = range(1, min(len(nodes), size(gang)) + 1)
             costs += [(facts.cost(chosen), chosen) for chosen in _sets(nodes, sizes)]

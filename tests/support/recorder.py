@@ -11,7 +11,7 @@ from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryStore
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from support.topologies import SINCE_NS, two_leaves
@@ -32,7 +32,7 @@ class Clock:
 
 @asynccontextmanager
 async def recording(folder: Path) -> AsyncIterator[Recorder]:
-    writer = Writer()
+    writer = StoreWriter()
     found = Recorder(folder / "history.db", HistorySettings(), Clock(), writer)
     try:
         yield found

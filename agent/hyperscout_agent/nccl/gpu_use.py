@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import count, first_few
 
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.runtime.threads import in_thread
@@ -65,18 +65,18 @@ def gpu_use() -> GpuUse:
 
 
 def _use(nvml: Any) -> GpuUse:
-    count = int(nvml.nvmlDeviceGetCount())
-    if count == 0:
+    gpus = int(nvml.nvmlDeviceGetCount())
+    if gpus == 0:
         raise NoGpusError("no GPU on this host")
     processes: list[str] = []
     busy: list[str] = []
-    for index in range(min(count, _MAX_GPUS)):
+    for index in range(min(gpus, _MAX_GPUS)):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         if running := len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)):
-            processes.append(f"GPU {index} runs {running} {'process' if running == 1 else 'processes'}")
+            processes.append(f"GPU {index} runs {count(running, 'process', 'processes')}")
         if percent := int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu):
             busy.append(f"GPU {index} is {percent} % busy")
-    return GpuUse(count, tuple(processes), tuple(busy))
+    return GpuUse(gpus, tuple(processes), tuple(busy))
 
 
 async def idle_gpus(read: ReadGpus, wait: Wait) -> int:

@@ -33,7 +33,7 @@ from hyperscout_agent.ping.packet import (
     unpack,
 )
 from hyperscout_agent.ping.stamps import Datagram, enable, open_socket, receive, sent_stamps
-from hyperscout_agent.ping.statistics import Sample, Summary, summary
+from hyperscout_agent.ping.statistics import PingSample, Summary, summary
 
 _FIND_EVERY_S = 0.1
 _FIND_TRIES = 20
@@ -243,11 +243,11 @@ class Burst:
             if number < len(self._pings):
                 self._pings[number].left_ns = left_ns
 
-    def _sample(self, sequence: int, ping: _Ping) -> Sample | None:
+    def _sample(self, sequence: int, ping: _Ping) -> PingSample | None:
         if ping.after is None:
             return None
         at_most_ns = ping.after.steady_ns - ping.before.steady_ns
         gap_ns = ping.came_ns - ping.left_ns if self.stamped and ping.left_ns and ping.came_ns else at_most_ns
-        return Sample(
+        return PingSample(
             gap_ns, self._residence_ns.get(sequence, 0), at_most_ns, ping.after.stepped_since(ping.before)
         )

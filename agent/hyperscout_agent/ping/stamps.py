@@ -24,7 +24,7 @@ _ORIGIN_TIMESTAMPING = 4
 _ERROR_LEVELS = frozenset({(socket.IPPROTO_IP, 11), (socket.IPPROTO_IPV6, 25)})  # IP_RECVERR, IPV6_RECVERR
 _ANCILLARY_BYTES = 512
 _RECEIVE_BYTES = 256  # a valid packet has 60 bytes; a longer one is cut and rejected for its length
-_MOST_SENT = 256
+_MAX_SENT = 256
 _BIND_TO_DEVICE = 25
 
 
@@ -85,7 +85,7 @@ def receive(ours: socket.socket) -> Datagram | None:
 def sent_stamps(ours: socket.socket) -> list[tuple[int, int]]:
     """Return (number of the send, time of sending in ns) for the stamps in the error queue."""
     found = []
-    for _ in range(_MOST_SENT):
+    for _ in range(_MAX_SENT):
         try:
             _, ancillary, _, _ = ours.recvmsg(1, _ANCILLARY_BYTES, socket.MSG_ERRQUEUE)
         except OSError:

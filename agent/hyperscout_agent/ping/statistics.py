@@ -29,7 +29,7 @@ UNKNOWN = "residence not reported"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PingSample:
     """One answered ping, in nanoseconds.
 
     `gap_ns`: from sending to receiving. `residence_ns`: time at the peer; 0 = not reported. `at_most_ns`:
@@ -55,7 +55,7 @@ class Summary:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def summary(sent: int, samples: Sequence[Sample]) -> Summary:
+def summary(sent: int, samples: Sequence[PingSample]) -> Summary:
     """Summarise a burst of `sent` pings, of which `samples` were answered."""
     if not samples:
         return Summary(sent, 0, failure="no answer")
@@ -90,7 +90,7 @@ def without_lonely(ascending_us: Sequence[float]) -> Sequence[float]:
     return ascending_us
 
 
-def _fault(sample: Sample) -> str:
+def _fault(sample: PingSample) -> str:
     if sample.stepped or sample.gap_ns <= 0 or sample.gap_ns > sample.at_most_ns + _SLACK_NS:
         return STEPPED
     if sample.residence_ns <= 0:

@@ -18,7 +18,7 @@ about a link.
 MAX_FILE_BYTES: Final = 64
 
 _COUNT: Final = re.compile(rb"\d{1,20}")
-_MOST: Final = 2**64 - 1
+_MAX_COUNT: Final = 2**64 - 1
 
 
 def parse(files: Mapping[str, bytes]) -> PortCounters:
@@ -32,4 +32,4 @@ def parse(files: Mapping[str, bytes]) -> PortCounters:
 
 def _number(content: bytes) -> int:
     text = content.strip()
-    return min(int(text), _MOST) if _COUNT.fullmatch(text) else 0
+    return min(int(text), _MAX_COUNT) if _COUNT.fullmatch(text) else 0

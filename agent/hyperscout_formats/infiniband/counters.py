@@ -30,7 +30,7 @@ FULL: Final = 0xFFFF
 LINK_DOWNED_FULL: Final = 0xFF
 
 _DAMAGE: Final = frozenset(SYSFS_NAMES.values()) - {"PortXmitDiscards"}
-_MOST: Final = 2**64 - 1
+_MAX_COUNT: Final = 2**64 - 1
 
 
 def port_counters(values: Mapping[str, int]) -> PortCounters:
@@ -40,7 +40,7 @@ def port_counters(values: Mapping[str, int]) -> PortCounters:
     Symbol errors, the most frequent ones on a bad cable, are also in `rx_crc_errors`.
     """
     return PortCounters(
-        rx_errors=min(sum(values.get(name, 0) for name in _DAMAGE), _MOST),
+        rx_errors=min(sum(values.get(name, 0) for name in _DAMAGE), _MAX_COUNT),
         rx_crc_errors=values.get(SYMBOL_ERRORS, 0),
         tx_dropped=values.get("PortXmitDiscards", 0),
     )

@@ -24,7 +24,7 @@ from hyperscout_formats.text.problems import Problems
 SUMMARY: Final = b"## Summary:"
 """Start of the last line of the output of a run that completed."""
 MAX_PORTS: Final = 1 << 20
-_MOST: Final = 2**64 - 1
+_MAX_COUNT: Final = 2**64 - 1
 
 _MAX_LINE_BYTES: Final = 4096  # there are about twenty counters
 _PORT: Final = re.compile(rb"^[ \t]*GUID 0x([0-9a-f]{1,16}) port (ALL|\d{1,3}):")
@@ -66,7 +66,7 @@ def parse(
             problems.add(lines + 1, f"more than {MAX_PORTS} ports with errors: the rest is ignored")
             break
         counted = _COUNT.findall(line, match.end())
-        values = {name.decode(): min(int(count), _MOST) for name, count in counted}
+        values = {name.decode(): min(int(count), _MAX_COUNT) for name, count in counted}
         found[int(guid, 16), int(port)] = PortErrors(port_counters(values), values.get(LINK_DOWNED, 0))
     if not found and SUMMARY not in data:
         raise FormatError(source, 0, "no summary and no port; expected the output of ibqueryerrors")

@@ -148,7 +148,7 @@ class Player:
     def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
         if not self._lldp:
             return ()
-        from hyperscout_sim.readings.heard import heard  # needs scapy, so it is imported only for LLDP
+        from hyperscout_sim.readings.lldp_frames import heard  # needs scapy, so it is imported only for LLDP
 
         return heard(self._switches, ports)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyperscout_cli.manage.crd_columns import NAME, VERSION, Plan, UnsuitableError, plan
+from hyperscout_cli.manage.crd_columns import NAME, VERSION, ColumnPlan, UnsuitableError, plan
 from hyperscout_cli.remote.cluster import default_kubeconfig, kubeconfig_option, need_client
 from hyperscout_cli.shared.command import Group
 from hyperscout_cli.shared.errors import CliError
@@ -75,7 +75,7 @@ def columns(*, dry_run: bool, output: str, kubeconfig: Path | None) -> None:
     _report(done, owner, output, dry_run=dry_run)
 
 
-async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[Plan, str]:
+async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPlan, str]:
     from hyperscout_kubernetes.client import connect
     from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
 
@@ -92,7 +92,7 @@ async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[Plan, str
         raise CliError(str(error)) from error
 
 
-async def _add(kube: "Kube", *, dry_run: bool) -> tuple[Plan, str]:
+async def _add(kube: "Kube", *, dry_run: bool) -> tuple[ColumnPlan, str]:
     """Compute and send the patch; retry if the definition changed meanwhile. Raises KubeError, CliError."""
     import yaml
     from hyperscout_kubernetes.errors import ConflictError, RejectedError
@@ -132,7 +132,7 @@ def _owner(found: Any) -> str:
     return str(labels.get("app.kubernetes.io/managed-by", ""))
 
 
-def _report(done: Plan, owner: str, output: str, *, dry_run: bool) -> None:
+def _report(done: ColumnPlan, owner: str, output: str, *, dry_run: bool) -> None:
     where = f"{NAME} {VERSION}"
     for name in done.kept:
         note(f"note: {where} has another column named {name}, which stays unchanged")

@@ -19,7 +19,7 @@ class UnsuitableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ColumnPlan:
     """The patch, empty if no column is missing, and the names of the columns that it adds.
 
     `kept`: columns of the same name that show another field; `left_out`: columns for which this definition
@@ -33,7 +33,7 @@ class Plan:
     has_status: bool
 
 
-def plan(found: Object, ours: Object) -> Plan:
+def plan(found: Object, ours: Object) -> ColumnPlan:
     """The patch that adds the columns of `ours` to `found`. Raises UnsuitableError."""
     index, version = _version(found)
     there: list[Object] = list(version.get("additionalPrinterColumns") or [])
@@ -52,7 +52,7 @@ def plan(found: Object, ours: Object) -> Plan:
             left_out.append(column["name"])
         else:
             added.append(column)
-    return Plan(
+    return ColumnPlan(
         tuple(_patch(index, version, found, there, added)) if added else (),
         tuple(column["name"] for column in added),
         tuple(kept),

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
 
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import (
+    KEPT_PROBES,
+    AgentRow,
+    Bulk,
+    EvidencePlan,
+    EvidenceState,
+    KeyChange,
+)
 from hyperscout_collector.evidence.store import Changes, EvidenceStore
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches takes many minutes
 # Probes that an agent's full state does not cover: results that stay without it, and findings of a device in
@@ -99,7 +106,7 @@ class Committer:
         self,
         state: EvidenceState,
         store: EvidenceStore,
-        writer: Writer,
+        writer: StoreWriter,
         *,
         on_commit: Callable[[Sequence[KeyChange]], None],
         clock_ns: Callable[[], int],
@@ -161,7 +168,7 @@ class Committer:
         return gone
 
     async def _write(self, group: _Group) -> bool:
-        plan = Plan(self._state, self._clock_ns())
+        plan = EvidencePlan(self._state, self._clock_ns())
         outcome: StoreError | None = None
         refused: list[list[Refused]] = []
         try:
@@ -192,7 +199,7 @@ class Committer:
                 else:
                     waiting.done.set_result(refused[i])
 
-    def _plan(self, plan: Plan, submission: Submission) -> list[Refused]:
+    def _plan(self, plan: EvidencePlan, submission: Submission) -> list[Refused]:
         refused = []
         for bulk in submission.bulks:
             plan.put_bulk(bulk)
@@ -214,7 +221,7 @@ class Committer:
             self._end_full_state(plan, submission.full_state)
         return refused
 
-    def _end_full_state(self, plan: Plan, full: FullState) -> None:
+    def _end_full_state(self, plan: EvidencePlan, full: FullState) -> None:
         node = full.agent.node
         known = plan.agent_of(node)
         absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in _NOT_ITS_OWN}
@@ -239,14 +246,14 @@ def _joined(old: _Group, new: _Group) -> _Group | None:
     return old
 
 
-def _changes(plan: Plan, state: EvidenceState) -> Changes:
+def _changes(plan: EvidencePlan, state: EvidenceState) -> Changes:
     upserts, deletes = [], []
     named = set()
     for key, after in plan.rows.items():
         ranks = {row.rank for row in after}
-        deletes += [(key, row.rank) for row in state.rows_at(key) if row.rank not in ranks]
+        deletes += [(key, row.rank) for row in state.rows_of_key(key) if row.rank not in ranks]
         # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
-        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_at(key)]
+        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_of_key(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     agents = [agent for agent in plan.agents.values() if agent is not None]

@@ -112,7 +112,7 @@ def _uncounted(fact: Fact | None) -> Fact | None:
 
 
 @dataclass(slots=True)
-class Plan:
+class EvidencePlan:
     """Changes for one transaction, decided in the order of the requests."""
 
     state: "EvidenceState"
@@ -127,7 +127,7 @@ class Plan:
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing."""
-        before = self.rows_at(row.key)
+        before = self.rows_of_key(row.key)
         if not before and (reason := self._why_full(row.key.node)):
             return reason
         after = merged(before, row, self.now_ns)
@@ -148,7 +148,7 @@ class Plan:
 
         An unknown key is no error. A complete sweep of a fabric probe stays in force without its agent.
         """
-        before = self.rows_at(key)
+        before = self.rows_of_key(key)
         if before and not _in_force_without_its_agent(before):
             self._set(key, before, ())
 
@@ -158,7 +158,7 @@ class Plan:
         The caller decided on the evidence of a moment ago; a sweep that arrived since may now be the only
         one. Failed rows do not count.
         """
-        before = self.rows_at(key)
+        before = self.rows_of_key(key)
         if before and all(row in known or row.rank == FAILED for row in before):
             self._set(key, before, ())
 
@@ -171,9 +171,9 @@ class Plan:
         if self.agent_of(known.node) == known and not self._count(known.node):
             self.agents[known.node] = None
 
-    def rows_at(self, key: Key) -> tuple[Row, ...]:
+    def rows_of_key(self, key: Key) -> tuple[Row, ...]:
         found = self.rows.get(key)
-        return self.state.rows_at(key) if found is None else found
+        return self.state.rows_of_key(key) if found is None else found
 
     def keys_of(self, node: str) -> set[Key]:
         """Returns the keys of a node, with the changes of this plan so far."""
@@ -211,7 +211,7 @@ class Plan:
         """
         names: set[bytes] = set()
         for key, after in self.rows.items():
-            names |= _digests(self.state.rows_at(key)) - _digests(after)
+            names |= _digests(self.state.rows_of_key(key)) - _digests(after)
         return names
 
 
@@ -268,11 +268,11 @@ class EvidenceState:
             self._count(row, 1)
         self.agents = {agent.node: agent for agent in agents}
 
-    def commit(self, plan: Plan) -> list[KeyChange]:
+    def commit(self, plan: EvidencePlan) -> list[KeyChange]:
         """Apply a plan that is stored. Returns its changes."""
         changes = []
         for key, after in plan.rows.items():
-            before = self.rows_at(key)
+            before = self.rows_of_key(key)
             if before == after:
                 continue
             for row in before:
@@ -297,20 +297,20 @@ class EvidenceState:
     def agents_without_evidence(self) -> list[AgentRow]:
         return [self.agents[node] for node in self.agents.keys() - self._nodes.keys()]
 
-    def rows_at(self, key: Key) -> tuple[Row, ...]:
+    def rows_of_key(self, key: Key) -> tuple[Row, ...]:
         keys = self._nodes.get(key.node)
         return keys.get(key, ()) if keys else ()
 
     def keys_of(self, node: str) -> Iterable[Key]:
         return self._nodes.get(node, {}).keys()
 
-    def rows_of(self, node: str) -> Iterator[Row]:
+    def rows_of_node(self, node: str) -> Iterator[Row]:
         for rows in self._nodes.get(node, {}).values():
             yield from rows
 
-    def rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[Row]:
         for node in self._nodes:
-            yield from self.rows_of(node)
+            yield from self.rows_of_node(node)
 
     def count_of(self, node: str) -> int:
         """Number of keys of a node."""
@@ -340,7 +340,7 @@ class EvidenceState:
 
     def bulks_of(self, node: str) -> list[bytes]:
         """Returns the digests that findings of this node name, sorted."""
-        return sorted({row.sha256 for row in self.rows_of(node) if row.sha256})
+        return sorted({row.sha256 for row in self.rows_of_node(node) if row.sha256})
 
     def outcomes(self) -> Mapping[tuple[str, str], int]:
         return {key: count for key, count in self.counts.items() if count}

@@ -1,7 +1,7 @@
 """The interface of the evidence store.
 
-The only implementation is SQLite (`sqlite.py`). All methods block: writes run in the thread of the `Writer`,
-reads in threads of their callers.
+The only implementation is SQLite (`sqlite.py`). All methods block: writes run in the thread of the
+`StoreWriter`, reads in threads of their callers.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryFile, HistorySize, HistoryStore, Record
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError
-from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ class _Waiting:
 class Recorder:
     """Records the history with `writer`, and reads it. Call `offer` on the loop.
 
-    `path`: the file. The first read or write opens it. Call `close` after `Writer.close`.
+    `path`: the file. The first read or write opens it. Call `close` after `StoreWriter.close`.
     """
 
     def __init__(
-        self, path: Path, settings: HistorySettings, now_ns: Callable[[], int], writer: Writer
+        self, path: Path, settings: HistorySettings, now_ns: Callable[[], int], writer: StoreWriter
     ) -> None:
         self.size = HistorySize()
         self.queue: WriteQueue[_Waiting] = WriteQueue(

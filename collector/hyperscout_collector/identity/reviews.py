@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError
 
-from hyperscout_collector.identity.answers import Answers
 from hyperscout_collector.identity.callers import (
     AskLaterError,
     NotAllowedError,
@@ -23,6 +22,7 @@ from hyperscout_collector.identity.callers import (
     claims_of,
     why_unknown,
 )
+from hyperscout_collector.identity.request_cache import RequestCache
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class Reviews:
         self._kube = kube
         self._audience = audience
         self._now_s = now_s
-        self._users: Answers[User | None] = Answers(_MAX_KEPT, _MAX_ASKED, clock)
-        self._rights: Answers[bool] = Answers(_MAX_KEPT, _MAX_ASKED, clock)
+        self._users: RequestCache[User | None] = RequestCache(_MAX_KEPT, _MAX_ASKED, clock)
+        self._rights: RequestCache[bool] = RequestCache(_MAX_KEPT, _MAX_ASKED, clock)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def user(self, token: str) -> User:

@@ -90,14 +90,16 @@ class Intake:
         key = _key(finding.key)
         checked.named.add(key)
         try:
-            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, known=self.state.rows_at(key))
+            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, known=self.state.rows_of_key(key))
         except BadFinding as error:
             checked.refused.append(Refused(key, str(error)))
             return
         # A manager's finding needs no lease: only one agent queries it, and the query does not load the
         # fabric.
         if not is_fabric(key.node) and (key.probe in LEASED_PROBES or finding.HasField("sweep")):
-            if any(not newer(row, one, now_ns) and row.rank == one.rank for one in self.state.rows_at(key)):
+            if any(
+                not newer(row, one, now_ns) and row.rank == one.rank for one in self.state.rows_of_key(key)
+            ):
                 return  # a repetition in the full state: its lease no longer matters
             lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
             if refusal := self.gate.refuse_sweep(key.node, lease_id):

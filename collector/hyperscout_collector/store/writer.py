@@ -48,7 +48,7 @@ class Priority(IntEnum):
 _Job = tuple[Priority, int, "Future[Any]", Callable[[], Any]]
 
 
-class Writer:
+class StoreWriter:
     """The thread that writes, and the queues that use it.
 
     Run `run` as a task. At the end cancel that task, then call `close`.
@@ -131,7 +131,7 @@ class WriteQueue(Generic[_B]):
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         priority: Priority,
         label: str,
         write: Callable[[_B], Awaitable[bool]],

@@ -38,10 +38,10 @@ from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
 from hyperscout_gates.control.reports import Reports
 from hyperscout_gates.control.turns import Turns
-from hyperscout_gates.control.writer import Writer
+from hyperscout_gates.control.writer import GangWriter
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_gates.workloads.membership import membership
@@ -88,7 +88,7 @@ class Gates:
         fast = kube.paced(RateLimit(_WRITES_PER_S, _BURST, clock=timer))
         slow = kube.paced(RateLimit(_EVENTS_PER_S, _EVENTS_BURST, clock=timer))
         self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
-        self._writer = Writer(fast, namespace, self._written, self.pods.learn, clock_ns)
+        self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
         self._requests = PlacementRequests(placements, nodes.get, clock_ns)
         self._owners = Owners(kube, lambda: self._requests.forest, timer)
@@ -140,7 +140,7 @@ class Gates:
             self._tick()
         raise self._defect
 
-    def _begin(self, plans: Iterable[Plan]) -> None:
+    def _begin(self, plans: Iterable[GangPlan]) -> None:
         """Start all gangs. Those with stored plans reserve their nodes before any other gang is placed."""
         for plan in plans:
             self._records.add(GangMachine(plan.key, plan.uid, self._settings, plan, self._log))

@@ -7,7 +7,7 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_runtime.backoff import Backoff
 
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.machine import GangMachine
 
 _PARK_FIRST_S, _PARK_MOST_S = 5.0, 600.0
@@ -21,7 +21,7 @@ class GangRecord:
     """
 
     machine: GangMachine
-    stored: Plan | None = None
+    stored: GangPlan | None = None
     name: str = ""  # name of its reservation; "" if it has none
     pods: dict[str, Object] = field(default_factory=dict)  # in stored form, by uid
     events: list[e.Event] = field(default_factory=list)

@@ -18,7 +18,7 @@ from hyperscout_placer.repair.repair import repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.workloads.eligible import demands_key, mask_for
 
 _MAX_MASKS = 256
@@ -105,7 +105,7 @@ class PlacementRequests:
                 self._placements.release(name)
         return "" if isinstance(instruction, Release) else name
 
-    def _restore(self, name: str, plan: Plan, arrived: frozenset[int]) -> None:
+    def _restore(self, name: str, plan: GangPlan, arrived: frozenset[int]) -> None:
         now_ns = self._clock_ns()
         self._placements.restore(
             Reservation(name, plan.kind, plan.request, plan.placement, now_ns, arrived=arrived)

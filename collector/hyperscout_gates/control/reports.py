@@ -14,7 +14,7 @@ from hyperscout_gates.state import events as e
 _log = logging.getLogger(__name__)
 
 _SHOWN = 20  # ranks of a dry run
-_MOST_SAID = 10_000
+_MAX_SAID = 10_000
 
 
 class Reports:
@@ -51,7 +51,7 @@ class Reports:
         uid = kept["metadata"]["uid"]
         if self._said.get(uid) == problem:
             return
-        if len(self._said) > _MOST_SAID:
+        if len(self._said) > _MAX_SAID:
             self._said.clear()
         self._said[uid] = problem
         _log.warning("%s", problem)

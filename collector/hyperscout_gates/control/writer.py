@@ -16,7 +16,7 @@ from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
 from hyperscout_gates.control.gang_record import GangRecord
 from hyperscout_gates.control.pods import deletion, opening, path_of
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.gang_plan import SELECTOR, Plan, PlanError, from_object, name_of, to_object
+from hyperscout_gates.state.gang_plan import SELECTOR, GangPlan, PlanError, from_object, name_of, to_object
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _RETRY_S = 2.0
 Write = e.StorePlan | e.DeletePlan | e.Open | e.DeletePod
 
 
-class Writer:
+class GangWriter:
     """Executes writes. `answer(record, event)` receives each outcome, `learn` each patched pod."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Writer:
         self._work = asyncio.Event()
         self._stored: set[str] = set()  # names of existing ConfigMaps
 
-    async def stored_plans(self) -> list[Plan]:
+    async def stored_plans(self) -> list[GangPlan]:
         """Return the stored plans as soon as the API server does. `problem`: why it does not yet."""
         while True:
             try:
@@ -65,9 +65,9 @@ class Writer:
                 self.problem = None
                 return plans
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self) -> list[GangPlan]:
         """Return the stored plans. Invalid ones are logged and skipped. Raises KubeError."""
-        found: list[Plan] = []
+        found: list[GangPlan] = []
         problems: list[str] = []
         objects, _ = await self._kube.list(self._plans, {"labelSelector": SELECTOR})
         for stored in objects:
@@ -132,7 +132,7 @@ class Writer:
         await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)
         return e.PodDeleted(uid)
 
-    async def _store(self, plan: Plan) -> e.Event:
+    async def _store(self, plan: GangPlan) -> e.Event:
         try:
             body = to_object(plan, self._namespace)
         except PlanError as error:

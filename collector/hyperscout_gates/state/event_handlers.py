@@ -9,7 +9,7 @@ from hyperscout_formats.text.counts import first_few
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Event, Instruction
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan, digest_of
+from hyperscout_gates.state.gang_plan import GangPlan, digest_of
 from hyperscout_gates.state.gang_state import GangFacts
 
 _SHOWN = 5  # moved ranks in a message
@@ -73,7 +73,7 @@ class EventHandlers(GangFacts):
         elif isinstance(asked, e.Place):
             gang = asked.gang
             digest = digest_of(gang.request, gang.ranks)
-            plan = Plan(self.key, self.uid, gang.kind, digest, gang.request, event.placement)
+            plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, event.placement)
             self.has_reservation = True
             self.seat(plan, gang)
             seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}
@@ -140,7 +140,7 @@ class EventHandlers(GangFacts):
 
     # Changes that both events and next steps cause
 
-    def reserve(self, plan: Plan) -> None:
+    def reserve(self, plan: GangPlan) -> None:
         """Reserve the nodes of a plan that was decided earlier."""
         self.has_reservation = self.was_used = True
         self.arrived = self.members.arrived(plan.nodes)
@@ -156,7 +156,7 @@ class EventHandlers(GangFacts):
         self.members.seats.clear()
         self.lost_since_s = None
 
-    def seat(self, plan: Plan, gang: Gang) -> None:
+    def seat(self, plan: GangPlan, gang: Gang) -> None:
         """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
         count = len(plan.nodes)
         last = {rank for rank in range(count) if self.is_bad(plan, rank)}
@@ -169,7 +169,7 @@ class EventHandlers(GangFacts):
             self.out.append(e.Say(severity, reason, message))
 
 
-def _description(plan: Plan, before: Plan | None) -> str:
+def _description(plan: GangPlan, before: GangPlan | None) -> str:
     """Return where a stored plan places the gang, or which ranks it moves; "" = nothing to report."""
     if before is not None:
         pairs = enumerate(zip(before.nodes, plan.nodes, strict=False))

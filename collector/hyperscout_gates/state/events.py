@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hyperscout_placer.cluster.answer import Placement
 
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class NotPlaced:
 
 @dataclass(frozen=True, slots=True)
 class PlanStored:
-    plan: Plan
+    plan: GangPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +208,14 @@ class Repair:
     """Move these ranks of a plan to other nodes, none in `avoid`. Other ranks stay."""
 
     gang: Gang
-    plan: Plan
+    plan: GangPlan
     ranks: tuple[int, ...]
     avoid: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    plan: Plan
+    plan: GangPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class DeletePod:
 class Hold:
     """Reserve the nodes of a plan that was decided earlier."""
 
-    plan: Plan
+    plan: GangPlan
     arrived: frozenset[int] = field(default_factory=frozenset)
 
 
@@ -258,7 +258,7 @@ class Arrive:
 class Depart:
     """Pods of these ranks have left and others will follow, so their nodes are reserved again."""
 
-    plan: Plan
+    plan: GangPlan
     ranks: tuple[int, ...]
 
 

@@ -43,7 +43,7 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GangPlan:
     """Nodes by rank for the gang `key`. `uid`: of its owner ("" = labels only).
 
     `pods`: rank by pod uid, for pods that carry no slot of their own.
@@ -73,7 +73,7 @@ def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def to_object(plan: Plan, namespace: str) -> Object:
+def to_object(plan: GangPlan, namespace: str) -> Object:
     """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
     placement, cost = plan.placement, plan.placement.cost
     text = _dumps(
@@ -104,7 +104,7 @@ def to_object(plan: Plan, namespace: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}
 
 
-def from_object(found: Object) -> Plan:
+def from_object(found: Object) -> GangPlan:
     """Parse a ConfigMap. Raises PlanError and no other error."""
     try:
         plan = _plan_in(json.loads(_text_of(found)))
@@ -132,7 +132,7 @@ def _text_of(found: Object) -> bytes:
     return text
 
 
-def _plan_in(found: Any) -> Plan:
+def _plan_in(found: Any) -> GangPlan:
     if found["version"] != _VERSION:
         raise PlanError(f"version: {found['version']!r}: expected {_VERSION}")
     request = _request_in(found["request"])
@@ -152,7 +152,7 @@ def _plan_in(found: Any) -> Plan:
     if len(set(pods.values())) != len(pods) or not all(rank < count for rank in pods.values()):
         raise PlanError(f"pods: expected different ranks below {count}")
     tier, hypernode = found["tier"], found["hypernode"]
-    return Plan(
+    return GangPlan(
         _str(found["gang"]),
         _str(found["uid"]),
         _str(found["kind"]),

@@ -8,7 +8,7 @@ from hyperscout_formats.text.host_list import natural_key
 
 from hyperscout_gates.state.events import Place, Pod, Repair
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.tries import Tries
 
 NOWHERE = ""  # the node of a rank without node
@@ -179,8 +179,8 @@ class GangFacts:
     uid: str
     settings: GateSettings
     backoff: Tries
-    plan: Plan | None = None
-    stored: Plan | None = None
+    plan: GangPlan | None = None
+    stored: GangPlan | None = None
     gang: Gang | None = None
     members: Members = field(default_factory=Members)
     now_s: float = 0.0
@@ -270,12 +270,12 @@ class GangFacts:
     def bad_nodes(self) -> frozenset[str]:
         return frozenset(self.refused) | self.down
 
-    def is_bad(self, plan: Plan, rank: int) -> bool:
+    def is_bad(self, plan: GangPlan, rank: int) -> bool:
         """Whether this rank of a plan needs another node."""
         node = plan.nodes[rank]
         return node == NOWHERE or node in self.refused or (self.settings.hot_swap and node in self.down)
 
-    def ranks_to_move(self, plan: Plan) -> tuple[int, ...]:
+    def ranks_to_move(self, plan: GangPlan) -> tuple[int, ...]:
         """Return the ranks on bad nodes that have no bound pod and no pod on its way."""
         fixed = {rank for rank, _ in self.members.opened()} | self.members.done()
         busy = self.opening | self.maybe_open

@@ -22,7 +22,7 @@ from hyperscout_gates.state import events as e
 from hyperscout_gates.state.event_handlers import EventHandlers
 from hyperscout_gates.state.events import Event, Instruction, Pod
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan, digest_of
+from hyperscout_gates.state.gang_plan import GangPlan, digest_of
 from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
 from hyperscout_gates.state.tries import Tries
 
@@ -38,7 +38,7 @@ class GangMachine(EventHandlers):
         key: str,
         uid: str,
         settings: GateSettings,
-        plan: Plan | None = None,
+        plan: GangPlan | None = None,
         log: EventLog | None = None,
     ) -> None:
         backoff = Tries(settings.retry_s, settings.retry_most_s)
@@ -170,7 +170,7 @@ class GangMachine(EventHandlers):
                 nodes[rank] = pod.pin
         placement = Placement(tuple(nodes), None, None, Cost(0, (), len(set(nodes)), 0, ()), exact=False)
         digest = digest_of(gang.request, gang.ranks)
-        self.plan = Plan(self.key, self.uid, gang.kind, digest, gang.request, placement)
+        self.plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, placement)
         self.say(
             "Warning",
             "PlanLost",
@@ -202,7 +202,7 @@ class GangMachine(EventHandlers):
 
     # Gates
 
-    def _open_gates(self, plan: Plan) -> None:
+    def _open_gates(self, plan: GangPlan) -> None:
         """Open each gated pod onto its node. Pods of failed nodes wait for another node."""
         if self.gang is not None:
             self.seat(plan, self.gang)
@@ -291,7 +291,7 @@ class GangMachine(EventHandlers):
 
     # Reservations
 
-    def _count_arrived(self, plan: Plan) -> None:
+    def _count_arrived(self, plan: GangPlan) -> None:
         if not self.has_reservation:
             return
         now = self.members.arrived(plan.nodes)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 
-MOST_US: Final = 1e7  # ten seconds: longer than any round trip in a network
+MAX_US: Final = 1e7  # ten seconds: longer than any round trip in a network
 FEW_ROWS: Final = 8
 Flags = npt.NDArray[np.bool_]
 
@@ -45,7 +45,7 @@ def edges_of(pairs: PairTable) -> Edges:
     """Return one value for each pair: the median over its rails, each rail aligned with the others."""
     a, b = pairs.a.astype(np.int64), pairs.b.astype(np.int64)
     low, high = np.minimum(a, b), np.maximum(a, b)
-    usable = np.isfinite(pairs.rtt_us) & (pairs.rtt_us > 0) & (pairs.rtt_us < MOST_US) & (low != high)
+    usable = np.isfinite(pairs.rtt_us) & (pairs.rtt_us > 0) & (pairs.rtt_us < MAX_US) & (low != high)
     key = (low * max(1, len(pairs.nodes)) + high)[usable]
     rtt_us, rail = pairs.rtt_us[usable].astype(np.float64), pairs.rail[usable]
     unique, where = np.unique(key, return_inverse=True)

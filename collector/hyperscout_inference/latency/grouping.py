@@ -14,7 +14,7 @@ from hyperscout_inference.latency.pairs import Floats, Longs
 
 DENSE: Final = 100  # places per key up to which a table is faster than sorting
 LEAST_PLACES: Final = 1 << 16
-MOST_PLACES: Final = 1 << 24
+MAX_PLACES: Final = 1 << 24
 MIX: Final = 1_000_003
 
 
@@ -63,7 +63,7 @@ def _between(
 
 def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]]:
     """Return each key once, ascending, with its sums. `keys`: upper bound of the keys, exclusive."""
-    if keys <= max(LEAST_PLACES, min(DENSE * len(key), MOST_PLACES)):  # several times faster than sorting
+    if keys <= max(LEAST_PLACES, min(DENSE * len(key), MAX_PLACES)):  # several times faster than sorting
         used = np.zeros(keys, np.bool_)
         used[key] = True
         found = np.flatnonzero(used)

@@ -13,7 +13,7 @@ from hyperscout_inference.latency.pairs import Floats
 
 FINEST_US: Final = 0.04  # cables of one tier differ by this much
 VALLEY: Final = 0.75  # highest valley, as a share of the lower of its two hills
-MOST_BINS: Final = 20_000
+MAX_BINS: Final = 20_000
 SHARE: Final = 0.2  # of all values: the shortest interval with this share is the width of a hill
 
 
@@ -34,7 +34,7 @@ def gaps(values: Floats, smooth: float, support: int) -> tuple[Floats, Floats]:
     if not len(values):
         return np.zeros(0), np.zeros(0)
     low, high = (float(v) for v in np.quantile(values, (0.0005, 0.9995)))
-    bin_us = max(smooth / 4, (high - low) / MOST_BINS)
+    bin_us = max(smooth / 4, (high - low) / MAX_BINS)
     edges = np.arange(low - 6 * smooth, high + 6 * smooth + bin_us, bin_us)
     counts, _ = np.histogram(values, edges)
     reach = int(np.ceil(4 * smooth / bin_us))

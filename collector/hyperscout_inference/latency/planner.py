@@ -28,14 +28,14 @@ from hyperscout_inference.latency.verify import verification
 SMALL: Final = 32  # up to this many hosts measure all pairs
 MISSABLE: Final = 0.25  # share of the landmarks that a host may miss
 STEP: Final = 2  # pairs of a searching host at a time: a result may end the search
-MOST_STEP: Final = 6  # the same if the limit leaves space for more: each round costs an inference
+MAX_STEP: Final = 6  # the same if the limit leaves space for more: each round costs an inference
 FOUNDERS: Final = 3  # hosts of a domain at a time that may form new domains in it
 NEAREST: Final = 6  # nearest domains that are measured again before a host counts as alone
 ASKED: Final = 3  # members to measure in each of those
 LONELY: Final = 3  # domains of up to this many hosts still search: they may have been joined by mistake
 UNUSUAL: Final = 0.34  # of the usual size: a smaller domain may be a fragment of another, and searches too
 COMPANY: Final = 5  # values of its own innermost domain that a host needs
-MOST_CHILDREN: Final = 512  # domains of one domain that a host measures
+MAX_CHILDREN: Final = 512  # domains of one domain that a host measures
 VERIFYING: Final = 0.2  # share of the pairs for verification at least, where some are due
 
 
@@ -121,7 +121,7 @@ def _learning(
         first = first[:0]
     after = [keys_of(host[wanted], mark[wanted], nodes)]
     if nodes > SMALL and len(domains):
-        step = max(STEP, min(MOST_STEP, limit // (3 * nodes)))
+        step = max(STEP, min(MAX_STEP, limit // (3 * nodes)))
         after.append(_search(known, domains, rank, ready, random, step))
         after.append(_company(known, domains[0], rank, ready, random))
     return np.concatenate((first, _shuffled(np.concatenate(after), random)))
@@ -189,7 +189,7 @@ def _questions(
     np.minimum.at(lowest, column_of[inner[members]], rank[members])
     order = np.lexsort((lowest, -size))
     company = int(np.count_nonzero(size > LONELY))
-    order = order[: min(company + FOUNDERS, MOST_CHILDREN)]
+    order = order[: min(company + FOUNDERS, MAX_CHILDREN)]
     column_of[:] = -1
     column_of[labels[order]] = np.arange(len(order))
     row_of = np.full(nodes, -1)
@@ -243,8 +243,8 @@ def _strangers(known: Known, outer: Longs, inner: Longs, rank: Longs, random: np
     result = [np.zeros(0, np.int64)]
     for domain in np.unique(outer[reps]).tolist():
         side = reps[outer[reps] == domain]
-        if len(side) > MOST_CHILDREN:
-            side = random.choice(side, MOST_CHILDREN, replace=False)
+        if len(side) > MAX_CHILDREN:
+            side = random.choice(side, MAX_CHILDREN, replace=False)
         i, j = np.triu_indices(len(side), 1)
         keys = keys_of(inner[side[i]], inner[side[j]], count)
         new = ~np.isin(keys, met)

@@ -12,7 +12,7 @@ from hyperscout_inference.latency.edges import Edges
 from hyperscout_inference.latency.grouping import numbered
 from hyperscout_inference.latency.pairs import Floats, Longs
 
-MOST: Final = 512  # hosts that are tried
+MAX_HOSTS: Final = 512  # hosts that are tried
 PEERS: Final = 5  # values that a place must explain
 AT_ONCE: Final = 200_000  # values that are compared at a time
 BETTER: Final = 0.75  # a new place must leave less than this share of the present remainder
@@ -25,7 +25,7 @@ def rehomed(edges: Edges, domain: list[Longs], offset_us: Floats, rtt_us: Floats
         return domain
     placed = domain[0] >= 0
     size = np.bincount(domain[0][placed])
-    alone = np.flatnonzero(placed & (size[domain[0]] == 1))[:MOST]
+    alone = np.flatnonzero(placed & (size[domain[0]] == 1))[:MAX_HOSTS]
     result = [labels.copy() for labels in domain]
     matrix = np.stack(domain)
     for host in alone.tolist():

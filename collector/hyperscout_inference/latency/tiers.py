@@ -21,7 +21,9 @@ import numpy.typing as npt
 from hyperscout_inference.latency import levels, offsets
 from hyperscout_inference.latency.domains import domains_of, tier_of
 from hyperscout_inference.latency.edges import Edges, Flags, by_row, components, edges_of
-from hyperscout_inference.latency.explained import (
+from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
+from hyperscout_inference.latency.rehome import rehomed
+from hyperscout_inference.latency.round_trip_fit import (
     Fit,
     cost_of,
     explained,
@@ -29,8 +31,6 @@ from hyperscout_inference.latency.explained import (
     pruned,
     scattered,
 )
-from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
-from hyperscout_inference.latency.rehome import rehomed
 
 ENOUGH: Final = 3  # pairs that place a host
 FINE: Final = 0.3  # smoothing of the histogram, in widths of a hill

@@ -22,7 +22,7 @@ _MARGIN_US, _MARGIN_SHARE = (
     3.0,
     0.3,
 )  # of the tier's median: hosts' own parts add less, most of all on average
-_MOST = 0.75  # share of the rows that must be slow
+_MIN_SLOW_SHARE = 0.75  # share of the rows that must be slow
 _MIN_ROWS, _MIN_HOSTS = 8, 3
 
 
@@ -98,7 +98,7 @@ def _guilty(
     total = np.bincount(keys, minlength=count)
     bad = np.bincount(keys[slow[both]], minlength=count)
     found = []
-    for domain in np.flatnonzero((total >= _MIN_ROWS) & (bad >= _MOST * total)).tolist():
+    for domain in np.flatnonzero((total >= _MIN_ROWS) & (bad >= _MIN_SLOW_SHARE * total)).tolist():
         mine = at[(one == domain) | (other == domain)]
         own = [end[mine][side[mine] == domain] for end, side in ((rows.a, ends[0]), (rows.b, ends[1]))]
         if len(np.unique(np.concatenate(own))) >= _MIN_HOSTS:

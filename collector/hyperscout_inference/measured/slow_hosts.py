@@ -17,7 +17,7 @@ _OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the median
 _OWN_SHARE = 0.5  # the same limit as a share of the shortest way; the larger one counts
 _SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
 _SHARED = 3  # slow hosts of a domain that are needed to report the domain instead
-_MOST = 0.6  # share of its hosts that must be slow for that
+_MIN_SLOW_SHARE = 0.6  # share of its hosts that must be slow for that
 
 
 def slow_hosts(
@@ -35,7 +35,7 @@ def slow_hosts(
         inside = own.known & (column >= 0)
         total = np.bincount(column[inside], minlength=layers[depth].count)
         bad = np.bincount(column[inside & left], minlength=layers[depth].count)
-        for domain in np.flatnonzero((bad >= _SHARED) & (bad > _MOST * total)).tolist():
+        for domain in np.flatnonzero((bad >= _SHARED) & (bad > _MIN_SLOW_SHARE * total)).tolist():
             mine = np.flatnonzero(left & (column == domain))
             left[mine] = False
             more = digits(float(np.median(own.us[mine])))

@@ -121,18 +121,18 @@ class Placements:
         NoReservationError.
         """
         held = self.held(gang)
-        capacity, room = self.capacity.copy(), self._free.nodes.copy()
+        capacity, free = self.capacity.copy(), self._free.nodes.copy()
 
         def freed() -> Capacity:
             waiting = summed(*places(held, not_arrived(held)))
             arrived = summed(*places(held, held.arrived))
             for node in {*waiting, *arrived}:
                 if node in capacity.forest.index:
-                    free = dict(room.free_on(node, waiting.get(node, {})))
-                    if node not in room.unusable:
+                    amounts = dict(free.free_on(node, waiting.get(node, {})))
+                    if node not in free.unusable:
                         for name, amount in arrived.get(node, {}).items():
-                            free[name] = free.get(name, 0) + amount
-                    capacity.set_free(node, free)
+                            amounts[name] = amounts.get(name, 0) + amount
+                    capacity.set_free(node, amounts)
             return capacity
 
         return freed
@@ -279,18 +279,18 @@ class Placements:
 
         Raises NoReservationError. Raises NoRoomError, and changes nothing, where the moves do not fit.
         """
-        held, room = self.held(gang), self._free.nodes
+        held, free = self.held(gang), self._free.nodes
         moved = frozenset(move.rank for move in moves)
         if not is_where(held, moved, placement):
             raise NoRoomError(f"gang {gang!r} is no longer where these moves begin: decide again")
         after = replace(held, placement=placement, arrived=held.arrived - moved)
         left = places(held, moved - held.arrived)
         nodes, needs = places(after, moved)
-        touched = room.unbook(*left)
-        if lacking := room.lacking(nodes, needs):
-            room.book(*left)
+        touched = free.unbook(*left)
+        if lacking := free.lacking(nodes, needs):
+            free.book(*left)
             raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide again")
-        self._free.refresh(touched | room.book(nodes, needs))
+        self._free.refresh(touched | free.book(nodes, needs))
         self._set(after)
 
     def release(self, gang: str) -> None:

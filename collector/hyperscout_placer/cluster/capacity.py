@@ -16,7 +16,7 @@ from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
 Resources = Mapping[str, int]  # name -> amount in base units
 _Needs = tuple[tuple[str, int], ...]
 
-_MOST = 2**62
+_MAX_AMOUNT = 2**62
 _KINDS = 32  # kinds of workers that are remembered
 
 
@@ -122,7 +122,7 @@ class Capacity:
         given = self._sums([node for node, _ in here], [need for _, need in here])
         for (at, name), amount in given.items():
             column = self._column(name)
-            column[at] = min(int(column[at]) + amount, _MOST - 1)
+            column[at] = min(int(column[at]) + amount, _MAX_AMOUNT - 1)
         self._follow({at for at, _ in given})
 
     def fit(self, workers: Workers, mask: Mask | None = None, *, use_down: bool = False) -> Fit:
@@ -195,5 +195,5 @@ def summed(forest: Forest, nodes: Longs) -> list[Longs]:
 def check_free(node: str, free: Resources) -> None:
     """Check the free resources of a node. Raises CapacityError."""
     for name, amount in free.items():
-        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MAX_AMOUNT:
             raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number, 0 or more")

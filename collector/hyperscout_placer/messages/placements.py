@@ -14,7 +14,7 @@ from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, ranks
-from hyperscout_placer.repair.defrag import Plan
+from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
 from hyperscout_placer.solve.explain import Candidate, Explanation
 
@@ -152,7 +152,7 @@ def improve_message(
 def defragment_message(
     gang: str,
     request: Request,
-    found: Plan | Refusal,
+    found: MovePlan | Refusal,
     forest: Forest,
     predicted: Predicted | None = None,
 ) -> pb.DefragmentResponse:

@@ -18,9 +18,9 @@ from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
+from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import Layout
 from hyperscout_placer.repair.moving import Gang, Moved, move
-from hyperscout_placer.repair.reckoning import width
 from hyperscout_placer.repair.repair import Move, moves_of
 from hyperscout_placer.repair.view import Changes, View
 from hyperscout_placer.solve.place import highest, place
@@ -45,7 +45,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """A plan that makes a gang fit.
 
     `moves`: by gang, in an order in which they can be done. The moves of one gang are done at once, onto
@@ -65,7 +65,7 @@ def defragment(
     masks: Mapping[str, Mask],
     *,
     most_moves: int = 64,
-) -> Plan | Refusal:
+) -> MovePlan | Refusal:
     """The plan with the fewest moved workers that was found and lets `request` fit.
 
     `gangs`: the running gangs; their resources are taken from `capacity` already. Raises RequestError.
@@ -73,7 +73,7 @@ def defragment(
     checked(request, capacity.forest.top)
     answer = place(capacity, request, masks)
     if isinstance(answer, Placement):
-        return Plan((), answer, 0)
+        return MovePlan((), answer, 0)
     return _Search(capacity, request, gangs, masks, most_moves).run(answer)
 
 
@@ -115,11 +115,11 @@ class _Search:
         self._work = WORK
         self._why = ""
 
-    def run(self, refused: Refusal) -> Plan | Refusal:
+    def run(self, refused: Refusal) -> MovePlan | Refusal:
         emptied = self._without({i: range(len(self._at[i])) for i, can in enumerate(self._movable) if can})
         if isinstance(place(emptied, self._request, self._masks), Refusal):
             return self._refused(refused, self._targets(emptied, all_of_them=True), proven=True)
-        best: tuple[tuple[object, ...], Plan] | None = None
+        best: tuple[tuple[object, ...], MovePlan] | None = None
         targets = self._targets(emptied)
         for target in targets:
             for victims in self._victims(target):
@@ -246,7 +246,7 @@ class _Search:
 
     # Moves
 
-    def _plan(self, target: _Target, victims: _Gone) -> Plan | None:
+    def _plan(self, target: _Target, victims: _Gone) -> MovePlan | None:
         capacity = self._without(victims)
         self._work -= 1
         answer = place(capacity, self._request, self._inside(target))
@@ -349,7 +349,7 @@ class _Search:
                 view.take(new, layout.kinds[layout.kind[rank]])
         return moves_of(self._forest, running.nodes, found.nodes), view.changes()
 
-    def _carried_out(self, moves: list[tuple[str, tuple[Move, ...]]]) -> Plan | None:
+    def _carried_out(self, moves: list[tuple[str, tuple[Move, ...]]]) -> MovePlan | None:
         """The plan, if it can be carried out step by step and the new gang fits afterwards."""
         moved = sum(len(steps) for _, steps in moves)
         if moved > self._most_moves:
@@ -366,7 +366,7 @@ class _Search:
             return None
         self._work -= 1
         answer = place(capacity, self._request, self._masks)
-        return Plan(tuple(moves), answer, moved) if isinstance(answer, Placement) else None
+        return MovePlan(tuple(moves), answer, moved) if isinstance(answer, Placement) else None
 
     # Refusal
 

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.repair.calculations import runs
 from hyperscout_placer.repair.layout import GANG, Layout
-from hyperscout_placer.repair.reckoning import least_sum, runs
-from hyperscout_placer.repair.standing import Standing
+from hyperscout_placer.repair.partial_gang import PartialGang
 from hyperscout_placer.repair.view import View
 
 SMALL: Final = 32  # nodes with free resources for any of the kinds; up to this number the search is thorough
@@ -45,7 +45,7 @@ class Stuck:
     proven: bool
 
 
-class Filling(Standing):
+class Filling(PartialGang):
     """The search. `highest`: the highest tier that may contain the gang afterwards."""
 
     def __init__(
@@ -215,7 +215,6 @@ class Filling(Standing):
         self._before = reference.nodes.copy(), [sums.copy() for sums in reference.domains]
         costs: list[_Costs] = []
         stuck: int | None = None
-        done: list[int] = []
         for rank in order:
             nodes = self._candidates(rank, region)
             if not len(nodes):
@@ -224,10 +223,9 @@ class Filling(Standing):
             node = self._sorted(rank, nodes, stage, first=True)[0]
             costs.append(self._more(rank, node, top))
             self._put(rank, node, 1)
-            done.append(rank)
         if stuck is None:
             self._best = (_sum(costs, top), tuple(self._at))
-        for rank in reversed(done):
+        for rank in reversed(order[: len(costs)]):
             self._put(rank, self._at[rank], -1)
         if self._best is not None and self._best[0] <= least:
             return Filled(self._best[1], proven)
@@ -363,32 +361,6 @@ class Filling(Standing):
             for tier in range(top - 1, 0, -1)
         ]
         return (*domains, nodes, 0, *left, least, 0)
-
-    def _bound_to_leaves(self) -> dict[int, int] | None:
-        """Number of ranks to be placed by the leaf domain to which they are bound; None = some are not
-        bound."""
-        found = {domain: len(ranks) for (tier, domain, _), ranks in self._bound.items() if tier == 1}
-        return found if sum(found.values()) == len(self._open) else None
-
-    def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
-        """The least number of nodes that have to be opened, and what fits on them at least."""
-        used = self._used[0][there] > 0
-        missing = ranks - int(fits[there[used]].sum())
-        if missing <= 0:
-            return 0, 0
-        fresh = fits[there[~used]]
-        nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
-        return nodes, least_sum(fresh.tolist(), nodes, missing)
-
-    def _least_left(self, kind: int, region: Longs, tier: int) -> int:
-        """The least number of workers that fit in an unused domain that takes all ranks beyond the used
-        ones."""
-        layer, fits = self._forest.layers[tier - 1], self._fits[kind].domains[tier - 1]
-        domains = np.unique(layer.of_node[self._forest.layers[0].start[region]])
-        used = self._used[tier][domains] > 0
-        enough = fits[domains[~used]]
-        enough = enough[enough >= len(self._open) - int(fits[domains[used]].sum())]
-        return int(enough.min()) if len(enough) else 0
 
 
 def _sum(costs: Sequence[_Costs], top: int) -> _Costs:

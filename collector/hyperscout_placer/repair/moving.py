@@ -25,8 +25,8 @@ from hyperscout_placer.cluster.request import (
     without_preferences,
 )
 from hyperscout_placer.repair.filling import Filled, Filling, Stuck
-from hyperscout_placer.repair.keeping import kept
 from hyperscout_placer.repair.layout import Layout
+from hyperscout_placer.repair.rank_exchange import kept
 from hyperscout_placer.repair.view import Changes, View, cost_of
 from hyperscout_placer.solve.place import highest, place
 

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hyperscout_formats.text.counts import count
 
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, checked
-from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import GANG, Layout
 from hyperscout_placer.repair.moving import Gang, Moved, Nowhere, anew, move
-from hyperscout_placer.repair.reckoning import width
+from hyperscout_placer.repair.rank_exchange import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +232,13 @@ def _compared(forest: Forest, now: Cost, before: Cost) -> list[tuple[str, bool]]
         texts = [_tier_name(forest, cost.top) for cost in (now, before)]
         found.append((f"tier {texts[0]} instead of {texts[1]}", now.top < before.top))
     if now.degraded != before.degraded:
-        count = f"{now.degraded} degraded link{'s' if now.degraded > 1 else ''}"
-        text = f"{count if now.degraded else 'no degraded link'} instead of {before.degraded}"
+        links = count(now.degraded, "degraded link") if now.degraded else "no degraded link"
+        text = f"{links} instead of {before.degraded}"
         found.append((text, now.degraded < before.degraded))
     if now.top == before.top:
         for tier, a, b in zip(range(now.top - 1, 0, -1), now.domains, before.domains, strict=True):
             if a != b:
-                text = f"{a} {_tier_name(forest, tier)} domain{'s' if a > 1 else ''} instead of {b}"
+                text = f"{count(a, f'{_tier_name(forest, tier)} domain')} instead of {b}"
                 found.append((text, a < b))
     return found
 

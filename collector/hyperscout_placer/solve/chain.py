@@ -16,14 +16,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
-from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.costs import NEVER, keep_least, less
+from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
 from hyperscout_placer.solve.tables import Held
 from hyperscout_placer.solve.work import TooBigError, Work
 
-MOST_ENTRIES: Final = 2 * 10**7  # entries of the tables that are in memory at once
+MAX_ENTRIES: Final = 2 * 10**7  # entries of the tables that are in memory at once
 _STEP: Final = 3_000  # fixed cost of a step, in table entries
 _AT_ONCE: Final = 10**6  # sums in memory
 _MANY: Final = 8  # steps of a child; above this number all are computed at once
@@ -192,7 +192,7 @@ class Below:
         """(words, most + 1) each: the table of no children, then after each child."""
         words = self._parts.packing.words
         self._work.spend(words * (most + _STEP) * sum(map(len, children)))
-        if words * most * len(children) > MOST_ENTRIES:
+        if words * most * len(children) > MAX_ENTRIES:
             raise TooBigError
         none = np.zeros((words, most + 1), np.int64)  # 0 units cost 0; nothing else fits without children
         none[0, 1:] = NEVER

@@ -14,7 +14,7 @@ from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Worke
 
 _Part = Group | Workers
 _PARTS = 1 << 20
-_MOST_PARTS = _PARTS * MAX_WORKERS
+_MAX_PARTS = _PARTS * MAX_WORKERS
 _STEPS = 21  # steps of a binary search over the largest number of copies
 
 
@@ -151,7 +151,7 @@ class Estimate:
             if amount:
                 # Amounts are scaled, because a sum of bytes over a whole cluster could overflow.
                 parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)
-                yield self.summed(np.minimum(parts, float(_MOST_PARTS)).astype(np.int64), 0, tier)
+                yield self.summed(np.minimum(parts, float(_MAX_PARTS)).astype(np.int64), 0, tier)
 
     def _width(self, tier: int) -> int:
         if tier == 0:

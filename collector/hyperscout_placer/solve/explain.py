@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from hyperscout_formats.text.counts import count
 from hyperscout_topology.figures import digits
 
 from hyperscout_placer.cluster.allreduce import (
@@ -21,12 +22,12 @@ from hyperscout_placer.cluster.allreduce import (
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.message_text import many, say_tier
 from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
-from hyperscout_placer.cluster.words import many, say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 
-MOST_BOUNDS = 1000  # domains for which a bound is computed
+MAX_BOUNDS = 1000  # domains for which a bound is computed
 LOWER = 3  # domains of lower tiers in an explanation
 ALL_ISLANDS = "all islands"
 NOT_AT_ONCE = "fits each part of the gang, but not all at once"
@@ -90,18 +91,13 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
     if cost.nodes != best.nodes:
         return f"{cost.nodes} nodes instead of {best.nodes}"
     if cost.degraded != best.degraded:
-        return f"{_links(cost.degraded)} instead of {best.degraded or 'none'}"
+        return f"{count(cost.degraded, 'degraded link')} instead of {best.degraded or 'none'}"
     for i, (mine, its) in enumerate(zip(cost.fragmentation, best.fragmentation, strict=True)):
         if mine != its:
             tier = best.top - i
             where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
-            workers = "worker" if mine == 1 else "workers"
-            return f"leaves room for {mine} more {workers} {where} instead of {its or 'none'}"
+            return f"leaves room for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
     return "equal, but later in the order of names"
-
-
-def _links(count: int) -> str:
-    return f"{count} degraded link{'' if count == 1 else 's'}"
 
 
 def _domains(forest: Forest, tier: int) -> str:
@@ -177,7 +173,7 @@ class _Explainer:
         names, free = self._forest.layers[top - 1].names, self._free(top)
         fits = self._estimate.workers(self._gang, top)
         might = [x for x in np.flatnonzero(fits >= self._workers).tolist() if names[x] != answer.hypernode]
-        might = sorted(might, key=lambda x: (int(free[x]), x))[:MOST_BOUNDS]
+        might = sorted(might, key=lambda x: (int(free[x]), x))[:MAX_BOUNDS]
         holds = [self._estimate.workers(self._gang, tier) for tier in range(top)]
         bounds = sorted((self._bound(top, x, holds, int(free[x])), x) for x in might)
         fitting: list[tuple[Cost, Candidate]] = []
@@ -254,7 +250,7 @@ class _Explainer:
         self, answer: Placement, others: Sequence[Candidate], might: int, predicted: Predicted
     ) -> str:
         forest, cost = self._forest, answer.cost
-        text = f"{many(self._workers)} on {cost.nodes} node{'' if cost.nodes == 1 else 's'}"
+        text = f"{many(self._workers)} on {count(cost.nodes, 'node')}"
         if answer.hypernode is not None:
             text += f" in {answer.hypernode}, {say_tier(forest, cost.top)}"
         else:
@@ -274,7 +270,7 @@ class _Explainer:
         if cost.top <= forest.top:
             sentences.append(self._rivals(others, might, cost.top))
         if cost.degraded:
-            sentences.append(f"{_links(cost.degraded)} in what is used")
+            sentences.append(f"{count(cost.degraded, 'degraded link')} in what is used")
         sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
         sentences.append("Nothing is better" if answer.exact else "It is not proven that nothing is better")
         if self._workers > 1:
@@ -282,16 +278,16 @@ class _Explainer:
         return ". ".join(sentences) + "."
 
     def _rivals(self, others: Sequence[Candidate], might: int, tier: int) -> str:
-        count = len(self._forest.layers[tier - 1])
+        total = len(self._forest.layers[tier - 1])
         where = say_tier(self._forest, tier)
         if not might:
-            if count == 1:
+            if total == 1:
                 return f"It is the only one of {where}"
-            return f"None of the {count - 1} others of {where} holds it"
-        some = f"{might} of the {count - 1}" if might < count - 1 else f"All {might}"
+            return f"None of the {total - 1} others of {where} holds it"
+        some = f"{might} of the {total - 1}" if might < total - 1 else f"All {might}"
         text = (
             f"{some} others of {where} might hold it"
-            if count > 2
+            if total > 2
             else f"The other one of {where} might hold it"
         )
         if others:

@@ -12,6 +12,7 @@ from hyperscout_formats.text.counts import and_more
 
 from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
 from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.message_text import are, figure, many, one, say_amount, say_tier
 from hyperscout_placer.cluster.request import (
     WORKERS,
     Group,
@@ -22,7 +23,6 @@ from hyperscout_placer.cluster.request import (
     size,
     without_preferences,
 )
-from hyperscout_placer.cluster.words import are, figure, many, one, say_amount, say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 
 CLOSEST = 3  # domains that a refusal lists

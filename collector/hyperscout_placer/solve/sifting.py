@@ -1,9 +1,10 @@
-"""Finds which children of a domain may be part of a best placement, and with how many units.
+"""Excludes children of a domain that no best placement uses, and bounds the units of the other children.
 
-The first two parts of a cost are the number of used children and of used grandchildren. Both are cheap to
-compute: with l of its grandchildren a child fits at most the sum of the l largest. So the fewest that fit the
-gang come from a small table over (children, grandchildren). A child that is in no choice of these sizes is
-left out. For each other child the least number of units is known.
+A cost compares the number of used children first and the number of used grandchildren second. Both are cheap
+to compute: a child that uses n of its grandchildren holds at most as many units as the n largest of them. A
+table has the largest number of units for each pair (children, grandchildren). The least pair that holds all
+units is a lower bound of both numbers. A child is excluded if no choice of that size contains it. For each
+other child the same table gives the smallest and the largest number of units.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hyperscout_placer.cluster.forest import Longs
 from hyperscout_placer.solve.work import Work
 
-MOST_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
+MAX_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
 _AT_ONCE: Final = 10**6  # sums in memory
 _NONE: Final = -(1 << 40)  # units of an impossible entry
 
@@ -59,7 +60,7 @@ def sifted(
     wanted: int,
     work: Work,
 ) -> tuple[list[Window], int, int]:
-    """The children, how many of them are used, and how many of their own children.
+    """Windows of the children that may be used, and the numbers of used children and grandchildren.
 
     `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run of
     each child's own children in `inside`, the units that fit there. `ratio` of these units make one of a
@@ -67,7 +68,7 @@ def sifted(
     """
     may, used, largest = choosable(fits, wanted)
     widest = int((child_stop - child)[may].max())
-    if len(may) * widest > MOST_HELD:
+    if len(may) * widest > MAX_HELD:
         return whole(start, fits, may), used, 0  # too many to sift; 0 is the lower bound
     held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
     most = _enough(held, largest, wanted)

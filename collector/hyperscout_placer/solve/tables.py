@@ -20,12 +20,12 @@ import numpy as np
 
 from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
-from hyperscout_placer.solve.alike import Alike
 from hyperscout_placer.solve.costs import NEVER, keep_least
+from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.work import TooBigError, Work
 
-MOST_ENTRIES: Final = 2 * 10**7  # entries of the tables below one domain that are in memory at once
+MAX_ENTRIES: Final = 2 * 10**7  # entries of the tables below one domain that are in memory at once
 _STEP: Final = 15_000  # fixed cost of a step, in table entries
 _Caps = tuple[tuple[int, int], ...]  # spread units, and the number of opened copies of each
 _State = tuple[int, ...]
@@ -171,7 +171,7 @@ class Tables:
         """
         dims = tuple(n + 1 for n in most)
         children = self._alike.children(tier, index)
-        if math.prod(dims) * self._words * (len(children) + 1) > MOST_ENTRIES:
+        if math.prod(dims) * self._words * (len(children) + 1) > MAX_ENTRIES:
             raise TooBigError
         first = np.zeros((self._words, *dims), np.int64)
         first[0] = NEVER

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-MOST_WORK: Final = 2 * 10**9  # additions of table entries; about one or two seconds
+MAX_WORK: Final = 2 * 10**9  # additions of table entries; about one or two seconds
 
 
 class TooBigError(Exception):
@@ -12,7 +12,7 @@ class TooBigError(Exception):
 class Work:
     """The remaining work for the tables of one request."""
 
-    def __init__(self, most: int = MOST_WORK) -> None:
+    def __init__(self, most: int = MAX_WORK) -> None:
         self._left = most
 
     def spend(self, amount: int) -> None:

@@ -92,7 +92,7 @@ def name_of(write: Write) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """`writes`: to be sent now; empty if all is as wanted except `stuck` (name -> reason)."""
 
     writes: tuple[Write, ...]
@@ -205,18 +205,18 @@ def as_it_settles(wanted: Mapping[str, Wanted], there: Mapping[str, Present]) ->
 
 def next_writes(
     there: Mapping[str, Present], wanted: Mapping[str, Wanted], failed: Mapping[str, str] = NOTHING
-) -> Plan:
+) -> WritePlan:
     """Return the writes that are safe now, in linear time. `failed`: objects not to retry, with reasons."""
     world = _World(there, wanted)
     waiting = [w for w in wanted.values() if not world.is_done(w)]
     hindered = {w.name: why for w in waiting if (why := failed.get(w.name) or world.hindrance(w)) is not None}
     free = [Update(w) if w.name in there else Create(w) for w in waiting if w.name not in hindered]
     if free:
-        return Plan(tuple(free))
+        return WritePlan(tuple(free))
     if hindered.keys() - failed.keys() and (
         lets_go := tuple(x for x in world.lets_go() if x.name not in failed)
     ):
-        return Plan(lets_go)
+        return WritePlan(lets_go)
     gone = [name for name, p in sorted(there.items()) if p.ours and name not in wanted]
     deletes = tuple(
         Delete(name)
@@ -224,8 +224,8 @@ def next_writes(
         if name not in failed and not there[name].going and not world.parents(name)
     )
     if deletes:
-        return Plan(deletes, hindered)
-    return Plan((), hindered | {name: failed.get(name) or _named(world, name) for name in gone})
+        return WritePlan(deletes, hindered)
+    return WritePlan((), hindered | {name: failed.get(name) or _named(world, name) for name in gone})
 
 
 def _named(world: _World, name: str) -> str:

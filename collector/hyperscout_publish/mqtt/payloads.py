@@ -11,7 +11,7 @@ from hyperscout_topology import objects
 from hyperscout_topology.events import Event
 from hyperscout_topology.topology import Topology, rfc3339
 
-MOST_EVENTS = 1000  # maximum number of queued events
+MAX_EVENTS = 1000  # maximum number of queued events
 EVENTS_A_MESSAGE = 200
 EVENT_EXPIRY_S = 3600  # an event that the broker could not deliver for this long is obsolete
 
@@ -45,7 +45,7 @@ class Backlog:
     `lost_total` counts all dropped events. It may include events that were being sent when dropped.
     """
 
-    def __init__(self, most: int = MOST_EVENTS) -> None:
+    def __init__(self, most: int = MAX_EVENTS) -> None:
         self.lost = 0  # dropped and not yet reported to subscribers
         self.lost_total = 0
         self._most = most

@@ -116,7 +116,7 @@ async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) 
         assert tiers(topology) == WHOLE
         (silent,) = [
             row
-            for row in rig.collector.components.evidence.state.rows_of("fabric/crawl")
+            for row in rig.collector.components.evidence.state.rows_of_node("fabric/crawl")
             if row.rank == FAILED
         ]
         assert silent.reason == "no answer"

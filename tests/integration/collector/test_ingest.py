@@ -27,7 +27,7 @@ from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreFullError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
@@ -102,7 +102,7 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
     store = Store(tmp_path / "evidence.db")
     state = EvidenceState()
     found = Rig(store, state, Streams(settings.pop("limit", 100)))
-    writer = Writer()
+    writer = StoreWriter()
     committer = Committer(
         state,
         store,
@@ -168,7 +168,7 @@ async def test_duplicates_late_ones_and_wrong_clocks(tmp_path: Path, clock: int)
         await agent.store(lldp("n1", "eth0", sent - 9 * S), newest, sent_ns=sent)
         await agent.store(newest, lldp("n1", "eth0", sent - 8 * S, neighbour="leaf-3"), sent_ns=sent)
         assert r.stored() == {"eth0": newest.SerializeToString()}
-        (row,) = r.state.rows()
+        (row,) = r.state.all_rows()
         assert (row.seen_ns, row.offset_ns) == (T0 - 5 * S, clock)
         # Somebody sets the clock right: what comes now is newer all the same.
         r.now_ns = T0 + 10 * S
@@ -289,14 +289,14 @@ async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:
         assert r.streams.counters.refusals == {}
         # Its last table stays when it does not answer any more.
         assert await agent.store(failed("fabric/crawl", "snmp", leaf.key.subject, T0 + S)) == []
-        (kept, no_answer) = r.state.rows_at(Key("fabric/crawl", "snmp", leaf.key.subject))
+        (kept, no_answer) = r.state.rows_of_key(Key("fabric/crawl", "snmp", leaf.key.subject))
         assert (kept.fact is not None, no_answer.reason) == (True, "permission denied")
         two = table("leaf-2", {"swp1": "", "swp2": ""})
         two.switch_table.ports[1].chassis_id = "02:00:00:00:00:ff"
         (reason,) = await agent.store(two)
         assert "expected one chassis id for all ports" in reason
         assert await agent.store(removed=[leaf.key]) == []
-        assert r.state.rows_at(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
+        assert r.state.rows_of_key(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
 
 
 async def test_what_a_manager_shows_needs_no_lease(tmp_path: Path) -> None:

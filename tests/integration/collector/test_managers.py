@@ -83,7 +83,7 @@ def said(topology: Topology, kind: str, status: str = "True") -> list[str]:
 def failures(collector: Collector) -> dict[str, str]:
     return {
         row.key.probe: row.reason
-        for row in collector.components.evidence.state.rows_of("fabric/mgr")
+        for row in collector.components.evidence.state.rows_of_node("fabric/mgr")
         if row.rank == FAILED
     }
 

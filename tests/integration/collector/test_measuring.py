@@ -198,7 +198,7 @@ async def test_what_is_told_again_is_not_read_again(tmp_path: Path) -> None:
         facts = []
         for udp_port in (1, 2):
             await a.store(latency("a", replace(port, udp_port=udp_port), time.time_ns()))
-            (row,) = collector.components.evidence.state.rows_of("a")
+            (row,) = collector.components.evidence.state.rows_of_node("a")
             facts.append(row.fact)
         first, second = facts
         assert (first.udp_port, second.udp_port) == (1, 2)

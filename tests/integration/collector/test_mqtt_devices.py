@@ -290,7 +290,7 @@ async def test_a_device_s_clock_may_say_anything(tmp_path: Path) -> None:
         await tell(broker, {"leaf-2": mad | {"sentAt": "9999-12-31T23:59:59Z"}})
         await eventually(lambda: inbound(c).get("taken") == 2)
         for reporter in ("switch/leaf-1", "switch/leaf-2"):
-            (row,) = c.components.evidence.state.rows_of(reporter)
+            (row,) = c.components.evidence.state.rows_of_node(reporter)
             assert abs(row.seen_ns - time.time_ns()) < 60 * S
         status = {agent.node: agent for agent in status_of(c).agents}
         assert abs(status["switch/leaf-1"].clock_offset_s + 3600) < 60

@@ -19,7 +19,7 @@ from hyperscout_kubernetes.client import Fence
 from hyperscout_kubernetes.errors import NotLeaderError
 from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import Broker
-from hyperscout_publish.mqtt.payloads import MOST_EVENTS
+from hyperscout_publish.mqtt.payloads import MAX_EVENTS
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.objects import to_json
@@ -277,14 +277,14 @@ async def test_an_outage_of_many_generations_takes_no_memory(tmp_path: Path) -> 
         finally:
             tracemalloc.stop()
         assert late < early + 512 * 1024, "five times as many generations, and no more memory"
-        assert len(r.publisher._backlog) == MOST_EVENTS
+        assert len(r.publisher._backlog) == MAX_EVENTS
         await broker.start()
         async with listening(broker) as other:
             await r.out(299)
             await other.until(lambda: follows(other, 299))
             assert states(other) == {h.name for h in picture(299).hypernodes}
             told = events(other)
-            assert sum(len(x["events"]) for x in told) <= MOST_EVENTS
+            assert sum(len(x["events"]) for x in told) <= MAX_EVENTS
             assert sum(x["lost"] for x in told) == r.publisher.counters.dropped_total > 15_000
             assert told[0]["lost"] == r.publisher.counters.dropped_total, "said once, with the first"
             assert [x["generation"] for x in told] == sorted(x["generation"] for x in told)

@@ -258,7 +258,7 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
             )
             return
         await eventually(
-            lambda: any(row.sha256 for row in components.evidence.state.rows())
+            lambda: any(row.sha256 for row in components.evidence.state.all_rows())
         )  # a sweep came in
         inferences = pipeline.inferences
         player.cut(cable)

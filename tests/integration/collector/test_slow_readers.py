@@ -101,8 +101,8 @@ async def test_get_status_reads_no_finding(tmp_path: Path, monkeypatch: pytest.M
         raise AssertionError("GetStatus read the evidence")
 
     async with rest_collector(tmp_path) as collector, played(collector):
-        findings = len(list(collector.components.evidence.state.rows()))
-        for name in ("rows", "rows_of", "keys_of"):
+        findings = len(list(collector.components.evidence.state.all_rows()))
+        for name in ("all_rows", "rows_of_node", "keys_of"):
             monkeypatch.setattr(EvidenceState, name, looked)
         found = status_of(collector)
         monkeypatch.undo()

@@ -8,7 +8,7 @@ from hyperscout_agent.ping.statistics import (
     LIED,
     STEPPED,
     UNKNOWN,
-    Sample,
+    PingSample,
     summary,
     without_lonely,
 )
@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def sample(rtt_us: float, residence_us: float = 50.0, **more: object) -> Sample:
+def sample(rtt_us: float, residence_us: float = 50.0, **more: object) -> PingSample:
     gap_ns = int((rtt_us + residence_us) * 1000)
-    return Sample(
+    return PingSample(
         **{"gap_ns": gap_ns, "residence_ns": int(residence_us * 1000), "at_most_ns": gap_ns + 5000, **more}
     )
 
@@ -37,14 +37,16 @@ def test_a_quiet_burst() -> None:
     ("reason", "odd"),
     [
         pytest.param(STEPPED, sample(3.0, stepped=True), id="the clock was seen to step"),
-        pytest.param(STEPPED, Sample(10_000_000, 50_000, 70_000), id="longer than the steady clock allows"),
-        pytest.param(STEPPED, Sample(-40_000, 50_000, 70_000), id="back in time"),
-        pytest.param(LIED, Sample(60_000, 61_000, 70_000), id="residence longer than the gap"),
-        pytest.param(UNKNOWN, Sample(60_000, 0, 70_000), id="not told"),
+        pytest.param(
+            STEPPED, PingSample(10_000_000, 50_000, 70_000), id="longer than the steady clock allows"
+        ),
+        pytest.param(STEPPED, PingSample(-40_000, 50_000, 70_000), id="back in time"),
+        pytest.param(LIED, PingSample(60_000, 61_000, 70_000), id="residence longer than the gap"),
+        pytest.param(UNKNOWN, PingSample(60_000, 0, 70_000), id="not told"),
         pytest.param(ALONE, sample(2.0), id="far below the rest"),
     ],
 )
-def test_one_impossible_sample_is_dropped(reason: str, odd: Sample) -> None:
+def test_one_impossible_sample_is_dropped(reason: str, odd: PingSample) -> None:
     found = summary(12, [*NORMAL, odd])
     assert (found.min_us, found.failure) == (10.0, "")
     assert found.received == 11
@@ -61,12 +63,12 @@ def test_nothing_came_back() -> None:
         pytest.param(
             [sample(9.0, stepped=True)] * 9 + NORMAL[:7], "a clock stepped (9)", id="a stepping clock"
         ),
-        pytest.param([Sample(60_000, 99_000, 70_000)] * 16, f"{LIED} (16)", id="an impossible peer"),
-        pytest.param([Sample(60_000, 0, 70_000)] * 16, f"{UNKNOWN} (16)", id="a peer that tells nothing"),
+        pytest.param([PingSample(60_000, 99_000, 70_000)] * 16, f"{LIED} (16)", id="an impossible peer"),
+        pytest.param([PingSample(60_000, 0, 70_000)] * 16, f"{UNKNOWN} (16)", id="a peer that tells nothing"),
         pytest.param(NORMAL[:2], "only 2 answers", id="too few"),
     ],
 )
-def test_a_burst_that_says_nothing_says_why(samples: list[Sample], failure: str) -> None:
+def test_a_burst_that_says_nothing_says_why(samples: list[PingSample], failure: str) -> None:
     found = summary(16, samples)
     assert found.failure == failure
     assert (found.min_us, found.median_us, found.jitter_us) == (0, 0, 0)
@@ -89,8 +91,8 @@ def test_the_lonely(ascending: list[float], kept_from: int) -> None:
     assert without_lonely(ascending) == ascending[kept_from:]
 
 
-@given(st.lists(st.builds(Sample, *[st.integers(-(2**62), 2**62)] * 3, st.booleans()), max_size=40))
-def test_any_samples(samples: list[Sample]) -> None:
+@given(st.lists(st.builds(PingSample, *[st.integers(-(2**62), 2**62)] * 3, st.booleans()), max_size=40))
+def test_any_samples(samples: list[PingSample]) -> None:
     found = summary(max(len(samples), 1), samples)
     assert bool(found.failure) == (found.min_us == 0)
     assert 0 <= found.min_us <= found.median_us

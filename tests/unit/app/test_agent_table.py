@@ -10,7 +10,7 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.evidence.rows import Row, row_of
-from hyperscout_collector.evidence.state import KEPT_PROBES, AgeCount, AgentRow, EvidenceState, Plan
+from hyperscout_collector.evidence.state import KEPT_PROBES, AgeCount, AgentRow, EvidencePlan, EvidenceState
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
 from hyperscout_formats.text.reporters import is_fabric, is_switch
 from hyperscout_topology.proto import timestamp
@@ -38,19 +38,19 @@ class World:
 
     def find(self, *finding: Any) -> None:
         row = self._row(*finding)
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         plan.upsert(row, b"")
         self.table.follow(self.state.commit(plan))
 
     def remove(self, node: str, subject: str) -> None:
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         for key in list(self.state.keys_of(node)):
             if key.subject == subject:
-                plan.forget(key, self.state.rows_at(key))
+                plan.forget(key, self.state.rows_of_key(key))
         self.table.follow(self.state.commit(plan))
 
     def full_state(self, node: str, version: str) -> None:
-        plan = Plan(self.state, self.now_ns, agents={node: AgentRow(node, 1, version)})
+        plan = EvidencePlan(self.state, self.now_ns, agents={node: AgentRow(node, 1, version)})
         self.table.follow(self.state.commit(plan))
         self.table.touch(node)
 
@@ -80,7 +80,7 @@ class World:
     def agents(self) -> list[pb.AgentStatus]:
         found = []
         for node in sorted({*self.state.nodes, *(stream.node for stream in self.streams)}):
-            rows = list(self.state.rows_of(node))
+            rows = list(self.state.rows_of_node(node))
             newest = max(rows, key=lambda row: row.received_ns, default=None)
             heard_ns, offset_ns = (newest.received_ns, newest.offset_ns) if newest else (0, 0)
             stream, known = self.streams.get(node), self.state.agents.get(node)
@@ -120,7 +120,8 @@ class World:
         }
         limit_ns = self.now_ns - STALE_S * S
         assert self.state.stale_count(limit_ns) == sum(
-            row.seen_ns // S < limit_ns // S and row.key.probe not in KEPT_PROBES for row in self.state.rows()
+            row.seen_ns // S < limit_ns // S and row.key.probe not in KEPT_PROBES
+            for row in self.state.all_rows()
         )
 
     def _row(self, node: str, probe: str, subject: str, age_s: int, outcome: int, offset_s: int) -> Row:

@@ -45,7 +45,7 @@ class State:
     def nodes(self) -> list[str]:
         return list(self.gpus)
 
-    def rows_of(self, node: str) -> list[Any]:
+    def rows_of_node(self, node: str) -> list[Any]:
         return [SimpleNamespace(fact=None), *(SimpleNamespace(fact=one) for one in self.gpus.get(node, []))]
 
 

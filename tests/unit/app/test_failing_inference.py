@@ -15,7 +15,7 @@ from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.decisions.publication.damping import DampingSettings
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
@@ -70,7 +70,7 @@ class Rig:
         return infer(inputs, options, previous)
 
     def put(self, *findings: Finding) -> None:
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         for finding in findings:
             plan.upsert(row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns), b"")
         self.pipeline.follow(self.state.commit(plan))

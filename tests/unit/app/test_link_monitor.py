@@ -15,7 +15,7 @@ from hyperscout_collector.decisions.fabric.link_health import HealthSettings
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
@@ -62,7 +62,7 @@ class Rig:
 
     def put(self, *findings: Finding, at_s: float, texts: Sequence[bytes] = ()) -> list[KeyChange]:
         self.now_ns = T0 + round(at_s * S)
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         for text in texts:
             bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
             plan.put_bulk(bulk)
@@ -75,7 +75,7 @@ class Rig:
         return changes
 
     def remove(self, *keys: Key) -> None:
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         for key in keys:
             plan.remove(key)
         self.watch.follow(self.state.commit(plan))

@@ -14,7 +14,7 @@ from hyperscout_collector.app.measuring.nccl import NcclRuns, RunFailedError
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
 from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
 from hyperscout_collector.evidence.rows import Key, Row, row_of
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
@@ -84,7 +84,7 @@ class World:
         finding.observed_at.FromNanoseconds(at_ns)
         if outcome == Outcome.OUTCOME_DATA:
             finding.nccl.CopyFrom(nccl_to_proto(run_of(subject, at_ns)))
-        plan = Plan(self.state, self.now_ns)
+        plan = EvidencePlan(self.state, self.now_ns)
         row: Row = row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns)
         assert plan.upsert(row, b"") is None
         changes: list[KeyChange] = self.state.commit(plan)

@@ -9,7 +9,7 @@ from hyperscout_collector.app.inference.cluster import ClusterView
 from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from support.builders import gang
@@ -39,7 +39,7 @@ class World:
     def __init__(self, folder: Path, **more: Any) -> None:
         self.now_ns = 100
         self.cluster = FakeCluster()
-        self.writer = Writer()
+        self.writer = StoreWriter()
         self.file = ReservationFile(folder / "placements.db")
         self.reservations = Reservations(self.file, self.writer, now_ns=lambda: self.now_ns)
         self.placing = Placing(

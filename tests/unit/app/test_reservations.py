@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations, read_row
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
@@ -40,7 +40,7 @@ class Book(Reservations):
 
     def __init__(self, path: Path, now_ns: int) -> None:
         self.file = ReservationFile(path / "placements.db", lambda: now_ns)
-        self.writer = Writer()
+        self.writer = StoreWriter()
         super().__init__(self.file, self.writer, now_ns=lambda: now_ns)
         self.flush = self.queue.flush
 

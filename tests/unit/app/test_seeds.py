@@ -8,7 +8,7 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.app.ingest.seeds import MAX_SEEDS, Seeds
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from support.findings import T0, S, lldp, switch_port, table
 
@@ -20,7 +20,7 @@ class Rig:
         self.seeds = Seeds(self.streams, self.state)
 
     def put(self, *findings: Finding, removed: bool = False) -> None:
-        plan = Plan(self.state, T0)
+        plan = EvidencePlan(self.state, T0)
         for finding in findings:
             row = row_of(finding, sent_ns=T0 + S, received_ns=T0)
             if removed:
@@ -108,7 +108,7 @@ def test_a_look_that_saw_the_same_costs_nothing(monkeypatch: pytest.MonkeyPatch)
     again = hearing("10.0.0.2")
     again.observed_at.FromNanoseconds(T0 + S)
     with monkeypatch.context() as patch:
-        patch.setattr(EvidenceState, "rows_of", None)
+        patch.setattr(EvidenceState, "rows_of_node", None)
         r.put(again)
         assert r.seeds.addresses == ("10.0.0.2",)
 

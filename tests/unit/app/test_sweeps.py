@@ -8,7 +8,7 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from support.findings import T0, S, lldp, sweep
@@ -90,7 +90,7 @@ def test_the_problem_of_a_node_ends_with_its_last_evidence(stored: bool) -> None
         return
     for row in rows:
         assert sweeps.problems
-        plan = Plan(state, T0)
+        plan = EvidencePlan(state, T0)
         plan.remove(row.key)
         sweeps.follow(state.commit(plan))
     assert sweeps.problems == []

@@ -22,9 +22,9 @@ SINCE = " (since 2026-01-01T00:00:00Z, findings: n1 lldp eth0 and 2 more)"
     ("event", "subject", "said", "line"),
     [
         pytest.param(
-            {"kind": "LinkRemoved", "hypernode": "h", "node": "n1", "message": "is gone", **ENDS},
+            {"kind": "LinkRemoved", "hypernode": "h", "node": "n1", "message": "was removed", **ENDS},
             "n1/p1 -- leaf-1/eth7",
-            "is gone",
+            "was removed",
             "- link n1/p1 -- leaf-1/eth7",
             id="link",
         ),
@@ -39,10 +39,10 @@ SINCE = " (since 2026-01-01T00:00:00Z, findings: n1 lldp eth0 and 2 more)"
             {
                 "kind": "SwitchAdded",
                 "subject": {"device": "s1", "name": "leaf-1"},
-                "message": "switch leaf-1 is there",
+                "message": "switch leaf-1 was added",
             },
             "leaf-1",
-            "switch leaf-1 is there",
+            "switch leaf-1 was added",
             "+ switch leaf-1",
             id="switch",
         ),
@@ -54,10 +54,10 @@ SINCE = " (since 2026-01-01T00:00:00Z, findings: n1 lldp eth0 and 2 more)"
             id="node",
         ),
         pytest.param(
-            {"kind": "HyperNodeAdded", "hypernode": "h2", "message": "h2 (tier 1) is there"},
+            {"kind": "HyperNodeAdded", "hypernode": "h2", "message": "h2 (tier 1) was added"},
             "h2",
-            "h2 (tier 1) is there",
-            "+ hypernode h2: h2 (tier 1) is there",
+            "h2 (tier 1) was added",
+            "+ hypernode h2: h2 (tier 1) was added",
             id="HyperNode",
         ),
         pytest.param(

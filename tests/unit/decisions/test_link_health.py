@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 from hyperscout_collector.decisions.fabric.link_health import (
+    CounterSample,
     Counts,
     HealthSettings,
     LinkHealth,
-    Sample,
 )
 from hyperscout_inference.fabric.inputs import PortHealth
 from hyperscout_runtime.units import NS
@@ -19,8 +19,8 @@ PORT = ("leaf-1", "swp1")
 SETTINGS = HealthSettings(errors_per_s=1.0, discards_per_s=100.0, flaps_per_hour=5.0, window_s=300.0)
 
 
-def sample(at_s: float, counts: Counts, source: str = "switch") -> Sample:
-    return Sample(round(at_s * NS), {PORT: counts}, source)
+def sample(at_s: float, counts: Counts, source: str = "switch") -> CounterSample:
+    return CounterSample(round(at_s * NS), {PORT: counts}, source)
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
     def __init__(self, settings: HealthSettings = SETTINGS, who: str = "a") -> None:
         self.machine = LinkHealth(settings)
         self.who = who
-        self.last: Sample | None = None
+        self.last: CounterSample | None = None
         self.told = 0
 
     def see(self, at_s: float, counts: Counts, source: str = "switch") -> PortHealth | None:
@@ -164,14 +164,14 @@ def test_zero_is_never() -> None:
 
 def test_nothing_is_kept_of_ports_at_rest() -> None:
     machine = LinkHealth(SETTINGS)
-    quiet = Sample(0, {("n", f"eth{i}"): Counts(i, 0, 1) for i in range(1000)}, "lldp")
-    assert not machine.compare("n", quiet, Sample(60 * NS, dict(quiet.ports), "lldp"))
+    quiet = CounterSample(0, {("n", f"eth{i}"): Counts(i, 0, 1) for i in range(1000)}, "lldp")
+    assert not machine.compare("n", quiet, CounterSample(60 * NS, dict(quiet.ports), "lldp"))
     assert (machine.watched, machine.watches("n")) == (0, False)
-    moved = Sample(120 * NS, {**quiet.ports, ("n", "eth7"): Counts(9, 0, 1)}, "lldp")
+    moved = CounterSample(120 * NS, {**quiet.ports, ("n", "eth7"): Counts(9, 0, 1)}, "lldp")
     assert not machine.compare("n", quiet, moved)
     assert (machine.watched, machine.watches("n")) == (1, True)
     for minute in range(3, 10):
-        machine.compare("n", moved, Sample(minute * 60 * NS, moved.ports, "lldp"))
+        machine.compare("n", moved, CounterSample(minute * 60 * NS, moved.ports, "lldp"))
     assert (machine.watched, machine.watches("n")) == (0, False)
 
 
@@ -184,7 +184,9 @@ def test_who_is_gone_says_nothing() -> None:
     world = World()
     world.run(minutes(0, 1000))
     assert world.last is not None
-    assert world.machine.compare("a", world.last, Sample(120 * NS, {}, "switch")), "the port is no more"
+    assert world.machine.compare("a", world.last, CounterSample(120 * NS, {}, "switch")), (
+        "the port is no more"
+    )
     assert world.machine.health == {}
 
 

@@ -18,7 +18,7 @@ from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_from_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.text.reporters import DEVICE_PROBE
@@ -71,7 +71,7 @@ class Rig:
 
     def subjects(self, node: str = "n1") -> list[str]:
         assert sorted(row.key for row in self.store.load().rows) == sorted(
-            row.key for row in self.state.rows()
+            row.key for row in self.state.all_rows()
         )
         return sorted({key.subject for key in self.state.keys_of(node)})
 
@@ -84,7 +84,7 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
     state.load(loaded.rows, loaded.agents)
     clock_ns = [T0]
     found = Rig(store, state, None, clock_ns)  # type: ignore[arg-type]
-    writer = Writer()
+    writer = StoreWriter()
     found.committer = Committer(
         state,
         store,
@@ -212,9 +212,9 @@ async def test_counters_of_nvlink_are_no_news(tmp_path: Path, change: dict[str, 
 async def test_a_restart_sees_what_was_acknowledged(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await r.send([lldp("n1", "eth0"), adapter("n1")], full=OLD)
-        before = sorted(r.state.rows(), key=lambda row: row.key)
+        before = sorted(r.state.all_rows(), key=lambda row: row.key)
     async with rig(tmp_path) as r:
-        assert sorted(r.state.rows(), key=lambda row: row.key) == before
+        assert sorted(r.state.all_rows(), key=lambda row: row.key) == before
         assert r.state.agents == {"n1": OLD}
         assert r.state.outcomes() == {("lldp", "data"): 1, ("infiniband", "data"): 1}
 
@@ -247,7 +247,7 @@ async def test_a_process_that_has_just_started_gets_time_to_look(tmp_path: Path)
         assert r.committer.due(T0 + 99 * S, lambda node: True) == []
         gone = r.committer.due(T0 + 100 * S, lambda node: True)
         assert gone == [Key("n1", "lldp", "eth1"), Key("n1", "lldp", "eth2")]
-        await r.send(forgotten={key: r.state.rows_at(key) for key in gone})
+        await r.send(forgotten={key: r.state.rows_of_key(key) for key in gone})
         assert r.subjects() == ["eth0"]
 
 
@@ -281,7 +281,7 @@ async def test_what_was_measured_on_request_outlives_the_agent(tmp_path: Path) -
         assert r.subjects() == ["n2"]
         await r.send([], full=NEW)
         assert r.committer.due(T0 + 200 * S, lambda node: True) == []
-        await r.send(forgotten={Key("n1", "nccl", "n2"): r.state.rows_at(Key("n1", "nccl", "n2"))})
+        await r.send(forgotten={Key("n1", "nccl", "n2"): r.state.rows_of_key(Key("n1", "nccl", "n2"))})
         assert r.subjects() == []
 
 
@@ -293,7 +293,7 @@ async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
         await r.send([], full=OLD)
         await r.send(removed=[Key("n1", "ibnetdiscover", "mlx5_0/1")])
         assert r.subjects() == ["mlx5_0/1"]
-        await r.send(forgotten={key: r.state.rows_at(key) for key in r.state.keys_of("n1")})
+        await r.send(forgotten={key: r.state.rows_of_key(key) for key in r.state.keys_of("n1")})
         assert r.subjects() == []
         assert r.store.bulk(bulk.sha256) is None
         assert not r.state.holds_bulk(bulk.sha256)
@@ -322,7 +322,7 @@ async def test_what_came_since_it_was_decided_is_not_forgotten(
     bulks = [Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text)) for text in texts]
     async with rig(tmp_path) as r:
         await r.send([sweep("n1", bulks[0].sha256)], bulks=bulks[:1])
-        decided = {key: r.state.rows_at(key) for key in r.state.keys_of("n1")}
+        decided = {key: r.state.rows_of_key(key) for key in r.state.keys_of("n1")}
         if since == "sweep":
             await r.send([sweep("n1", bulks[1].sha256, T0 + S)], bulks=bulks[1:])
         elif since == "failure":
@@ -339,7 +339,7 @@ async def test_an_agent_goes_with_its_last_evidence(tmp_path: Path) -> None:
         await r.send(forgotten_agents=[left, stays])
         assert r.state.agents == {"n1": left, "n2": stays}, "there is evidence of both"
         key = Key("n1", "lldp", "eth0")
-        await r.send(forgotten={key: r.state.rows_at(key)})
+        await r.send(forgotten={key: r.state.rows_of_key(key)})
         assert r.state.agents_without_evidence() == [left]
         await r.send(forgotten_agents=[left])
         assert r.state.agents == {"n2": stays}
@@ -386,7 +386,7 @@ async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path)
             "evidence is not written, and nothing is acknowledged: no room",
             ["eth0"],
         )
-        (row,) = r.state.rows()
+        (row,) = r.state.all_rows()
         assert row.observed_ns == T0
         r.store.full = False
         await r.send([lldp("n1", "eth1")])

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import pytest
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import Row, row_of
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_runtime.signals import Signal
 from support.findings import T0, lldp
 
@@ -50,7 +50,7 @@ class Rig:
             self.committed.subscribe(self.guard.guarded(name, follower.follow))
 
     def put(self, nodes: str, *, removed: bool = False) -> None:
-        plan = Plan(self.state, T0)
+        plan = EvidencePlan(self.state, T0)
         for one in map(row, nodes):
             plan.remove(one.key)
             if not removed:

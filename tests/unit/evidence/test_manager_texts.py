@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
+from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes
+from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.managers import nmx, ufm
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
@@ -45,7 +46,7 @@ class Rig:
             observed_at=stamp(at_ns),
             outcome=Outcome.OUTCOME_FAILED,
         )
-        plan = Plan(self.state, at_ns)
+        plan = EvidencePlan(self.state, at_ns)
         if text is not None:
             bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
             plan.put_bulk(bulk)

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, SwitchTable
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.evidence.rows import BadFinding, row_of
-from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, readings_of
 from hyperscout_collector.ingest.streams import Streams
 from hypothesis import given
@@ -32,7 +32,7 @@ def a_look(draw: st.DrawFn) -> Finding:
 def state_of(findings: Sequence[Finding], now_ns: int) -> EvidenceState:
     state = EvidenceState()
     for finding in findings:
-        plan = Plan(state, now_ns)
+        plan = EvidencePlan(state, now_ns)
         plan.upsert(row_of(finding, sent_ns=now_ns, received_ns=now_ns), b"")
         state.commit(plan)
     return state
@@ -49,7 +49,7 @@ def test_what_is_in_force_depends_on_the_looks_alone(findings: list[Finding], rn
     limit_ns = T0 + 100 * S
     results = []
     for order in (once, shuffled):
-        readings = readings_of(state_of(order, now_ns).rows())
+        readings = readings_of(state_of(order, now_ns).all_rows())
         assert chassis_ids(readings).keys() <= set(REPORTERS)
         results.append(in_force(readings, limit_ns))
     assert results[0] == results[1]
@@ -80,8 +80,8 @@ def test_whatever_is_sent_as_a_table_is_one_or_is_refused(junk: bytes, ports: li
         assert len({port.chassis_id for port in message.ports}) > 1
         return
     state = state_of([finding], T0)
-    assert [reading.row for reading in readings_of(state.rows())] == [row]
-    assert len(in_force(readings_of(state.rows()), T0)) == 1
+    assert [reading.row for reading in readings_of(state.all_rows())] == [row]
+    assert len(in_force(readings_of(state.all_rows()), T0)) == 1
     seeds = Seeds(Streams(1), state)
     seeds.touch(state.nodes)
     for address in seeds.addresses:

@@ -11,11 +11,12 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
+from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes, stale_switches
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.evidence.view import InputsView, Resolved, resolve, stale_nodes, stale_switches
+from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_formats.text.errors import FormatError
@@ -39,7 +40,7 @@ class Rig:
         self.texts = SweepTexts(store)
 
     def put(self, *findings: Finding, at_ns: int = T0, texts: Sequence[bytes] = ()) -> list[KeyChange]:
-        plan = Plan(self.state, at_ns)
+        plan = EvidencePlan(self.state, at_ns)
         for text in texts:
             bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
             plan.put_bulk(bulk)
@@ -210,7 +211,7 @@ def test_what_failed_says_nothing_of_the_wires(rig: Rig) -> None:
 
 def test_a_node_that_goes_away_goes_from_the_view(rig: Rig) -> None:
     rig.put(lldp("n1", "eth0"), adapter("n1"))
-    plan = Plan(rig.state, T0)
+    plan = EvidencePlan(rig.state, T0)
     for key in list(rig.state.keys_of("n1")):
         plan.remove(key)
     rig.view.follow(rig.state.commit(plan))
@@ -394,7 +395,7 @@ def test_pairs_are_read_once_and_again_only_when_somebody_measured(rig: Rig) -> 
 def test_a_measurement_is_as_old_as_our_clock_says(rig: Rig) -> None:
     """The clock of a is an hour ahead, and then set."""
     hour = 3600 * S
-    plan = Plan(rig.state, T0)
+    plan = EvidencePlan(rig.state, T0)
     ahead = measured("a", "b", at_ns=T0 + hour - 5 * S, seen_ns=T0 + hour)
     for finding, sent_ns in ((ahead, T0 + hour), (measured("b", "a", at_ns=T0 - 9 * S), T0)):
         plan.upsert(row_of(finding, sent_ns=sent_ns, received_ns=T0), b"")
@@ -409,7 +410,7 @@ def test_a_measurement_is_as_old_as_our_clock_says(rig: Rig) -> None:
 def test_who_measures_no_more_is_in_no_pair(rig: Rig) -> None:
     rig.put(measured("a", "b"), measured("b", "a"))
     assert len(rig.resolved().inputs.pairs) == 1
-    plan = Plan(rig.state, T0)
+    plan = EvidencePlan(rig.state, T0)
     plan.remove(Key("b", "latency", "ib0"))
     rig.view.follow(rig.state.commit(plan))
     assert len(rig.resolved().inputs.pairs) == 0

@@ -17,7 +17,7 @@ from support.examples import slow_after
 from support.small_fabric import RECORDS, TEXT
 
 SIZES = slow_after(1, (1_000_000, 100_000_000))
-MOST_BYTES = 80_000_000  # of memory, beside the junk itself
+MAX_BYTES = 80_000_000  # of memory, beside the junk itself
 
 JUNK: dict[str, Callable[[int], bytes]] = {
     "zeros": bytes,
@@ -70,8 +70,8 @@ def test_junk(kind: str, size: int) -> None:
             with pytest.raises(FormatError):
                 reader(junk)
 
-        assert peak_of(refused) < MOST_BYTES, name
-    assert peak_of(lambda: ibnetdiscover_text.summary(junk)) < MOST_BYTES
+        assert peak_of(refused) < MAX_BYTES, name
+    assert peak_of(lambda: ibnetdiscover_text.summary(junk)) < MAX_BYTES
     assert parse_sysfs({"mlx5_0/ports/1/state": junk, "mlx5_0/ports/1/link_layer": b"InfiniBand\n"})[0] == ()
 
 
@@ -86,7 +86,7 @@ def test_junk_behind_a_sweep(kind: str, size: int) -> None:
         assert sweep.problems[0].line == 37
 
     text = b"".join([TEXT, JUNK[kind](size), b"\n", TEXT[TEXT.index(b"vendid") :]])
-    assert peak_of(read) < MOST_BYTES
+    assert peak_of(read) < MAX_BYTES
 
 
 @pytest.mark.parametrize("size", SIZES)

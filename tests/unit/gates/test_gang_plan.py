@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hyperscout_gates.state.gang_plan import (
     PREFIX,
-    Plan,
+    GangPlan,
     PlanError,
     digest_of,
     from_object,
@@ -37,7 +37,7 @@ REQUEST = Request(
     use_down=True,
 )
 COST = Cost(2, (2,), 3, 1, (5, 0, 0))
-PLAN = Plan(
+PLAN = GangPlan(
     "ns/Job/train",
     "1234",
     "Job",
@@ -48,10 +48,10 @@ PLAN = Plan(
 )
 
 
-def plan_of(count: int, node: Callable[[int], str]) -> Plan:
+def plan_of(count: int, node: Callable[[int], str]) -> GangPlan:
     request = Request(Group(1, (Workers(count),)))
     placement = Placement(tuple(map(node, range(count))), None, None, Cost(4, (2, 1), 1, 0, (0,)))
-    return Plan("ns/Job/large", "u", "Job", "d", request, placement)
+    return GangPlan("ns/Job/large", "u", "Job", "d", request, placement)
 
 
 def test_what_is_stored_is_read_back() -> None:

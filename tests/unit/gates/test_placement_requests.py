@@ -7,7 +7,7 @@ import pytest
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import Gang
-from hyperscout_gates.state.gang_plan import Plan
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.placing import free_of
@@ -59,10 +59,10 @@ def placed(cluster: Cluster, of: Gang, *avoid: str) -> tuple[str, ...]:
     return answer.placement.nodes
 
 
-def plan(cluster: Cluster, of: Gang) -> Plan:
+def plan(cluster: Cluster, of: Gang) -> GangPlan:
     held = cluster.placements.get("ns/Job/a")
     assert held is not None
-    return Plan(of.key, of.uid, of.kind, "d", of.request, held.placement)
+    return GangPlan(of.key, of.uid, of.kind, "d", of.request, held.placement)
 
 
 def test_without_a_topology_a_gang_waits() -> None:

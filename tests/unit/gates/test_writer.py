@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from hyperscout_gates.control.controller import GangRecord
 from hyperscout_gates.control.pods import keep
-from hyperscout_gates.control.writer import Writer
+from hyperscout_gates.control.writer import GangWriter
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.gang_plan import Plan, name_of, to_object
+from hyperscout_gates.state.gang_plan import GangPlan, name_of, to_object
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_kubernetes.client import Kube
@@ -42,7 +42,7 @@ class Desk:
         self.answers: list[e.Event] = []
         self.learned: list[Any] = []
         kube = cast("Kube", self.server)
-        self.writer = Writer(
+        self.writer = GangWriter(
             kube, "own", lambda _, event: self.answers.append(event), self.learned.append, lambda: 0
         )
         self.entry = GangRecord(GangMachine("ns/Job/a", "u", GateSettings()))
@@ -61,9 +61,11 @@ class Desk:
         return list(self.answers)
 
 
-def plan(*nodes: str) -> Plan:
+def plan(*nodes: str) -> GangPlan:
     request = Request(Group(1, (Workers(len(nodes)),)))
-    return Plan("ns/Job/a", "u", "Job", "d", request, Placement(nodes, None, None, Cost(1, (), 1, 0, (0,))))
+    return GangPlan(
+        "ns/Job/a", "u", "Job", "d", request, Placement(nodes, None, None, Cost(1, (), 1, 0, (0,)))
+    )
 
 
 NAME = name_of("ns/Job/a", "u")

@@ -12,7 +12,7 @@ from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.following import MAX_WAITING, Following
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.proto import apply, delta_to_proto, topology_to_proto
 from hyperscout_topology.topology import Topology
@@ -54,7 +54,7 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     whole = two_leaves()
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     other = Topology(9, whole.hypernodes, whole.switches, whole.adapters, whole.links[2:])
-    writer = Writer()
+    writer = StoreWriter()
     recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why, sleep=sleep)
     tasks = [asyncio.create_task(writer.run()), asyncio.create_task(following.run())]
@@ -94,7 +94,7 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
 
     whole = two_leaves()
     newest = replace(whole, generation=4000, links=whole.links[1:])
-    writer = Writer()
+    writer = StoreWriter()
     recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
     following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
@@ -119,7 +119,7 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     whole = two_leaves()
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     newest = Topology(12, whole.hypernodes, whole.switches, whole.adapters, whole.links)
-    writer = Writer()
+    writer = StoreWriter()
     recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
     following = Following(recorder, why)
     following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))

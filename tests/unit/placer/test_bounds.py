@@ -33,7 +33,7 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [
-        pytest.param(sifting, "MOST_HELD", 0, id="nothing is sifted"),
+        pytest.param(sifting, "MAX_HELD", 0, id="nothing is sifted"),
         pytest.param(sifting, "_AT_ONCE", 0, id="sifted in small blocks"),
         pytest.param(chain, "_MANY", 0, id="all steps at once"),
         pytest.param(chain, "_AT_ONCE", 0, id="all steps at once in small blocks"),
@@ -141,7 +141,7 @@ def test_what_is_preferred_and_only_looked_for_is_not_said_to_be_impossible() ->
 
 def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place_module, "Work", lambda: Work(0))
-    monkeypatch.setattr(search, "MOST_LOOKS", 0)
+    monkeypatch.setattr(search, "MAX_LOOKS", 0)
     filled: list[int] = []
     held = Greedy.held
     monkeypatch.setattr(Greedy, "held", lambda self, domain: (filled.append(domain), held(self, domain))[1])
@@ -154,7 +154,7 @@ def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch:
     assert isinstance(answer, Placement)
     assert not answer.exact
     assert len(filled) == 1
-    monkeypatch.setattr(search, "MOST_LOOKS", 10**6)
+    monkeypatch.setattr(search, "MAX_LOOKS", 10**6)
     place(capacity, Request(gang))
     assert len(filled) > 2
 

@@ -9,7 +9,7 @@ import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
-from hyperscout_placer.repair.defrag import Plan, Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.solve.place import place
 from support.examples import slow_after
 from support.placer_facts import Facts
@@ -46,7 +46,7 @@ def with_gangs(gangs: Sequence[Running], case: Instance = CASE) -> Capacity:
     return capacity
 
 
-def carried_out(capacity: Capacity, request: Request, gangs: Sequence[Running], plan: Plan) -> None:
+def carried_out(capacity: Capacity, request: Request, gangs: Sequence[Running], plan: MovePlan) -> None:
     """Each step onto what is free by then; all gangs as they have to be; the new one as `place` says."""
     room = capacity.copy()
     by_name = {gang.name: gang for gang in gangs}
@@ -80,7 +80,7 @@ def carried_out(capacity: Capacity, request: Request, gangs: Sequence[Running], 
 def test_what_fits_needs_no_plan() -> None:
     capacity = with_gangs([running("a", "a0")])
     plan = defragment(capacity, one(4, 1), [running("a", "a0")], {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     assert (plan.moves, plan.moved) == ((), 0)
     assert plan.placement == place(capacity, one(4, 1))
 
@@ -94,7 +94,7 @@ def test_a_single_worker_makes_way() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(4, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(4, 1), gangs, plan)
     assert [(name, len(moves)) for name, moves in plan.moves] == [("lone", 1)]
     assert plan.placement.hypernode == "leaf-c"
@@ -110,7 +110,7 @@ def test_a_gang_moves_as_a_whole_where_a_part_would_end_higher() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(4, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(4, 1), gangs, plan)
     assert [(name, [(m.source, m.target) for m in moves]) for name, moves in plan.moves] == [
         ("pair", [("b0", "a2"), ("b1", "a3")])
@@ -129,7 +129,7 @@ def test_nobody_moves_onto_what_the_new_gang_needs() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(4, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(4, 1), gangs, plan)
     assert [(m.source, m.target) for _, moves in plan.moves for m in moves] == [("a0", "b2"), ("a1", "b3")]
 
@@ -144,7 +144,7 @@ def test_two_do_not_move_onto_the_same() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(4, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(4, 1), gangs, plan)
     assert plan.moved == 2
 
@@ -160,7 +160,7 @@ def test_the_plan_with_the_fewest_moves_of_all_domains() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(3, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(3, 1), gangs, plan)
     assert (plan.moved, plan.placement.hypernode) == (1, "leaf-b")
 
@@ -173,7 +173,7 @@ def test_of_a_gang_only_those_in_the_way_move() -> None:
     ]
     capacity = with_gangs(gangs)
     plan = defragment(capacity, one(3, 1), gangs, {})
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, MovePlan)
     carried_out(capacity, one(3, 1), gangs, plan)
     assert [(m.rank, m.source, m.target) for _, moves in plan.moves for m in moves] == [(0, "a0", "b3")]
 
@@ -189,7 +189,7 @@ def test_workers_that_go_along_count() -> None:
     found = defragment(capacity, one(3, 1), gangs, {}, most_moves=1)
     assert isinstance(found, Refusal)
     assert found.reason.endswith("; 2 workers would have to move; the limit is 1")
-    assert isinstance(defragment(capacity, one(3, 1), gangs, {}, most_moves=2), Plan)
+    assert isinstance(defragment(capacity, one(3, 1), gangs, {}, most_moves=2), MovePlan)
 
 
 def test_a_gang_of_other_tiers_stays_where_it_is() -> None:
@@ -349,7 +349,7 @@ def test_where_one_move_is_enough_one_it_is() -> None:
         if least is None:
             assert isinstance(found, Refusal) or found.moved > 1
         else:
-            assert isinstance(found, Plan)
+            assert isinstance(found, MovePlan)
             assert found.moved == least
             counted += 1
     assert counted >= 4

@@ -8,8 +8,8 @@ import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.message_text import say_amount
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers, size
-from hyperscout_placer.cluster.words import say_amount
 from hyperscout_placer.solve.place import highest, place
 from hyperscout_placer.solve.refusal import TRIES, refusal
 from hyperscout_topology.topology import Endpoint, Topology

@@ -22,7 +22,7 @@ from hyperscout_placer.cluster.request import (
     without_preferences,
 )
 from hyperscout_placer.repair import moving
-from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.rank_exchange import kept
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.place import highest, place
 from support.examples import slow_after

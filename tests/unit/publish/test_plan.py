@@ -10,10 +10,10 @@ from hyperscout_publish.hypernodes.plan import (
     Delete,
     LetGo,
     Member,
-    Plan,
     Present,
     Update,
     Write,
+    WritePlan,
     members_of,
     next_writes,
     present,
@@ -132,7 +132,7 @@ def test_any_tree_becomes_any_other_without_a_broken_moment(
     there = world(*before.values())
     carry_out(there, after, rng, fails=fails)
     assert there == world(*after.values())
-    assert next_writes(there, after) == Plan(())
+    assert next_writes(there, after) == WritePlan(())
 
 
 @given(trees(), trees(), trees(), st.randoms(use_true_random=False))
@@ -173,7 +173,7 @@ def test_somebody_elses_is_never_written_nor_robbed(
 
 def test_a_steady_state_writes_nothing() -> None:
     tree = of(leaf("a", "n1"), leaf("b", "n2"), above("top", 2, "a", "b"))
-    assert next_writes(world(*tree.values()), tree) == Plan(())
+    assert next_writes(world(*tree.values()), tree) == WritePlan(())
 
 
 def test_leaves_are_created_before_their_parents() -> None:
@@ -223,7 +223,7 @@ def test_a_tier_in_between_raises_those_above_first() -> None:
 def test_what_is_named_by_somebody_else_is_not_deleted() -> None:
     there = world(leaf("a", "n1")) | {"theirs": as_present(above("theirs", 2, "a"), ours=False)}
     plan = next_writes(there, {})
-    assert plan == Plan((), {"a": "it is to be deleted, but is still a member of theirs"})
+    assert plan == WritePlan((), {"a": "it is to be deleted, but is still a member of theirs"})
 
 
 @pytest.mark.parametrize(

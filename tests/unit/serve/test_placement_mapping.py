@@ -22,7 +22,7 @@ from hyperscout_placer.messages.placements import (
     repair_message,
 )
 from hyperscout_placer.messages.requests import request_message, request_of, stored_request
-from hyperscout_placer.repair.defrag import Plan
+from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
 from hyperscout_placer.solve.explain import Candidate, Explanation
 from hypothesis import given
@@ -307,7 +307,7 @@ def test_repairs_improvements_and_plans() -> None:
     better = shown(improve_message("g", ASKED, Improvement(MOVES, COST, PLACED, "more", "less"), FOREST))
     assert (better["better"], better["gain"], better["price"]) == (True, "more", "less")
     assert better["moves"] == repaired["moves"]
-    plan = shown(defragment_message("g", ASKED, Plan((("other", MOVES),), PLACED, 1), FOREST))
+    plan = shown(defragment_message("g", ASKED, MovePlan((("other", MOVES),), PLACED, 1), FOREST))
     assert plan["gangs"] == [{"gang": "other", "moves": repaired["moves"]}]
     assert plan["moved"] == 1
     none = defragment_message("g", ASKED, REFUSAL, FOREST)

@@ -9,8 +9,8 @@ from hyperscout_formats.snmp.rows import parse
 from hyperscout_formats.snmp.switch import read
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import clos2, dual_homed
-from hyperscout_sim.readings.heard import heard
 from hyperscout_sim.readings.lldp import frame, mac_of, management_address
+from hyperscout_sim.readings.lldp_frames import heard
 from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, recordings, snmprec, walk_text, walks
 
 FABRIC = dual_homed(2, 3, 2, peer_links=1)

@@ -14,8 +14,8 @@ from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.readings import lldp, sysfs
-from hyperscout_sim.readings.heard import heard
 from hyperscout_sim.readings.ibsim_net import ibsim_net
+from hyperscout_sim.readings.lldp_frames import heard
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.sweeps import SHAPES, Device, Record, read
 

@@ -5,14 +5,16 @@ import threading
 
 import pytest
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 from support.waiting import TIMEOUT_S, until
 
 
 class Disk:
     """Writes numbers to a list. `full`: a write fails. 0 always fails."""
 
-    def __init__(self, writer: Writer, priority: Priority = Priority.HISTORY, *, repeat: bool = True) -> None:
+    def __init__(
+        self, writer: StoreWriter, priority: Priority = Priority.HISTORY, *, repeat: bool = True
+    ) -> None:
         self.full = False
         self.wrote: list[int] = []
         self.queue: WriteQueue[int] = WriteQueue(
@@ -38,7 +40,7 @@ class Disk:
 
 
 async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
-    writer, began, go = Writer(), threading.Event(), threading.Event()
+    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     order: list[str] = []
 
     def slow() -> None:
@@ -62,7 +64,7 @@ async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
 
 
 async def test_batches_beyond_the_bound_are_joined() -> None:
-    writer = Writer()
+    writer = StoreWriter()
     disk = Disk(writer)
     for batch in (1, 2, 3, 4):
         disk.queue.put(batch)
@@ -72,7 +74,7 @@ async def test_batches_beyond_the_bound_are_joined() -> None:
 
 
 async def test_a_batch_that_failed_is_written_again_before_newer_ones() -> None:
-    writer = Writer()
+    writer = StoreWriter()
     disk = Disk(writer)
     disk.full = True
     disk.queue.put(1)
@@ -94,7 +96,7 @@ async def test_a_batch_that_failed_is_written_again_before_newer_ones() -> None:
 
 
 async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
-    writer, began, go = Writer(), threading.Event(), threading.Event()
+    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     disk = Disk(writer)
     append = disk._append
 
@@ -121,7 +123,7 @@ async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
 
 
 async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
-    writer = Writer()
+    writer = StoreWriter()
     disk = Disk(writer, Priority.EVIDENCE, repeat=False)
     disk.full = True
     disk.queue.put(1)
@@ -134,7 +136,7 @@ async def test_a_batch_that_its_sender_repeats_is_dropped() -> None:
 
 
 async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
-    writer = Writer()
+    writer = StoreWriter()
     disk = Disk(writer, Priority.EVIDENCE, repeat=False)
     for batch in (0, 2):
         disk.queue.put(batch)
@@ -171,7 +173,7 @@ async def test_a_waiter_learns_that_the_collector_stops() -> None:
 
 
 async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
-    writer = Writer()
+    writer = StoreWriter()
     disk, other = Disk(writer), Disk(writer)
     running = asyncio.create_task(writer.run())
     other.queue.put(1)
@@ -187,7 +189,7 @@ async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
 
 
 async def test_a_write_that_is_cancelled_is_not_lost() -> None:
-    writer, began, go = Writer(), threading.Event(), threading.Event()
+    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     disk = Disk(writer)
 
     def busy() -> None:
@@ -210,7 +212,7 @@ async def test_a_write_that_is_cancelled_is_not_lost() -> None:
 
 
 async def test_closing_during_a_transaction_leaves_the_loop_free() -> None:
-    writer, began, go, ended = Writer(), threading.Event(), threading.Event(), threading.Event()
+    writer, began, go, ended = StoreWriter(), threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> None:
         began.set()

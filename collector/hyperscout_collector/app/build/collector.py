@@ -188,7 +188,7 @@ class Collector:
 
     def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]:
         state = self.components.evidence.state
-        rows = ((node, row.fact) for node in nodes for row in state.rows_of(node))
+        rows = ((node, row.fact) for node in nodes for row in state.rows_of_node(node))
         return [MeasuredBy(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun)]
 
     async def approve(self, generation: int) -> int:

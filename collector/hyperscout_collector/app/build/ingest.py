@@ -15,7 +15,7 @@ from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
-from hyperscout_collector.app.publication.recall import published_before
+from hyperscout_collector.app.publication.earlier_topology import published_before
 from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest
@@ -29,7 +29,7 @@ from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Storage:
     `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
     """
 
-    writer: Writer
+    writer: StoreWriter
     store: EvidenceStore
     loaded: Loaded
     reservations: Reservations
@@ -67,7 +67,7 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     saved, problem = await in_thread(read_saved, loaded.topology)
     published = await published_before(settings, context.kube, previous, saved)
     problems = (*loaded.problems, *([problem] if problem else []))
-    writer = Writer()
+    writer = StoreWriter()
     reservations = Reservations(file, writer, now_ns=clock_ns)
     return Storage(writer, store, loaded, reservations, published, published is not saved, problems)
 

@@ -20,7 +20,7 @@ from hyperscout_collector.decisions.publication.quarantine import (
     find_culprits,
     new_retry,
 )
-from hyperscout_collector.evidence.view import NO_EVIDENCE, Snapshot
+from hyperscout_collector.evidence.snapshot import NO_EVIDENCE, Snapshot
 
 _log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from hyperscout_collector.decisions.publication.generations import Decision, Gen
 from hyperscout_collector.decisions.publication.quarantine import Missing, marked, why_lacking
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.measurements import PairTables
+from hyperscout_collector.evidence.snapshot import Resolved, Snapshot, resolve, stale_nodes, stale_switches
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.switch_tables import chassis_ids
-from hyperscout_collector.evidence.view import Resolved, Snapshot, resolve, stale_nodes, stale_switches
 
 _log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ class EvidenceCleanup:
 
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove the present findings of these keys."""
-        self._due.update({key: self._state.rows_at(key) for key in keys})
+        self._due.update({key: self._state.rows_of_key(key) for key in keys})
 
     def remove_rows(self, rows: Mapping[Key, Collection[Row]]) -> None:
         """Remove these rows, but no newer ones of their keys."""

@@ -30,11 +30,11 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_collector.decisions.fabric.link_health import (
     NOTHING_COUNTED,
+    CounterSample,
     Counts,
     HealthSettings,
     LinkHealth,
     Port,
-    Sample,
 )
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row
@@ -73,7 +73,7 @@ class LinkMonitor:
         self._news = False  # not reported yet, also by a call of `follow` that raised
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
-        self._read: dict[Key, tuple[bytes, Sample]] = {}  # digest and counters of the text read last
+        self._read: dict[Key, tuple[bytes, CounterSample]] = {}  # digest and counters of the text read last
         self._in_thread = BoundedExecutor("link-counters")
 
     @property
@@ -180,13 +180,15 @@ class LinkMonitor:
                 return
         if before is not None and row.rank != WHOLE:
             found = {**before.ports, **found}  # a partial sweep did not read all ports
-        now = Sample(row.seen_ns, found, key.probe)
+        now = CounterSample(row.seen_ns, found, key.probe)
         self._read[key] = row.sha256, now
         if before is None or row.seen_ns <= before.at_ns:
             return
         ports = before.ports.keys() | found.keys()  # a port that the text omits has counted nothing
         samples = (
-            Sample(one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe)
+            CounterSample(
+                one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe
+            )
             for one in (before, now)
         )
         if self._machine.compare(key, *samples):
@@ -207,8 +209,8 @@ def _seen(rows: Sequence[Row]) -> Row | None:
     return max(seen, key=lambda row: row.seen_ns, default=None)
 
 
-def _sample(row: Row) -> Sample:
-    return Sample(row.seen_ns, dict(_counted(row)), row.key.probe)
+def _sample(row: Row) -> CounterSample:
+    return CounterSample(row.seen_ns, dict(_counted(row)), row.key.probe)
 
 
 def _counted(row: Row) -> Iterator[tuple[Port, Counts]]:

@@ -61,7 +61,7 @@ class Seeds:
     def touch(self, reporters: Iterable[str]) -> None:
         """Read the addresses that these reporters heard again."""
         for reporter in reporters:
-            rows = self._state.rows_of(reporter)
+            rows = self._state.rows_of_node(reporter)
             found = frozenset(address for row in rows for address in _addresses_in(row.fact))
             if found == self._of.get(reporter, frozenset()):
                 continue

@@ -149,7 +149,7 @@ class Sweeps:
     def _ports(self, node: str) -> tuple[SweepPort, ...]:
         return tuple(
             SweepPort(row.fact.device, row.fact.port, row.fact.port_guid)
-            for row in self._state.rows_of(node)
+            for row in self._state.rows_of_node(node)
             if isinstance(row.fact, InfinibandPort)
             and row.fact.state == "ACTIVE"
             and row.fact.link_layer == "InfiniBand"

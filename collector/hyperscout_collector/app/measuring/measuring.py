@@ -20,7 +20,7 @@ from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, S
 from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
 from hyperscout_formats.facts.facts import LatencyPort
 from hyperscout_inference.latency import planner
-from hyperscout_inference.latency.known import (
+from hyperscout_inference.latency.known_places import (
     any_unmeasured,
     measured_domains,
     published_domains,
@@ -143,7 +143,7 @@ class Measuring:
         """
         since_ns = self._trusted_ns.get(node)
         if since_ns is not None:
-            rows = (row for row in self._state.rows_of(node) if row.received_ns >= since_ns)
+            rows = (row for row in self._state.rows_of_node(node) if row.received_ns >= since_ns)
             ports = tuple(row.fact for row in rows if isinstance(row.fact, LatencyPort))
             self._handle(PortsSeen(node, ports))
 

@@ -192,7 +192,7 @@ class NcclRuns:
     def _forget_some(self, node: str) -> None:
         keys = [key for key in self._state.keys_of(node) if key.probe == PROBE]
         if len(keys) > _MAX_KEPT:
-            keys.sort(key=lambda key: (max(row.seen_ns for row in self._state.rows_at(key)), key))
+            keys.sort(key=lambda key: (max(row.seen_ns for row in self._state.rows_of_key(key)), key))
             self._forget(keys[: len(keys) - _MAX_KEPT])
 
     # The run

@@ -80,5 +80,5 @@ class NcclSchedule:
             _log.info("NCCL between %s and %s, for %s: %s", *pair, name, error)
 
     def _last_ns(self, name: str, pair: tuple[str, str]) -> int:
-        rows = self._state.rows_at(Key(pair[0], PROBE, pair[1]))
+        rows = self._state.rows_of_key(Key(pair[0], PROBE, pair[1]))
         return max(self._tried_ns.get(name, 0), max((row.seen_ns for row in rows), default=0))

@@ -41,7 +41,7 @@ class EvidenceCapacity:
     def touch(self, nodes: Iterable[str]) -> None:
         """Set the resources of these nodes again."""
         for node in list(nodes):
-            gpus = devices_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
+            gpus = devices_of(row.fact for row in self._state.rows_of_node(node) if isinstance(row.fact, Gpu))
             if gpus == self._set.get(node, {}):
                 continue
             if gpus:

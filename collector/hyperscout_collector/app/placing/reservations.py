@@ -21,7 +21,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_collector.serve.grpc.placement_service import API
 from hyperscout_collector.store.database import Database, Kind
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _SCHEMA = """
 CREATE TABLE gangs (
@@ -78,7 +78,7 @@ class Reservations:
     """Writes the API's reservations to `store` with `writer`. Call `load` once, before `follow`."""
 
     def __init__(
-        self, store: ReservationStore, writer: Writer, *, now_ns: Callable[[], int] = time.time_ns
+        self, store: ReservationStore, writer: StoreWriter, *, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._store = store
         self._now_ns = now_ns

@@ -35,8 +35,9 @@ from hyperscout_collector.app.inference.inference import Inference, Result
 from hyperscout_collector.decisions.publication.generations import Decision, GenerationNotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row
+from hyperscout_collector.evidence.snapshot import Resolved, Snapshot
 from hyperscout_collector.evidence.state import LEASED_PROBES, MEASURING_PROBES, KeyChange
-from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot
+from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import APPROVED, CLUSTER, FINDINGS, TAKEOVER, Cause, CauseLog
 
 _log = logging.getLogger(__name__)

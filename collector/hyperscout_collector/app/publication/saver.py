@@ -14,7 +14,7 @@ from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.store import EvidenceStore
-from hyperscout_collector.store.writer import Priority, WriteQueue, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _SETTLE_S = 0.5  # without a newer generation
 _SHARE = 0.2  # the largest share of time that saving takes
@@ -23,7 +23,7 @@ _SHARE = 0.2  # the largest share of time that saving takes
 class Saver:
     """Saves topologies with `writer`."""
 
-    def __init__(self, store: EvidenceStore, writer: Writer) -> None:
+    def __init__(self, store: EvidenceStore, writer: StoreWriter) -> None:
         self._store = store
         self._encoder = BoundedExecutor("topology-encoder")
         self.queue: WriteQueue[Topology] = WriteQueue(

@@ -36,7 +36,7 @@ from hyperscout_collector.app.settings.configured import connected, own_namespac
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.recorder import Recorder
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ async def recorded(
     if not settings.history_max_days:
         yield None
         return
-    writer = Writer()
+    writer = StoreWriter()
     recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns, writer)
     following = Following(recorder, follower.cause_of)
     lifecycle = Lifecycle(watch)

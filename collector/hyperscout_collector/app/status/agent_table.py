@@ -117,7 +117,7 @@ class AgentTable:
     def count(self, nodes: Iterable[str]) -> None:
         """Count the findings of these nodes again."""
         for node in nodes:
-            rows = list(self._state.rows_of(node))
+            rows = list(self._state.rows_of_node(node))
             if rows:
                 self._counted[node] = _counted(rows)
             else:

@@ -36,7 +36,7 @@ from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.http.counters import RestCounters
-from hyperscout_collector.store.writer import Writer
+from hyperscout_collector.store.writer import StoreWriter
 
 Service = Callable[[], Coroutine[Any, Any, None]]
 
@@ -44,7 +44,7 @@ Service = Callable[[], Coroutine[Any, Any, None]]
 @dataclass(frozen=True, slots=True)
 class Evidence:
     store: EvidenceStore
-    writer: Writer
+    writer: StoreWriter
     state: EvidenceState
     guard: EvidenceGuard
     view: InputsView

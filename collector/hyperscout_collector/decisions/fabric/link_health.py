@@ -46,7 +46,7 @@ NOTHING_COUNTED = Counts(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CounterSample:
     """All ports that one probe read at one time, by port. Unix ns by the collector's clock."""
 
     at_ns: int
@@ -194,7 +194,7 @@ class LinkHealth:
         """Whether a reading of this finding is needed even if it equals the one before."""
         return finding in self._owners
 
-    def compare(self, finding: Hashable, was: Sample, now: Sample) -> bool:
+    def compare(self, finding: Hashable, was: CounterSample, now: CounterSample) -> bool:
         """Compare two readings of one finding. Ports that are not in both have no rate."""
         owner = self._owners.get(finding)
         if owner is None:

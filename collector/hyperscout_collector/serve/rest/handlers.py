@@ -1,6 +1,6 @@
 """Implements the operations of REST: each calls the matching gRPC service and returns its response as JSON.
 
-Work that takes long on a large topology runs in threads. `serve.rest.answers` builds the responses.
+Work that takes long on a large topology runs in threads. `serve.rest.responses` builds the responses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ from hyperscout_collector.identity.callers import Caller
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.topology_service import NO_HISTORY, Backend, TopologyService
 from hyperscout_collector.serve.http.problems import Context, ProblemError
-from hyperscout_collector.serve.rest.answers import Etag, accepts, json_answer, text_answer
 from hyperscout_collector.serve.rest.kinds import KINDS, Kind, passes
 from hyperscout_collector.serve.rest.operations import Operation
 from hyperscout_collector.serve.rest.pages import page
 from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
+from hyperscout_collector.serve.rest.responses import Etag, accepts, json_answer, text_answer
 from hyperscout_collector.serve.rest.stream import Stream, StreamResponse
 
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down

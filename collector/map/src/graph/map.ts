@@ -17,7 +17,7 @@ import { Scene } from "./scene";
 /** How much larger than the view the kept picture is, to each side. */
 const MARGIN = 0.2;
 /** A kept picture is stretched no more than this while zooming. */
-const MOST_STRETCH = 1.6;
+const MAX_STRETCH = 1.6;
 const REST_MS = 120;
 const SLICE_MS = 4;
 /** Pixels of a host when something is looked at. */
@@ -284,7 +284,7 @@ class CanvasMap implements MapView {
 
   private serves(kept: View, view: View, isMoving: boolean): boolean {
     const stretch = view.zoom / kept.zoom;
-    if (stretch !== 1 && (!isMoving || stretch > MOST_STRETCH || stretch < 1 / MOST_STRETCH)) return false;
+    if (stretch !== 1 && (!isMoving || stretch > MAX_STRETCH || stretch < 1 / MAX_STRETCH)) return false;
     const covers =
       view.x >= kept.x &&
       view.y >= kept.y &&

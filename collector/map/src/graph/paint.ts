@@ -28,7 +28,7 @@ const PORT_PX = 4;
 const PORT_NAME_PX = 10;
 const DIMMED = 0.18;
 /** So many that do not fit are drawn one by one at a glance; what is more is told by boxes and lists. */
-const MOST_WRONG = 2000;
+const MAX_WRONG = 2000;
 const LONGEST_NAME = 120;
 
 export const singleCables = (zoom: number): boolean => HOST * zoom >= SINGLE_PX;
@@ -320,7 +320,7 @@ function paintPorts(
 /** On top of everything and at every distance: a cable that is cut must be seen at a glance. */
 function paintWrong(ctx: CanvasRenderingContext2D, scene: Scene, looks: readonly Looks[], view: View): void {
   const { wrong, a, b, state, dimmed, all } = scene.cables;
-  for (const i of wrong.slice(0, MOST_WRONG)) {
+  for (const i of wrong.slice(0, MAX_WRONG)) {
     if (!inView(scene, a[i] as number, b[i] as number, view)) continue;
     const at = scene.cables.lineOf(i);
     const [x1, y1, x2, y2] = [0, 1, 2, 3].map((n) => {

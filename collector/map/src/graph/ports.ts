@@ -42,14 +42,14 @@ export function portsOf(picture: Picture, id: ItemId, isBelow: (device: string) 
   return new Map(sorted);
 }
 
-const MOST_KEYS = 10_000;
+const MAX_KEYS = 10_000;
 const keys = new Map<string, string>();
 
 /** Thousands of devices call their ports alike. */
 function keyOf(label: string): string {
   let key = keys.get(label);
   if (key === undefined) {
-    if (keys.size >= MOST_KEYS) keys.clear();
+    if (keys.size >= MAX_KEYS) keys.clear();
     key = naturalKey(label);
     keys.set(label, key);
   }

@@ -9,8 +9,8 @@ import { visible } from "./text";
 import { nodesOf } from "./things";
 import { parseTime } from "./times";
 
-const MOST_NODES = 2; // the ends of a cable
-const MOST = 40;
+const MAX_NODES = 2; // the ends of a cable
+const MAX_FINDINGS = 40;
 
 /** As /v1/findings has it; of the payload nothing is needed here. */
 interface Finding {
@@ -23,7 +23,7 @@ export function evidenceSection(app: App): { element: HTMLElement; show(id: Item
     "Evidence",
     async (key, signal) => {
       const asked = (JSON.parse(key) as string[]).map(async (node) => {
-        const query = new URLSearchParams({ node, pageSize: String(MOST) });
+        const query = new URLSearchParams({ node, pageSize: String(MAX_FINDINGS) });
         const page = await app.http.get<{ items: Finding[] }>(`/v1/findings?${query.toString()}`, signal);
         return page.items;
       });
@@ -34,7 +34,7 @@ export function evidenceSection(app: App): { element: HTMLElement; show(id: Item
   return {
     element: fetched.element,
     show(id) {
-      const nodes = kindOf(id) === "hypernode" ? [] : nodesOf(app.picture(), id).slice(0, MOST_NODES);
+      const nodes = kindOf(id) === "hypernode" ? [] : nodesOf(app.picture(), id).slice(0, MAX_NODES);
       // Findings are of now: about the past the history tells.
       const isLive = app.views.now.at === null;
       fetched.show(nodes.length && isLive ? JSON.stringify(nodes) : "", app.picture().generation);

@@ -14,7 +14,7 @@ import { parseTime } from "./times";
 import { name } from "./dom";
 import { stateIcon } from "./icons";
 
-const MOST = 64; // rows of a list; a spine has as many ports
+const MAX_ROWS = 64; // rows of a list; a spine has as many ports
 
 export function factsOf(app: App, id: ItemId): Child[] {
   switch (kindOf(id) as string) {
@@ -53,9 +53,9 @@ function ofHypernode(app: App, x: HyperNode | undefined): Child[] {
       ),
     ),
     x.children.length > 0 &&
-      section(`Domains inside (${x.children.length})`, rows(some(x.children, MOST, (child) => thingRow(app, hypernodeId(child), nodesIn(picture, child))))),
-    x.switches.length > 0 && section(`Switches (${x.switches.length})`, rows(some(x.switches, MOST, (s) => thingRow(app, switchId(s))))),
-    x.children.length === 0 && section(`Nodes (${x.nodes.length})`, rows(some(x.nodes, MOST, (node) => thingRow(app, nodeId(node))))),
+      section(`Domains inside (${x.children.length})`, rows(some(x.children, MAX_ROWS, (child) => thingRow(app, hypernodeId(child), nodesIn(picture, child))))),
+    x.switches.length > 0 && section(`Switches (${x.switches.length})`, rows(some(x.switches, MAX_ROWS, (s) => thingRow(app, switchId(s))))),
+    x.children.length === 0 && section(`Nodes (${x.nodes.length})`, rows(some(x.nodes, MAX_ROWS, (node) => thingRow(app, nodeId(node))))),
   ];
 }
 
@@ -164,7 +164,7 @@ function cables(app: App, id: ItemId): Child[] {
     const port = [adapter, x.here.port].filter(Boolean).join("/");
     return row(app, x.cable.id, stateIcon(state, true), h("span", {}, name(port, 40), " → ", name(endText(picture, x.there), 70)));
   };
-  return [section(`Cables (${found.length})`, rows(some(found, MOST, line)))];
+  return [section(`Cables (${found.length})`, rows(some(found, MAX_ROWS, line)))];
 }
 
 const rows = (items: Child[]): HTMLElement => h("ul", { class: "list" }, ...items);

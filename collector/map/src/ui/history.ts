@@ -9,7 +9,7 @@ import { count } from "./text";
 import { anomalyOf, portOf, rest } from "./things";
 import { ago, clock, parseTime } from "./times";
 
-const MOST = 20;
+const MAX_EVENTS = 20;
 const WRITTEN_MS = 1500;
 
 export function historySection(app: App): { element: HTMLElement; show(id: ItemId): void } {
@@ -18,7 +18,7 @@ export function historySection(app: App): { element: HTMLElement; show(id: ItemI
     "History",
     (key, signal) => {
       const until = app.views.now.at;
-      const query = new URLSearchParams({ about: key, pageSize: String(MOST) });
+      const query = new URLSearchParams({ about: key, pageSize: String(MAX_EVENTS) });
       if (until !== null) query.set("until", new Date(until + 1).toISOString());
       return app.http.get<HistoryPage>(`/v1/history?${query.toString()}`, signal);
     },

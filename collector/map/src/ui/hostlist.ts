@@ -1,7 +1,7 @@
 // Slurm's bracket notation (slurm.conf(5), NodeName), in and out: `node[01-16,20],login`. The command line
 // takes and prints the same.
 
-const MOST = 65_536; // names in one list: Slurm takes more for a mistake
+const MAX_NAMES = 65_536; // names in one list: Slurm takes more for a mistake
 
 /** The names that a list stands for; null where it is not one (a bracket that never ends, 16-01). */
 export function expand(list: string): string[] | null {
@@ -10,7 +10,7 @@ export function expand(list: string): string[] | null {
     if (part === null) return null;
     if (!part) continue;
     const names = expandOne(part);
-    if (names === null || found.length + names.length > MOST) return null;
+    if (names === null || found.length + names.length > MAX_NAMES) return null;
     found.push(...names);
   }
   return [...new Set(found)];
@@ -45,12 +45,12 @@ function expandOne(part: string): string[] | null {
     const match = /^(\d{1,9})(?:-(\d{1,9}))?$/.exec(range.trim());
     if (!match) return null;
     const [from, to] = [match[1] ?? "", match[2] ?? match[1] ?? ""];
-    if (Number(to) < Number(from) || (Number(to) - Number(from) + 1) * rest.length > MOST) return null;
+    if (Number(to) < Number(from) || (Number(to) - Number(from) + 1) * rest.length > MAX_NAMES) return null;
     for (let n = Number(from); n <= Number(to); n++) {
       const digits = String(n).padStart(from.length, "0");
       for (const end of rest) found.push(before + digits + end);
     }
-    if (found.length > MOST) return null;
+    if (found.length > MAX_NAMES) return null;
   }
   return found;
 }

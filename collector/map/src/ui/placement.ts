@@ -11,7 +11,7 @@ import { stateIcon } from "./icons";
 import { count, visible } from "./text";
 
 const GPU = "nvidia.com/gpu";
-const MOST = 100;
+const MAX_ROWS = 100;
 
 /** As POST /v1/placements answers (Placement). */
 interface Placement {
@@ -125,7 +125,7 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
     h(
       "ul",
       { class: "list" },
-      ...some([...ranks], MOST, ([node, all]) =>
+      ...some([...ranks], MAX_ROWS, ([node, all]) =>
         row(app, nodeId(node), stateIcon(picture.stateOf(nodeId(node)), true), name(node, 60), null, `rank ${rankText(all)}`),
       ),
     ),

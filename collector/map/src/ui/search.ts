@@ -10,7 +10,7 @@ import { stateIcon } from "./icons";
 import { count } from "./text";
 import { exists, kindWord, label, stateOf } from "./things";
 
-const MOST = 12;
+const MAX_HITS = 12;
 
 interface Hit {
   readonly text: string;
@@ -142,7 +142,7 @@ export function find(picture: Picture, text: string): { hits: Hit[]; total: numb
     take(item, label(picture, item), x.id, x.id);
   }
   found.sort((a, b) => a.rank - b.rank || ORDER.compare(a.hit.text, b.hit.text));
-  return { hits: found.slice(0, MOST).map((x) => x.hit), total: found.length };
+  return { hits: found.slice(0, MAX_HITS).map((x) => x.hit), total: found.length };
 }
 
 /** Every node, in order. */

@@ -42,7 +42,7 @@ export const EMPTY: View = {
 
 const LISTS = ["fabrics", "rails", "tiers", "conditions"] as const;
 const TABS: readonly string[] = ["wrong", "filters", "path", "place"];
-const MOST = 200; // of anything in an address: it may be of any origin
+const MAX_VALUES = 200; // of anything in an address: it may be of any origin
 
 /** The part of an address after "#"; "" of the empty view. */
 export function toHash(view: View): string {
@@ -69,7 +69,7 @@ export function fromHash(hash: string): View {
   const camera = (found.get("camera") ?? "").split(",").map(Number);
   const [x, y, zoom] = camera;
   const sane = camera.length === 3 && camera.every(Number.isFinite) && (zoom ?? 0) > 0;
-  const list = (key: string): string[] => found.getAll(key).slice(0, MOST);
+  const list = (key: string): string[] => found.getAll(key).slice(0, MAX_VALUES);
   return {
     tab: (TABS.includes(tab) ? tab : EMPTY.tab) as Tab,
     selected: found.get("select"),

@@ -6,7 +6,7 @@ import type { Notices } from "./notices";
 import { visible } from "./text";
 
 const AGAIN_MS = 15_000;
-const MOST = 3;
+const MAX_PROBLEMS = 3;
 
 /** As /v1/status has it. */
 interface Status {
@@ -21,7 +21,7 @@ export function watchStatus(app: App, notices: Notices): void {
       const { held, problems = [] } = await app.http.get<Status>("/v1/status?agents=false");
       const text = held && `Generation ${held.generation} is held back: ${visible(held.reason, 300)} (hyperscout approve ${held.generation})`;
       notices.set("held", text ? { kind: "", text } : null);
-      const said = problems.slice(0, MOST).map((x) => visible(x, 300)).join("; ");
+      const said = problems.slice(0, MAX_PROBLEMS).map((x) => visible(x, 300)).join("; ");
       notices.set("problems", said ? { kind: "", text: `The collector has trouble: ${said}` } : null);
     } catch (error) {
       // The stream tells when the collector is away; one without this route has nothing to tell.

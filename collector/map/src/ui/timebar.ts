@@ -14,7 +14,7 @@ const PLAY_MS = 1200; // a step while it plays
 const SETTLE_MS = 150; // of a slider that is being dragged
 const AGAIN_MS = 1000; // between two questions for what is new
 const EMPTY_SPAN_MS = 3_600_000;
-const MOST_MARKS = 1500; // drawn: there are no more pixels
+const MAX_MARKS = 1500; // drawn: there are no more pixels
 
 /** All that happened at one time: a generation. */
 interface Moment {
@@ -91,7 +91,7 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
     back.disabled = !moments.some((x) => x.at < (at ?? Infinity));
     forth.disabled = at === null;
     playButton.disabled = !moments.length;
-    const drawn = moments.slice(-MOST_MARKS).map((x) => {
+    const drawn = moments.slice(-MAX_MARKS).map((x) => {
       const place = ((x.at - start) / Math.max(1, end - start)) * 1000;
       const [top, bottom] = x.worst === "degraded" ? [1, 21] : [6, 16];
       return svg("line", { class: `mark ${x.worst}`, x1: place, x2: place, y1: top, y2: bottom, "vector-effect": "non-scaling-stroke" });

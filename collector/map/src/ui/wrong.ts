@@ -12,7 +12,7 @@ import { count, visible, words } from "./text";
 import { anomalyId, between, worstFirst } from "./things";
 import { parseTime } from "./times";
 
-const MOST = 300; // rows; more are counted
+const MAX_ROWS = 300; // rows; more are counted
 
 export function wrongList(app: App): HTMLElement {
   const panel = h("div", { class: "wrong" });
@@ -45,10 +45,10 @@ function rows(app: App): Child[] {
 
 function group<T>(title: string, all: readonly T[], render: (x: T) => Child): Child[] {
   if (!all.length) return [];
-  const more = all.length - MOST;
+  const more = all.length - MAX_ROWS;
   return [
     h("h3", { class: "group" }, h("span", {}, title), h("span", {}, all.length)),
-    h("ul", { class: "list" }, ...all.slice(0, MOST).map(render)),
+    h("ul", { class: "list" }, ...all.slice(0, MAX_ROWS).map(render)),
     more > 0 && h("p", { class: "muted" }, `and ${count(more, "more", "more")}`),
   ];
 }

@@ -14,7 +14,7 @@ from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import nvlink
 from hyperscout_sim.fabric.nvlink import Gpus
 from hyperscout_sim.fabric.racks import RackCluster, racks
-from hyperscout_sim.readings.heard import heard
+from hyperscout_sim.readings.lldp_frames import heard
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology

@@ -1,16 +1,17 @@
-"""Tracks a gang while some of its ranks are placed: the used domains and the limits of its groups."""
+"""Tracks a gang while some of its ranks are placed: used domains, group limits, and what is needed."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.repair.calculations import least_sum, width
 from hyperscout_placer.repair.layout import GANG, Layout
-from hyperscout_placer.repair.reckoning import width
 from hyperscout_placer.repair.view import View
 
 
-class Standing:
+class PartialGang:
     """The state of a gang. `at`: by rank the node on which it stays, -1 = to be placed.
 
     `before`: the earlier nodes by rank (-1 = not known), because groups should not become wider.
@@ -118,3 +119,29 @@ class Standing:
                     domain = self._domain(tier, self._somewhere[number])
                     found.setdefault((tier, domain, self._layout.kind[rank]), set()).add(rank)
         return found
+
+    def _bound_to_leaves(self) -> dict[int, int] | None:
+        """Number of ranks to be placed by the leaf domain to which they are bound; None = some are not
+        bound."""
+        found = {domain: len(ranks) for (tier, domain, _), ranks in self._bound.items() if tier == 1}
+        return found if sum(found.values()) == len(self._open) else None
+
+    def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
+        """The least number of nodes that have to be opened, and what fits on them at least."""
+        used = self._used[0][there] > 0
+        missing = ranks - int(fits[there[used]].sum())
+        if missing <= 0:
+            return 0, 0
+        fresh = fits[there[~used]]
+        nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
+        return nodes, least_sum(fresh.tolist(), nodes, missing)
+
+    def _least_left(self, kind: int, region: Longs, tier: int) -> int:
+        """The least number of workers that fit in an unused domain that takes all ranks beyond the used
+        ones."""
+        layer, fits = self._forest.layers[tier - 1], self._fits[kind].domains[tier - 1]
+        domains = np.unique(layer.of_node[self._forest.layers[0].start[region]])
+        used = self._used[tier][domains] > 0
+        enough = fits[domains[~used]]
+        enough = enough[enough >= len(self._open) - int(fits[domains[used]].sum())]
+        return int(enough.min()) if len(enough) else 0

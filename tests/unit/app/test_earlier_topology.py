@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.app.publication.recall import published_before
+from hyperscout_collector.app.publication.earlier_topology import published_before
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError

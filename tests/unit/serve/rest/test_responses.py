@@ -4,8 +4,8 @@ import grpc
 import pytest
 from hyperscout_collector.serve.http.hosts import Hosts
 from hyperscout_collector.serve.http.problems import STATUS_OF, TITLES, ProblemError, of_code
-from hyperscout_collector.serve.rest.answers import Etag, accepts, json_answer
 from hyperscout_collector.serve.rest.rendered import OUTPUTS
+from hyperscout_collector.serve.rest.responses import Etag, accepts, json_answer
 from starlette.requests import Request
 
 THERE = {name: kind for name, (kind, _) in OUTPUTS.items()}

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from hyperscout_collector.identity.answers import Answers
 from hyperscout_collector.identity.callers import AskLaterError, BusyError
+from hyperscout_collector.identity.request_cache import RequestCache
 
 
 class Asked:
@@ -27,7 +27,7 @@ class Asked:
 
 async def test_an_answer_stands_for_its_time_and_no_longer() -> None:
     now = [0.0]
-    answers: Answers[str] = Answers(10, 10, lambda: now[0])
+    answers: RequestCache[str] = RequestCache(10, 10, lambda: now[0])
     ask = Asked(stands_s=60.0)
     for now[0] in (0.0, 30.0, 59.9):
         assert await answers.get(b"k", ask) == "yes"
@@ -39,14 +39,14 @@ async def test_an_answer_stands_for_its_time_and_no_longer() -> None:
 
 @pytest.mark.parametrize("stands_s", [0.0, -5.0])
 async def test_an_answer_may_stand_for_this_once(stands_s: float) -> None:
-    answers: Answers[str] = Answers(10, 10, lambda: 0.0)
+    answers: RequestCache[str] = RequestCache(10, 10, lambda: 0.0)
     ask = Asked(stands_s=stands_s)
     assert [await answers.get(b"k", ask) for _ in range(2)] == ["yes", "yes"]
     assert (ask.times, len(answers)) == (2, 0)
 
 
 async def test_who_ask_the_same_at_once_ask_once() -> None:
-    answers: Answers[str] = Answers(10, 10, lambda: 0.0)
+    answers: RequestCache[str] = RequestCache(10, 10, lambda: 0.0)
     ask = Asked()
     ask.go.clear()
     tasks = [asyncio.create_task(answers.get(b"k", ask)) for _ in range(5)]
@@ -59,7 +59,7 @@ async def test_who_ask_the_same_at_once_ask_once() -> None:
 
 
 async def test_trouble_reaches_all_and_is_not_kept() -> None:
-    answers: Answers[str] = Answers(10, 10, lambda: 0.0)
+    answers: RequestCache[str] = RequestCache(10, 10, lambda: 0.0)
     ask = Asked("trouble")
     results = await asyncio.gather(*(answers.get(b"k", ask) for _ in range(3)), return_exceptions=True)
     assert [type(result) for result in results] == [AskLaterError] * 3
@@ -69,7 +69,7 @@ async def test_trouble_reaches_all_and_is_not_kept() -> None:
 
 
 async def test_kept_and_asked_are_bounded() -> None:
-    answers: Answers[str] = Answers(2, 3, lambda: 0.0)
+    answers: RequestCache[str] = RequestCache(2, 3, lambda: 0.0)
     ask = Asked()
     for key in (b"1", b"2", b"1", b"3"):
         await answers.get(key, ask)

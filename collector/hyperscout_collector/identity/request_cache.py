@@ -10,7 +10,7 @@ from hyperscout_collector.identity.callers import BusyError
 T = TypeVar("T")
 
 
-class Answers(Generic[T]):
+class RequestCache(Generic[T]):
     """A cache of at most `limit` answers; the least recently used are evicted first.
 
     `max_asked`: maximum number of requests in progress. `clock`: returns seconds.

@@ -1,5 +1,7 @@
 """Formats amounts, tiers and workers for messages."""
 
+from hyperscout_formats.text.counts import count
+
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import WORKERS
 
@@ -7,7 +9,7 @@ from hyperscout_placer.cluster.request import WORKERS
 def say_amount(resource: str, amount: int) -> str:
     """An amount in base units as text: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
     if resource == WORKERS:
-        return f"room for {amount} worker{'' if amount == 1 else 's'}"
+        return f"room for {many(amount)}"
     return f"{figure(resource, amount)} {resource}"
 
 
@@ -28,8 +30,8 @@ def say_tier(forest: Forest, tier: int) -> str:
     return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
-def many(count: int, role: str = "worker") -> str:
-    workers = f"{count} worker{'' if count == 1 else 's'}"
+def many(n: int, role: str = "worker") -> str:
+    workers = count(n, "worker")
     return workers if role == "worker" else f"{workers} of role {role}"
 
 
@@ -37,5 +39,5 @@ def one(role: str) -> str:
     return "worker" if role == "worker" else f"worker of role {role}"
 
 
-def are(count: int) -> str:
-    return "is" if count == 1 else "are"
+def are(n: int) -> str:
+    return "is" if n == 1 else "are"
