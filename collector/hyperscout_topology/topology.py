@@ -23,6 +23,7 @@ ANOMALY_KINDS = (
     "Overlap",
     "BlueprintDrift",
     "EvidenceSetAside",
+    "NotATree",
 )
 
 

@@ -89,7 +89,11 @@ class _Auditor:
         self.items = int(cables.item.max()) + 1
         self.group = grouping.group[cables.child]
         self.unclaimed = np.zeros(children, np.bool_) if unclaimed is None else unclaimed
-        self.kinds = Kinds(*np.zeros((2, children), np.int64), (0,)) if kinds is None else kinds
+        self.kinds = (
+            Kinds(np.zeros(children, np.int64), np.zeros(children, np.int64), (0,))
+            if kinds is None
+            else kinds
+        )
         plan = [g * self.items + u for g, items in enumerate(grouping.items) for u in items]
         key = self.group * self.items + cables.item
         self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
@@ -290,7 +294,7 @@ class _Auditor:
         return (elsewhere > 0) & (good * 2 < cables)
 
     def _is_shifted(self, child: int) -> bool:
-        """Return whether a child on other ports than the plan's is connected to the items in the same order."""
+        """Return whether a child on other ports than the plan's has cables to the items in the same order."""
         c, rows = self.cables, self._rows_of(child)
         own = sorted(zip(c.child_port[rows].tolist(), c.item[rows].tolist(), strict=True))
         plan = sorted((port, item) for (cls, port), item in self.plan.items() if cls == self.cls[child])
@@ -306,7 +310,9 @@ class _Auditor:
             if wanted.get(child) and not any(row in strays for row in rows):
                 goal = wanted[child].pop(0)
                 for row in rows:
-                    strays[row] = Stray(row, goal, int(self.slot[child]), round(min(EITHER, 1 / len(rows)), 2))
+                    strays[row] = Stray(
+                        row, goal, int(self.slot[child]), round(min(EITHER, 1 / len(rows)), 2)
+                    )
 
     def _rows_of(self, child: int) -> npt.NDArray[np.intp]:
         """Return the rows of a child's cables."""
@@ -366,7 +372,11 @@ class _Auditor:
 def _gaps(used: set[int]) -> list[int]:
     """Return the numbers between the first and the last one in use that are not in use. If they are more than
     a quarter of those in use, the devices are built that way: none."""
-    gaps = [p for p in range(min(used), max(used)) if p not in used] if max(used) - min(used) < 2 * len(used) else []
+    gaps = (
+        [p for p in range(min(used), max(used)) if p not in used]
+        if max(used) - min(used) < 2 * len(used)
+        else []
+    )
     return gaps if len(gaps) * 4 <= len(used) or len(gaps) == 1 else []
 
 

@@ -11,7 +11,7 @@ from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network
-from hyperscout_inference.grouping.grouping import Grouping, Longs
+from hyperscout_inference.grouping.grouping import Longs
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import host_cable_rows
 
@@ -65,7 +65,9 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
             continue  # the host is built that way: all its adapters are up
         subject = labels.end(m.child, m.child_port)
         peer = net.end(m.item, m.item_port)
-        why = "its peers have one" + ("" if m.confidence > EITHER else ", but the host may be built without it")
+        why = "its peers have one" + (
+            "" if m.confidence > EITHER else ", but the host may be built without it"
+        )
         suspect(
             "MissingLink",
             m.child,
@@ -95,8 +97,8 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
 
 
 def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, switch: Ints) -> list[int]:
-    """Return the cables of very few hosts that are connected to switches above leaves only, although they have
-    as many cables as several hosts on leaves, and other switches of that level have no hosts."""
+    """Return the cables of very few hosts that are connected to switches above leaves only, although they
+    have as many cables as several hosts on leaves, and other switches of that level have no hosts."""
     above = (leaves.domain >= 0) & (leaves.grouping.group < 0)
     few = max(1, _FEW_SHARE * np.count_nonzero(leaves.domain >= 0))
     if not 0 < np.count_nonzero(above) <= few:
@@ -127,7 +129,9 @@ def _kinds(net: Network, cables: Cables) -> Kinds:
     kind_of: dict[int, int] = {}
     models: list[int] = []
     known: list[int] = []
-    for one, count_of in sorted(zip(masks.tolist(), hosts.tolist(), strict=True), key=lambda x: -x[0].bit_count()):
+    for one, count_of in sorted(
+        zip(masks.tolist(), hosts.tolist(), strict=True), key=lambda x: -x[0].bit_count()
+    ):
         kind_of[one] = next((k for k, model in enumerate(models) if one & model == one), len(models))
         if kind_of[one] == len(models):
             models.append(one)

@@ -1,8 +1,9 @@
 """Decide which children of a group are alike, and which cables each of them lacks or has in surplus.
 
 The usual number of cables of a class to an item is the median over its children. A child is like its class if
-it lacks less than half of those cables, or no more than it reports as down. It is not if it lacks equally many
-cables to each of several items: it was built with fewer uplinks. Half of two or four cables decides nothing.
+it lacks less than half of those cables, or no more than it reports as down. It is not if it lacks equally
+many cables to each of several items: it was built with fewer uplinks. Half of two or four cables decides
+nothing.
 """
 
 from collections.abc import Sequence
@@ -32,8 +33,8 @@ class Comparison:
     """The children `waiting` of each group and kind, as one class, compared with each other.
 
     `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
-    (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few cables;
-    `regular`: (classes,) whether few cables deviate.
+    (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few
+    cables; `regular`: (classes,) whether few cables deviate.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Comparison:
             within = (rank >= begin[:-1]) & (rank < begin[1:])
             return np.where(within, ranked[np.clip(rank, 0, len(order))], 0)
 
-        # Of an even number of children, the usual number of all classes decides between the two in the middle.
+        # Of an even number of children, the usual number of all classes decides between the middle two.
         most = int(np.bincount(self._count).argmax()) if len(self._count) else 0
         upper = at(middle - 1)
         self._usual = np.where((size % 2 == 0) & (upper == most), np.maximum(at(middle), upper), at(middle))
@@ -114,7 +115,8 @@ class Comparison:
         np.minimum.at(least, child, missing)
         np.maximum.at(most, child, missing)
         everywhere = (met >= 2) & (met == np.where(self.cls >= 0, places[self.cls], -1))
-        return (lack > 0) & everywhere & (least == most)
+        evenly: Bools = (lack > 0) & everywhere & (least == most)
+        return evenly
 
     def lacking(self) -> list[tuple[int, int]]:
         """Return pairs (child, item) of regular classes, one for each cable that a like child lacks."""

@@ -53,8 +53,13 @@ def slow_links(
     found = []
     for row in np.flatnonzero((slow | alone) & few[group]).tolist():
         device = int(rank.lower[row])
-        subject, peer = net.end(device, _port(net, rank, row)), net.end(int(rank.upper[row]), int(rank.upper_port[row]))
-        like = int(rank.rows[np.flatnonzero(known & (group == group[row]) & (millis == usual[group[row]]))[0]])
+        subject, peer = (
+            net.end(device, _port(net, rank, row)),
+            net.end(int(rank.upper[row]), int(rank.upper_port[row])),
+        )
+        like = int(
+            rank.rows[np.flatnonzero(known & (group == group[row]) & (millis == usual[group[row]]))[0]]
+        )
         has, all_lanes = lanes.of(int(rank.rows[row])), lanes.of(like)
         few_of = f" ({has} lane{'s'[: has > 1]} of {all_lanes})" if 0 < has < all_lanes else ""
         pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
@@ -84,8 +89,8 @@ def _slow(
     of_hosts: bool,
     lanes: "_Lanes",
 ) -> tuple[Bools, Bools]:
-    """Return (cables,) which of the cables `below` the usual rate are slow, and which are the cables of a host
-    that is slower as a whole and the only one of its domain."""
+    """Return (cables,) which of the cables `below` the usual rate are slow, and which are the cables of a
+    host that is slower as a whole and the only one of its domain."""
     device = _second_best(np.concatenate([net.a, net.b]), np.concatenate([every, every]), len(net.ids))
     host = np.zeros(len(net.hosts) + 1, np.float32)  # the last one: no host
     for end in (net.a, net.b):

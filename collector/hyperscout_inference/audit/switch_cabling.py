@@ -143,7 +143,9 @@ def _exchanged(net: Network, rank: Rank, rail: Longs, home: dict[int, Place]) ->
     if not wrong.any():
         return []
     below = np.unique(rank.lower, return_inverse=True)[1]
-    pairs = _Pairs(rank.rows, rank.lower, rank.upper, rank.lower_port.astype(np.int32), rank.upper_port.astype(np.int32))
+    pairs = _Pairs(
+        rank.rows, rank.lower, rank.upper, rank.lower_port.astype(np.int32), rank.upper_port.astype(np.int32)
+    )
     what = "leads to the switches of another rail"
     return [
         pairs.miswired(net, row, home.get(int(rank.lower[row]), NOWHERE), 0.85, what)

@@ -77,7 +77,9 @@ def group_children(
         with_voter[pair_item[votes]] = True
         votes |= ~with_voter[pair_item]
     prototypes = _prototypes(pair_child[votes], pair_item[votes], items)
-    group, tie, rival = _settle(children, items, pair_child, pair_item, cables, strong, prototypes, before, kin)
+    group, tie, rival = _settle(
+        children, items, pair_child, pair_item, cables, strong, prototypes, before, kin
+    )
     if merge_share is not None:
         group = _merge(group, items, pair_child, pair_item, cables, merge_share)
     return _number(group, tie, rival, items, pair_child, pair_item, cables, strong)

@@ -102,8 +102,8 @@ class SwitchGraph:
 def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     """Return the switches with endpoints that are above other switches with endpoints.
 
-    Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them is
-    above: the one with far fewer endpoints if more cables than these lead to the other side, else the only
+    Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them
+    is above: the one with far fewer endpoints if more cables than these lead to the other side, else the only
     one with cables to switches without endpoints.
     """
     above = np.zeros(graph.count, np.bool_)
@@ -175,8 +175,8 @@ def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> set[int]:
 
 
 def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
-    """Return the switches of parts that are no tree: most of the switches `above` have leaves below that share
-    no more than half of the switches above them."""
+    """Return the switches of parts that are no tree: most of the switches `above` have leaves below that
+    share no more than half of the switches above them."""
     part = connected_parts(graph.count, graph.here, graph.there)
     odd = np.zeros(graph.count, np.int64)
     for switch in np.flatnonzero(above).tolist():
@@ -200,12 +200,11 @@ def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _
     child, item = graph.here[rows].astype(np.int64), graph.there[rows].astype(np.int64)
     grouping = group_children(graph.count, child, item)
     owner = np.full(graph.count, -1, np.int64)
-    for group, items in enumerate(grouping.items):
-        owner[list(items)] = group
+    for number, items in enumerate(grouping.items):
+        owner[list(items)] = number
     mine = thin[child]
-    child, group = child[mine], owner[item[mine]]
     width = grouping.count + 1
-    key, cables = np.unique(child * width + group + 1, return_counts=True)
+    key, cables = np.unique(child[mine] * width + owner[item[mine]] + 1, return_counts=True)
     most = np.zeros(graph.count, np.int64)
     np.maximum.at(most, key // width, cables)
     spanning[thin & (up - most > graph.endpoints)] = True
@@ -259,8 +258,8 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
 
     Some have far fewer cables down and hosts below than the others, and most of their other cables lead to
     those: their few cables down belong to a leaf that skips a level, or are miswired. Of a switch that does
-    not report its cables only some are known. The others are taken in groups that share switches below them. A
-    group is higher if it has more cables to other groups than down, and those groups have most hosts below.
+    not report its cables only some are known. The others are taken in groups that share switches below them.
+    A group is higher if it has more cables to other groups than down, and those groups have most hosts below.
     """
     lower = candidates[graph.here] & (level[graph.there] > 0)
     key = distinct(graph.here[lower].astype(np.int64) * graph.count + graph.there[lower])
@@ -279,7 +278,9 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     one, other = part[graph.here[between]], part[graph.there[between]]
     one, other = one[one != other], other[one != other]
     cables_down = np.bincount(part, weights=np.where(rest, down, 0), minlength=graph.count)
-    beneath = np.bincount(part[graph.is_switch], weights=(graph.endpoints * (level > 0))[graph.is_switch], minlength=graph.count)
+    beneath = np.bincount(
+        part[graph.is_switch], weights=(graph.endpoints * (level > 0))[graph.is_switch], minlength=graph.count
+    )
     size = beneath if beneath.any() else cables_down
     near: dict[int, set[int]] = {}
     across = np.bincount(one, minlength=graph.count)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyperscout_formats.text.counts import and_more
+from hyperscout_topology.own_links import SURE
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -66,12 +67,13 @@ NO_FACTS = ConditionFacts()
 def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
     """Return the topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
 
-    Anomalies count only against the HyperNode that they name, not against its parents. A node without
-    evidence is down. Linear in hosts and links; links are read only if one has an anomaly.
+    Anomalies count only against the HyperNode that they name, not against its parents; those below a
+    confidence of `SURE` count against none. A node without evidence is down. Linear in hosts and links; links
+    are read only if one has an anomaly.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
-        if anomaly.hypernode is not None:
+        if anomaly.hypernode is not None and anomaly.confidence >= SURE:
             by_hypernode.setdefault(anomaly.hypernode, []).append(anomaly)
     switches = {s.id: s.level for s in topology.switches}
     totals = _link_totals(topology, by_hypernode, switches)

@@ -1,10 +1,11 @@
 """Run the steps of inference in order, and assemble the result as a `Topology`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.text.counts import count
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -59,6 +60,7 @@ def infer(
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers, inputs.sweeps)
+    suspicions += _no_trees(net, layers, no_tree)
     suspicions += erroring_links(net, level, layers, inputs, previous)
     if inputs.labels:
         suspicions += against_wires(net, layers, inputs.labels)
@@ -118,6 +120,28 @@ def infer(
         tiers=measured.as_tiers(layers),
     )
     return with_conditions(topology)
+
+
+def _no_trees(net: Network, layers: Sequence[Layer], domains: Iterable[int]) -> list[Suspicion]:
+    """Return a note on each domain of the last layer whose leaves are joined side by side."""
+    found = []
+    of_first = np.arange(layers[0].count)  # the domain of the last layer that each domain of tier 1 is in
+    for layer in layers[1:]:
+        of_first = layer.child[of_first]
+    for domain in domains:
+        inside = np.flatnonzero(of_first == domain).tolist()
+        switches = sorted({s for d in inside for s in layers[0].switches[d]})
+        between = np.isin(net.a, switches) & np.isin(net.b, switches) & (net.a != net.b)
+        cables = count(int(np.count_nonzero(between)), "cable")
+        text = (
+            f"the switches form no tree: {len(switches)} switches with hosts are joined side by side by "
+            f"{cables}, and no switch is above them; they are one domain"
+        )
+        last = len(layers) - 1
+        found.append(
+            Suspicion("NotATree", net.end(switches[0]), None, last, domain, 0.9, text, all_sources(net))
+        )
+    return found
 
 
 def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:

@@ -520,7 +520,7 @@ class Anomaly(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
-    EvidenceSetAside.
+    EvidenceSetAside, NotATree.
     """
     tier: _builtins.int
     """Tier of the domain it belongs to; 0 = none."""

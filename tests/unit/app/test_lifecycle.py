@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hyperscout_collector.app.build import lifecycle as module
 from hyperscout_collector.app.build.lifecycle import Lifecycle
-from hyperscout_collector.store.writer import Priority, Writer
+from hyperscout_collector.store.writer import Priority, StoreWriter
 from support.waiting import TIMEOUT_S
 
 
@@ -70,7 +70,7 @@ async def test_a_step_that_does_not_end_is_abandoned(
 
 async def test_a_transaction_that_hangs_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STOP_S", 0.01)
-    writer, begun, go = Writer(), threading.Event(), threading.Event()
+    writer, begun, go = StoreWriter(), threading.Event(), threading.Event()
 
     def hang() -> None:
         begun.set()

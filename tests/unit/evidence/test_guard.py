@@ -60,7 +60,7 @@ class Rig:
     def port(self, name: str, *, removed: bool = False) -> None:
         """Reporter "a" reports a port, or no longer reports it."""
         found = row_of(lldp("a", name), sent_ns=T0, received_ns=T0)
-        plan = Plan(self.state, T0)
+        plan = EvidencePlan(self.state, T0)
         plan.remove(found.key)
         if not removed:
             plan.upsert(found, b"")

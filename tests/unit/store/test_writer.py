@@ -150,7 +150,7 @@ async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
 
 
 async def test_a_waiter_learns_that_the_collector_stops() -> None:
-    writer, began, go = Writer(), threading.Event(), threading.Event()
+    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     disk = Disk(writer, Priority.EVIDENCE, repeat=False)
 
     def busy() -> None:

@@ -80,7 +80,7 @@ export interface Endpoint {
 
 export interface Anomaly {
   /** MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
-   *  EvidenceSetAside. */
+   *  EvidenceSetAside, NotATree. */
   kind: string;
   subject: Endpoint;
   peer: Endpoint | null;
