@@ -99,6 +99,7 @@ class _Auditor:
         self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
         self.by_child: npt.NDArray[np.intp] | None = None
         self.named: set[tuple[int, ...]] = set()  # ports of missing cables
+        self.orders: dict[int, tuple[int, ...]] = {}  # of a class, the usual order of items
 
     def run(self) -> Audit:
         self._classes()
@@ -295,10 +296,16 @@ class _Auditor:
 
     def _is_shifted(self, child: int) -> bool:
         """Return whether a child on other ports than the plan's has cables to the items in the same order."""
+        cls = int(self.cls[child])
+        if cls not in self.orders:
+            mine = np.flatnonzero(self.cls == cls).tolist()
+            self.orders[cls] = Counter(map(self._order_of, mine)).most_common(1)[0][0]
+        return self._order_of(child) == self.orders[cls]
+
+    def _order_of(self, child: int) -> tuple[int, ...]:
+        """Return the items that a child has cables to, in the order of its ports."""
         c, rows = self.cables, self._rows_of(child)
-        own = sorted(zip(c.child_port[rows].tolist(), c.item[rows].tolist(), strict=True))
-        plan = sorted((port, item) for (cls, port), item in self.plan.items() if cls == self.cls[child])
-        return own != plan and [item for _, item in own] == [item for _, item in plan]
+        return tuple(c.item[rows[np.argsort(c.child_port[rows], kind="stable")]].tolist())
 
     def _surplus(self, wanted: dict[int, list[int]], strays: dict[int, Stray]) -> None:
         """Add the cables of a child that has a surplus on one item and lacks a cable on another. Without a

@@ -104,16 +104,17 @@ def _slow(
         slow[[row for row in partial if not _shares(rank, partial, row)]] = True
         return slow, alone
     group = rank.grouping.group
-    for row in rest:
-        if row in partial:
-            slow[row] = not _shares(rank, partial, row)
+    halved = np.zeros(len(below), np.bool_)  # with half of the lanes: slow, or on a splitter cable
+    for row, has in partial.items():
+        if not _shares(rank, partial, row):
+            (halved if 2 * has == lanes.most else slow)[row] = True
     older = below & ~slow
     hosts = np.unique(lower[older])
     lone = np.bincount(group[hosts], minlength=rank.grouping.count) == 1
     lone &= np.bincount(group[group >= 0], minlength=rank.grouping.count) > _PEERS
     whole = older & lone[group[lower]]
     whole[list(partial)] = False
-    return slow, whole
+    return slow, whole | halved
 
 
 def _second_best(

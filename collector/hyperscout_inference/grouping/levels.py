@@ -110,8 +110,13 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     between = leaf[graph.here] & leaf[graph.there]
     if not between.any():
         return above
-    near = {s: _no_peers(graph, s, leaf) for s in distinct(graph.here[between]).tolist()}
+    near, strangers = {}, 0
+    for switch in distinct(graph.here[between]).tolist():
+        near[switch], apart = _no_peers(graph, switch, leaf)
+        strangers += apart
     near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
+    if 2 * sum(map(len, near.values())) < strangers:
+        return above  # most such switches are joined in triangles (dragonfly)
     near = {s: {o for o in others if not _is_stray(near, s, o)} for s, others in near.items()}
     up = graph.cables_to(graph.is_switch & ~leaf)
     side: dict[int, int] = {}
@@ -160,18 +165,16 @@ def _upper_side(
     return sides[few] if held and endpoints[few] < endpoints[1 - few] else []
 
 
-def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> set[int]:
-    """Return the leaves that a switch has cables to, without its peers. Peers share a host, or a switch to
-    which both are connected; in a tree a switch and one below it never do."""
+def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> tuple[set[int], int]:
+    """Return the leaves that a switch has cables to, without its peers; and how many share no host with it.
+    Peers share a host, or a switch to which both are connected; in a tree a switch and one below it never
+    do."""
     mine = graph.around(switch)
     near = np.zeros(graph.count, np.bool_)
     near[mine] = True
     hosts = graph.hosts_on(switch)
-    return {
-        other
-        for other in distinct(mine[leaf[mine]]).tolist()
-        if not near[graph.around(other)].any() and hosts.isdisjoint(graph.hosts_on(other))
-    }
+    strangers = [s for s in distinct(mine[leaf[mine]]).tolist() if hosts.isdisjoint(graph.hosts_on(s))]
+    return {s for s in strangers if not near[graph.around(s)].any()}, len(strangers)
 
 
 def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
@@ -242,7 +245,8 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
             for switch in upper:
                 uplinks.setdefault(switch, set()).add(upper)
     for switch in unknown:
-        cables = Counter(graph.around(switch).tolist())
+        near = graph.around(switch)
+        cables = Counter(near[level[near] > 1].tolist())
         mine, total = cables.keys(), cables.total()
         for upper in {known for other in mine for known in uplinks.get(other, ())}:
             both = mine & upper
