@@ -31,7 +31,7 @@ TRAITS: Final[dict[str, Trait]] = {
     "regular": Trait(lambda site, rng: None, ()),
     "role names": Trait(units.role_names, (18,)),
     "thick trunks": Trait(networks.thick_trunks, (15,), Needs(uplinks=2)),
-    "two trees": Trait(networks.two_trees, (14,), Needs(tiers=2, per_rail=False, units=6)),
+    "two trees": Trait(networks.two_trees, (14,), Needs(tiers=2, per_rail=False, units=6), "on cores"),
     "other adapter names": Trait(units.other_adapter_names, (1,)),
     "fewer rails": Trait(units.fewer_rails, (1,), Needs(rails=2)),
     "single-rail CPU unit": Trait(units.cpu_unit, (1,), Needs(rails=4)),

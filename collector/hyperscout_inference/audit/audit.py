@@ -21,7 +21,9 @@ from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 
 # A group has a plan if at least this share of its cables follows it.
 _PLAN = 0.8
-EITHER = 0.45  # confidence where two explanations are equally good
+# Confidence of a deviation from like peers, and of one that has another explanation as good or better: the
+# shares that were real on generated fabrics.
+INFERRED, EITHER = 0.88, 0.15
 _KINDS = 4  # kinds of children that are compared in one group
 
 
@@ -264,7 +266,7 @@ class _Auditor:
             shifted = {child for child in np.unique(c.child[wrong]).tolist() if self._is_shifted(child)}
             for row in np.flatnonzero(wrong).tolist():
                 if int(c.child[row]) not in shifted:
-                    add(row, int(goal[found[row]]), 0.85)
+                    add(row, int(goal[found[row]]), INFERRED)
         self._surplus(wanted, strays)
         # Two children that have swapped ports of one item.
         sure = self.inside & (self.cable_class >= 0)

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import EITHER, Cables, audit
+from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
 from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -92,7 +92,7 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         subject = net.end(int(adapter[row]), int(adapter_port[row]))
         peer = net.end(int(leaf[row]), int(leaf_port[row]))
         text = f"{say(subject)} is plugged into {say(peer)}, a switch above the leaves of its peers"
-        suspect("Miswired", int(hosts[row]), subject, peer, 0.7, text)
+        suspect("Miswired", int(hosts[row]), subject, peer, INFERRED, text)
     return rank, found
 
 

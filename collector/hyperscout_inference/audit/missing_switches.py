@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import EITHER, ports_in_use
+from hyperscout_inference.audit.audit import EITHER, INFERRED, ports_in_use
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
@@ -27,7 +27,7 @@ def missing_switches(
         busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
     below: dict[int, list[_Hole]] = defaultdict(list)
     above: dict[int, list[_Hole]] = defaultdict(list)
-    below[1] += _missing_rails(net, hosts)
+    below[1] += _missing_rails(net, level, hosts)
     for low, rank in ranks.items():
         below[low + 1] += _dark_from_below(net, rank, busy, home)
         below[low + 1] += _fewer_than_siblings(net, rank, home, len(below[low + 1]))
@@ -40,7 +40,7 @@ def missing_switches(
         gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()]) if holes else []
         for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
             name = gaps[i] if len(gaps) == len(holes) else ""
-            sure = 0.8 if name or hole.sure else EITHER
+            sure = INFERRED if name or hole.sure else EITHER
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
             found.append(
@@ -54,7 +54,7 @@ class _Hole:
         self.place, self.text, self.peer, self.sure = place, text, peer, sure
 
 
-def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
+def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     """Find domains that lack a third or less of the leaves of other domains with hosts of the same kind."""
     grouping, kinds = hosts.grouping, hosts.kinds
     placed = (grouping.group >= 0) & ~net.unclaimed
@@ -66,12 +66,14 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     kind = votes.argmax(axis=1)
     width = np.array([len(items) for items in grouping.items], np.int64)
     reporting = {int(h) for h in net.host[~_mute(net)].tolist()}
+    above = bool((net.is_switch & (level > 1) & ~_mute(net)).any())
 
     def built_so(g: int) -> bool:
         """Return whether the domain is built without the rail: its agents report all adapters as up. Also
-        true if none of its hosts reports its cables, since then only the rail's leaf could report them."""
+        true if neither its hosts nor switches above leaves report their cables, since then only the rail's
+        leaf could report them."""
         mine = np.flatnonzero(grouping.group == g).tolist()
-        return all(net.hosts[h] in net.whole for h in mine) or reporting.isdisjoint(mine)
+        return all(net.hosts[h] in net.whole for h in mine) or (reporting.isdisjoint(mine) and not above)
 
     holes = []
     for k in distinct(kind[size > 0]).tolist():

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
-from hyperscout_inference.audit.audit import EITHER
+from hyperscout_inference.audit.audit import EITHER, INFERRED
 from hyperscout_inference.audit.ranks import Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import SweepSeen
@@ -64,7 +64,7 @@ def slow_links(
         few_of = f" ({has} lane{'s'[: has > 1]} of {all_lanes})" if 0 < has < all_lanes else ""
         pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
         text = f"{say(subject)} to {say(peer)} runs at {pace}"
-        sure = 0.8 if slow[row] else EITHER
+        sure = INFERRED if slow[row] else EITHER
         found.append(Suspicion("SlowLink", subject, peer, *place(device), sure, text, sources))
     return found
 

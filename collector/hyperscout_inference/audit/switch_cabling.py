@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
-from hyperscout_inference.audit.audit import EITHER, Cables, audit
+from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
 from hyperscout_inference.audit.lateral import lateral_suspicions
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -148,7 +148,7 @@ def _exchanged(net: Network, rank: Rank, rail: Longs, home: dict[int, Place]) ->
     )
     what = "leads to the switches of another rail"
     return [
-        pairs.miswired(net, row, home.get(int(rank.lower[row]), NOWHERE), 0.85, what)
+        pairs.miswired(net, row, home.get(int(rank.lower[row]), NOWHERE), INFERRED, what)
         for row in np.flatnonzero(wrong[below]).tolist()
     ]
 
@@ -196,7 +196,7 @@ def _skipping(net: Network, level: Ints, home: dict[int, Place], pairs: _Pairs) 
     cables, skipping = (np.bincount(pairs.lower[rows], minlength=len(net.ids)) for rows in (up, skips))
     few = skips & (skipping * 2 < cables)[pairs.lower]
     return [
-        pairs.miswired(net, row, home.get(int(pairs.lower[row]), NOWHERE), 0.7, "skips a level")
+        pairs.miswired(net, row, home.get(int(pairs.lower[row]), NOWHERE), INFERRED, "skips a level")
         for row in np.flatnonzero(few).tolist()
     ]
 
@@ -225,7 +225,7 @@ def _sideways(
     found = lateral_suspicions(net, level, pairs.rows[peers & ~suspect], home)
     for row in np.flatnonzero(suspect).tolist():
         place = home.get(int(pairs.lower[row]), NOWHERE)
-        found.append(pairs.miswired(net, row, place, 0.7, "joins two switches of one level"))
+        found.append(pairs.miswired(net, row, place, INFERRED, "joins two switches of one level"))
     return found
 
 

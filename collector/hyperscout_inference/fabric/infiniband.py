@@ -133,7 +133,12 @@ def _devices(
 def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOptions) -> None:
     """Make the endpoints foreign that are so by name and wiring."""
     hosts = part.hosts
-    named = {host for host in set(hosts) if host is not None and is_foreign(host)}
+    # Host names differ mostly in their numbers, so one of each stem is tried.
+    stems = {host.rstrip("0123456789"): host for host in hosts if host is not None}
+    roles = {stem for stem, host in stems.items() if is_foreign(host)}
+    if not roles:
+        return
+    named = {host for host in hosts if host is not None and host.rstrip("0123456789") in roles}
     named -= reporting_nodes(inputs, options)
     if not named:
         return

@@ -159,7 +159,7 @@ def _upper_side(
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
-    held = cables > endpoints[few]
+    held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[1 - few])
     if reach[0] != reach[1] and not (held and 2 * endpoints[few] <= endpoints[1 - few]):
         return sides[0] if reach[0] else sides[1]
     return sides[few] if held and endpoints[few] < endpoints[1 - few] else []

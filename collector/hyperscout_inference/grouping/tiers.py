@@ -182,6 +182,9 @@ def _across(layers: list[Layer], exits: Sequence[tuple[int, ...]], level: Ints, 
     """Return the cables of `x` to `y` that join two domains: through their top switches, or through any
     switch where one of the domains has no switch above its leaves."""
     count = len(exits)
+    if not count:
+        none = np.zeros(0, np.int64)
+        return _Across(none, none, none, none)
     tops = np.array([len(own) for own in exits], np.int64)
     owner, exit_of = (np.full(len(level), -1, np.int64) for _ in range(2))
     lifted = np.arange(count)
@@ -197,7 +200,7 @@ def _across(layers: list[Layer], exits: Sequence[tuple[int, ...]], level: Ints, 
     across = (one >= 0) & (one != other)
     across &= ((exit_of[x] >= 0) & (exit_of[y] >= 0)) | low[one] | low[other]
     key, cables = np.unique(one[across] * count + other[across], return_counts=True)
-    return _Across(key // max(1, count), key % max(1, count), cables, tops)
+    return _Across(key // count, key % count, cables, tops)
 
 
 def _side_by_side(across: _Across) -> list[Longs]:

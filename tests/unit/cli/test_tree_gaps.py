@@ -44,22 +44,37 @@ def test_hosts_that_are_not_in_the_tree_are_named(run: CommandLine, tmp_path: Pa
     assert run(*command, "--strict").code == 3
 
 
-def test_a_host_on_a_spine_alone_is_named(run: CommandLine, tmp_path: Path) -> None:
+def test_a_host_on_a_spine_alone_is_in_the_tree_and_its_cable_is_named(
+    run: CommandLine, tmp_path: Path
+) -> None:
     spine = next(s for s in FABRIC.switches if s.level == 2)
     host = FABRIC.hosts[0]
     adapter = FABRIC.adapters_of()[host][0].guid
     cables = tuple(c._replace(b=spine.guid, b_port=30) if c.a == adapter else c for c in FABRIC.cables)
     ran = run("infer", "--ibnetdiscover", saved(replace(FABRIC, cables=cables), tmp_path), "--strict")
+    assert ran.code == 0
+    assert f"Miswired: {host}/p1 is plugged into {spine.name}/p30, a switch above the leaves" in ran.err
+    assert f"      {host}\n" in ran.out
+
+
+def test_leaves_side_by_side_are_no_tree(run: CommandLine, tmp_path: Path) -> None:
+    ran = run("infer", "--ibnetdiscover", saved(joined_leaves(), tmp_path), "--strict")
     assert ran.code == 3
-    assert f"1 host is not in the tree: {host}: no cable of it leads to a leaf" in ran.err
+    assert "NotATree: the switches form no tree: 2 switches with hosts are joined side by side" in ran.err
+    apart = replace(joined_leaves(), cables=joined_leaves().cables[:-1])
+    assert run("infer", "--ibnetdiscover", saved(apart, tmp_path), "--strict").code == 0
 
 
 def test_several_roots_in_one_fabric_are_named(run: CommandLine, tmp_path: Path) -> None:
-    ran = run("infer", "--ibnetdiscover", saved(joined_leaves(), tmp_path), "--strict")
+    """A single cable between two islands joins nothing: it may be miswired."""
+    pods = shapes.rail_optimised(2, 4, 2, shared_spines=4, pods=2)
+    cores = {s.guid for s in pods.switches if s.level == 3}
+    one, other = (s.guid for s in pods.switches if s.name in ("spine-p01-01", "spine-p02-01"))
+    cables = (*(c for c in pods.cables if c.b not in cores), Cable(one, 30, other, 30))
+    fabric = replace(pods, cables=cables, switches=tuple(s for s in pods.switches if s.level < 3))
+    ran = run("infer", "--ibnetdiscover", saved(fabric, tmp_path), "--strict")
     assert ran.code == 3
     assert "warning: the tree has 2 roots in one connected fabric (" in ran.err
-    apart = replace(joined_leaves(), cables=joined_leaves().cables[:-1])
-    assert run("infer", "--ibnetdiscover", saved(apart, tmp_path), "--strict").code == 0
 
 
 def test_a_tier_that_is_gone_is_named(run: CommandLine, tmp_path: Path) -> None:
