@@ -23,7 +23,7 @@ from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 _PLAN = 0.8
 # Confidence of a deviation from like peers, and of one that has another explanation as good or better: the
 # shares that were real on generated fabrics.
-INFERRED, EITHER = 0.88, 0.15
+INFERRED, EITHER = 0.89, 0.15
 _KINDS = 4  # kinds of children that are compared in one group
 
 

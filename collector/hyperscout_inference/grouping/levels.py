@@ -117,7 +117,8 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
     if 2 * sum(map(len, near.values())) < strangers:
         return above  # most such switches are joined in triangles (dragonfly)
-    near = {s: {o for o in others if not _is_stray(near, s, o)} for s, others in near.items()}
+    stray = _Strays(graph)
+    near = {s: {o for o in others if not stray.joins(s, o)} for s, others in near.items()}
     up = graph.cables_to(graph.is_switch & ~leaf)
     side: dict[int, int] = {}
     for start in sorted(near):
@@ -139,16 +140,28 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
 
 
-def _is_stray(near: Mapping[int, set[int]], one: int, other: int) -> bool:
-    """Return whether two switches are joined to others in squares, as leaves and spines are, but not so to
+class _Strays:
+    """Finds pairs of switches that are joined to others in squares, as leaves and spines are, but not so to
     each other."""
 
-    def square(a: int, b: int) -> bool:
-        return any(not (near[c] & near[a]).isdisjoint(near[a] - {b}) for c in near[b] if c != a)
+    def __init__(self, graph: SwitchGraph) -> None:
+        self._graph = graph
+        self._near: dict[int, frozenset[int]] = {}
 
-    if len(near[one]) < 2 or len(near[other]) < 2 or square(one, other):
-        return False
-    return any(square(one, x) for x in near[one]) and any(square(other, x) for x in near[other])
+    def joins(self, one: int, other: int) -> bool:
+        """Return whether a cable between two switches is stray."""
+        if self._square(one, other):
+            return False
+        return all(any(self._square(s, x) for x in sorted(self._around(s))) for s in (one, other))
+
+    def _square(self, a: int, b: int) -> bool:
+        mine = self._around(a) - {b}
+        return any(not mine.isdisjoint(self._around(c)) for c in self._around(b) if c != a)
+
+    def _around(self, switch: int) -> frozenset[int]:
+        if switch not in self._near:
+            self._near[switch] = frozenset(self._graph.around(switch).tolist())
+        return self._near[switch]
 
 
 def _upper_side(
@@ -160,9 +173,12 @@ def _upper_side(
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[1 - few])
-    if reach[0] != reach[1] and not (held and 2 * endpoints[few] <= endpoints[1 - few]):
+    far_fewer = 2 * endpoints[few] <= endpoints[1 - few]
+    if reach[0] != reach[1] and not (held and far_fewer):
         return sides[0] if reach[0] else sides[1]
-    return sides[few] if held and endpoints[few] < endpoints[1 - few] else []
+    # A ring of four is like two leaves and two spines with hosts.
+    fewer = endpoints[few] < endpoints[1 - few] and len(sides[few]) < len(sides[1 - few])
+    return sides[few] if held and (far_fewer or fewer) else []
 
 
 def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> tuple[set[int], int]:

@@ -1,0 +1,40 @@
+"""Uneven fabrics: the tree is the true one, nothing healthy is accused, and faults are named."""
+
+from collections import Counter
+
+import pytest
+from hyperscout_sim.uneven.case import healthy
+from hyperscout_sim.uneven.faults import faulty
+from hyperscout_topology.topology import Topology
+from support.examples import seeds, slow_after
+from support.uneven_cases import inferred, judged, mistakes
+
+TENS = [range(first, first + 10) for first in range(0, 500, 10)]
+
+
+@pytest.mark.parametrize("chosen", slow_after(4, TENS), ids=lambda chosen: str(chosen[0]))
+def test_a_healthy_fabric_is_right_and_accused_of_nothing(chosen: range) -> None:
+    assert {seed: wrong for seed in chosen if (wrong := mistakes(healthy(seed)))} == {}
+
+
+@pytest.mark.parametrize("count", slow_after(1, [40, 300]))
+def test_faults_are_named(count: int) -> None:
+    verdicts = [(case, judged(case)[1]) for case in map(faulty, range(count))]
+    planted = sum(len(case.defects) for case, _ in verdicts)
+    missed = sum(len(verdict.unnamed) for _, verdict in verdicts)
+    assert planted > count
+    assert missed <= 0.02 * planted
+
+
+def conditions(topology: Topology) -> Counter[tuple[str, str]]:
+    return Counter((c.type, c.status) for h in topology.hypernodes for c in h.conditions)
+
+
+@pytest.mark.parametrize("kind", ["ring", "torus", "mesh", "dragonfly", "HyperX", "two switches joined"])
+@seeds(3)
+def test_without_a_tree_there_is_one_root_and_a_note_that_changes_no_condition(kind: str, seed: int) -> None:
+    topology = inferred(healthy(seed, kind))
+    assert [h.parent for h in topology.hypernodes].count(None) == 1
+    assert {x.kind for x in topology.anomalies} == {"NotATree"}
+    found = conditions(topology)
+    assert found["Degraded", "True"] == found["Consistent", "False"] == found["Ready", "False"] == 0
