@@ -33,6 +33,9 @@ from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
 _CONNECT_TIMEOUT_S = 5.0
 _HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps an agent waiting for 15 s
+# If the collector ends the call while the Hello is being written, gRPC may replace its status by INTERNAL
+# (https://github.com/grpc/grpc/issues/36066).
+_TRIES = 3
 _OLDEST_INSTANCE = 1  # an agent's instance is its start time in ns
 _MAX_HINTS = 3
 _MAX_TOKEN_BYTES = 16 * 1024
@@ -132,6 +135,10 @@ async def _hello(
     channel = way.credentials.connect(target, CHANNEL_OPTIONS)
     try:
         async with asyncio.timeout(_HELLO_TIMEOUT_S):
+            for _ in range(_TRIES - 1):
+                found = await _greet(target, way, channel, metadata)
+                if found[0].code != grpc.StatusCode.INTERNAL.name:
+                    return found
             return await _greet(target, way, channel, metadata)
     except TimeoutError:
         return CollectorSeen(target, "identity", f"no answer to Hello in {_HELLO_TIMEOUT_S:g} s"), None

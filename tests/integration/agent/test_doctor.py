@@ -9,7 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+import grpc
+import grpc.aio
 import pytest
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, Welcome
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer, add_DiscoveryServiceServicer_to_server
 from hyperscout_agent.doctor.facts import CollectorSeen
 from hyperscout_agent.doctor.reach import ask_collectors, read_token
 from hyperscout_agent.main import Agent
@@ -77,6 +81,33 @@ async def test_each_step_to_a_collector_is_named(tmp_path: Path, family: Family)
             found = await asked(settings)
             assert (found.stage, words in found.detail) == (stage, True), found
         assert [agent.node for agent in status_of(running).agents] == [], "no caller was taken for an agent"
+
+
+class _Flaky(DiscoveryServiceServicer):
+    """Ends some calls as gRPC reports a call that ends during a write; then welcomes the caller."""
+
+    def __init__(self, failures: int) -> None:
+        self.calls, self._failures = 0, failures
+
+    async def StreamFindings(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 - gRPC's name
+        self.calls += 1
+        if self.calls <= self._failures:
+            await context.abort(grpc.StatusCode.INTERNAL, "Internal error from Core")
+        yield StreamFindingsResponse(welcome=Welcome(version="1"))
+
+
+@pytest.mark.parametrize(("failures", "stage", "calls"), [(2, "greeted", 3), (9, "identity", 3)])
+async def test_a_call_that_ended_during_a_write_is_tried_again(failures: int, stage: str, calls: int) -> None:
+    servicer = _Flaky(failures)
+    server = grpc.aio.server()
+    add_DiscoveryServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        found = await asked(agent(f"127.0.0.1:{port}", insecure=True))
+    finally:
+        await server.stop(None)
+    assert (found.stage, servicer.calls) == (stage, calls)
 
 
 async def test_a_clock_that_is_wrong_is_seen_though_nobody_lets_us_in(tmp_path: Path, family: Family) -> None:
