@@ -68,7 +68,7 @@ class Lifecycle:
             if inspect.isawaitable(result := step()):
                 await result
 
-        task = asyncio.create_task(run(), name=name)  # a cancelled step may take any time to end
+        task = asyncio.create_task(run(), name=f"end of {name}")  # a cancelled step may take any time to end
         try:
             await asyncio.wait([task], timeout=self._left_s)
         finally:
