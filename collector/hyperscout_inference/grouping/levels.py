@@ -201,6 +201,8 @@ def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
     for switch in np.flatnonzero(above).tolist():
         near = graph.around(switch)
         below = distinct(near[leaf[near]]).tolist()
+        if len(below) == 1 and (graph.endpoints[near] == 0).any():
+            continue  # the other switches below have no endpoints
         one, other = (set(n[above[n]].tolist()) for n in (graph.around(s) for s in (below[0], below[-1])))
         alike = len(below) > 1 and 2 * len(one & other) > max(len(one), len(other))
         odd[part[switch]] += -1 if alike else 1
