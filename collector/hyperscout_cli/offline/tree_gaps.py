@@ -69,52 +69,27 @@ def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
 
 def _of_roots(topology: Topology) -> Iterable[Gap]:
     """Find roots that cables between switches connect."""
-    parent = {h.name: h.parent for h in topology.hypernodes}
-    roots = [name for name, above in parent.items() if above is None]
+    from hyperscout_inference.grouping.parts import connected_parts
+
+    roots = [h for h in topology.hypernodes if h.parent is None]
     if len(roots) < 2:
         return
     links = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(list(topology.links))
-    level = {s.id: s.level for s in topology.switches}
-    part = _parts(links, level)
-    of_part: dict[str, set[str]] = {}  # the roots of each connected part
-    in_tree: set[str] = set()
+    switches = {s.id for s in topology.switches if s.level > 0}
+    ranked = np.fromiter((d in switches for d in links.devices), np.bool_, len(links.devices))
+    rows = ranked[links.a] & ranked[links.b]
+    label = connected_parts(len(links.devices), links.a[rows], links.b[rows]).tolist()
+    part = dict(zip(links.devices, label, strict=True))
+    root_of = {node: h.name for h in roots for node in h.nodes}
+    of_part: dict[object, set[str]] = {}  # the roots of each connected part
     for h in topology.hypernodes:
-        root = h.name
-        while (above := parent.get(root)) is not None:
-            root = above
-        in_tree.update(h.switches)
         for switch in h.switches:
-            of_part.setdefault(part.get(switch, switch), set()).add(root)
-    apart = {name for mine in of_part.values() if len(mine) > 1 for name in mine}
-    if not apart:
-        return
-    yield Gap(
-        f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)}): "
-        "no switches above join them"
-    )
-    above_roots = {s.id: s.level for s in topology.switches if s.level > 1 and s.id not in in_tree}
-    joined = [lvl for s, lvl in above_roots.items() if len(of_part.get(part.get(s, s), ())) > 1]
-    for lvl in sorted(set(joined)):
-        text = f"{count(joined.count(lvl), 'switch', 'switches')} of level {lvl} above these roots"
-        yield Gap(f"{text} are in no tier: they join no domains")
-
-
-def _parts(links: LinkTable, level: dict[str, int]) -> dict[str, str]:
-    """Return one switch of the connected part that each switch with a level is in."""
-    ranked = np.fromiter((level.get(d, 0) > 0 for d in links.devices), np.bool_, len(links.devices))
-    rows = np.flatnonzero(ranked[links.a] & ranked[links.b])
-    chief = list(range(len(links.devices)))
-
-    def find(i: int) -> int:
-        while chief[i] != i:
-            chief[i] = chief[chief[i]]
-            i = chief[i]
-        return i
-
-    for a, b in set(zip(links.a[rows].tolist(), links.b[rows].tolist(), strict=True)):
-        low, high = sorted((find(a), find(b)))
-        chief[high] = low
-    return {links.devices[i]: links.devices[find(i)] for i in np.flatnonzero(ranked).tolist()}
+            of_part.setdefault(part.get(switch, switch), set()).add(root_of[h.nodes[0]])
+    if apart := {name for mine in of_part.values() if len(mine) > 1 for name in mine}:
+        yield Gap(
+            f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)}): "
+            "no switches above join them"
+        )
 
 
 def _of_tiers(topology: Topology, previous: Topology | None) -> Iterable[Gap]:

@@ -147,12 +147,18 @@ class _Strays:
     def __init__(self, graph: SwitchGraph) -> None:
         self._graph = graph
         self._near: dict[int, frozenset[int]] = {}
+        self._squared: dict[int, bool] = {}  # by switch, whether it is in a square
 
     def joins(self, one: int, other: int) -> bool:
         """Return whether a cable between two switches is stray."""
         if self._square(one, other):
             return False
-        return all(any(self._square(s, x) for x in sorted(self._around(s))) for s in (one, other))
+        return self._in_square(one) and self._in_square(other)
+
+    def _in_square(self, switch: int) -> bool:
+        if switch not in self._squared:
+            self._squared[switch] = any(self._square(switch, x) for x in self._around(switch))
+        return self._squared[switch]
 
     def _square(self, a: int, b: int) -> bool:
         mine = self._around(a) - {b}

@@ -131,15 +131,22 @@ async def until(task: "asyncio.Task[None]", happens: Callable[[], bool]) -> None
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("culprits", [("n3",), ("n3", "n8")])
-async def test_the_evidence_of_culprits_is_set_aside_and_the_rest_goes_on(
-    culprits: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@asynccontextmanager
+async def inferring(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Rig, "asyncio.Task[None]"]]:
+    """A rig whose evidence of all hosts is inferred."""
     rig = Rig()
     for host in HOSTS:
         rig.report(host)
     async with running(rig, monkeypatch) as task:
         await until(task, lambda: rig.nodes() == set(HOSTS))
+        yield rig, task
+
+
+@pytest.mark.parametrize("culprits", [("n3",), ("n3", "n8")])
+async def test_the_evidence_of_culprits_is_set_aside_and_the_rest_goes_on(
+    culprits: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with inferring(monkeypatch) as (rig, task):
         for host in HOSTS:
             rig.report(host, f"{POISON}{host}" if host in culprits else f"new{host}")
         await until(task, lambda: rig.has_port("newn1"))
@@ -163,11 +170,7 @@ async def test_the_evidence_of_culprits_is_set_aside_and_the_rest_goes_on(
 
 
 async def test_a_culprit_that_recovers_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
-    for host in HOSTS:
-        rig.report(host)
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: rig.nodes() == set(HOSTS))
+    async with inferring(monkeypatch) as (rig, task):
         rig.report("n3", POISON)
         await until(task, lambda: rig.anomalies() == ["n3"])
         rig.pass_s(31)
@@ -179,11 +182,7 @@ async def test_a_culprit_that_recovers_is_released(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_culprit_that_reports_all_the_time_is_tried_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
-    for host in HOSTS:
-        rig.report(host)
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: rig.nodes() == set(HOSTS))
+    async with inferring(monkeypatch) as (rig, task):
         rig.report("n3", POISON)
         await until(task, lambda: rig.anomalies() == ["n3"])
         rig.tried.clear()
@@ -209,11 +208,7 @@ async def test_a_culprit_that_reports_all_the_time_is_tried_seldom(monkeypatch: 
 async def test_without_a_culprit_the_last_topology_stays_and_is_marked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = Rig()
-    for host in HOSTS:
-        rig.report(host)
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: rig.nodes() == set(HOSTS))
+    async with inferring(monkeypatch) as (rig, task):
         rig.raises = lambda inputs: True
         rig.report("n1", "new")
         await until(task, lambda: rig.stale() == {"InferenceFailed"})
@@ -236,11 +231,7 @@ async def test_without_a_culprit_the_last_topology_stays_and_is_marked(
 
 
 async def test_a_failure_that_no_change_ends_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
-    for host in HOSTS:
-        rig.report(host)
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: rig.nodes() == set(HOSTS))
+    async with inferring(monkeypatch) as (rig, task):
         rig.raises = lambda inputs: True
         rig.report("n1", "new")
         await until(task, lambda: rig.stale() == {"InferenceFailed"})
@@ -261,11 +252,7 @@ async def test_a_failure_that_no_change_ends_is_tried_again_later(monkeypatch: p
 async def test_an_exception_before_inference_with_evidence_that_is_due_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = Rig()
-    for host in HOSTS:
-        rig.report(host)
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: rig.nodes() == set(HOSTS))
+    async with inferring(monkeypatch) as (rig, task):
         rig.report("n3", POISON)
         await until(task, lambda: rig.anomalies() == ["n3"])
         snapshots: list[int] = []

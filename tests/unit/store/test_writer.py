@@ -39,6 +39,19 @@ class Disk:
         self.wrote.append(batch)
 
 
+async def occupied(writer: StoreWriter) -> tuple["asyncio.Task[None]", threading.Event]:
+    """Let a call run in the writer's thread until the event is set."""
+    began, go = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        began.set()
+        assert go.wait(TIMEOUT_S)
+
+    task = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, busy))
+    await until(began.is_set)
+    return task, go
+
+
 async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
     writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     order: list[str] = []
@@ -150,15 +163,9 @@ async def test_a_waiter_learns_that_an_earlier_batch_was_dropped() -> None:
 
 
 async def test_a_waiter_learns_that_the_collector_stops() -> None:
-    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
+    writer = StoreWriter()
     disk = Disk(writer, Priority.EVIDENCE, repeat=False)
-
-    def busy() -> None:
-        began.set()
-        assert go.wait(TIMEOUT_S)
-
-    first = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, busy))
-    await until(began.is_set)
+    first, go = await occupied(writer)
     disk.queue.put(1)
     waiting = asyncio.create_task(disk.queue.written())
     writing = asyncio.create_task(disk.queue.flush())
@@ -189,15 +196,9 @@ async def test_a_defect_in_one_queue_ends_the_task_of_all() -> None:
 
 
 async def test_a_write_that_is_cancelled_is_not_lost() -> None:
-    writer, began, go = StoreWriter(), threading.Event(), threading.Event()
+    writer = StoreWriter()
     disk = Disk(writer)
-
-    def busy() -> None:
-        began.set()
-        assert go.wait(TIMEOUT_S)
-
-    first = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, busy))
-    await until(began.is_set)
+    first, go = await occupied(writer)
     disk.queue.put(1)
     writing = asyncio.create_task(disk.queue.flush())
     await asyncio.sleep(0)
