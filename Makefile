@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints man manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
+# Containers like to set this. Without bytecode each of the thousands of processes that the tests start would
+# compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay on one worker; files start in the order of the arguments.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
 # Integration and real tests wait for processes more than they compute, so there are more workers than cores.

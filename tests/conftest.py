@@ -16,7 +16,7 @@ settings.register_profile(
     "unit",
     derandomize=True,
     deadline=None,
-    max_examples=20,
+    max_examples=10,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -14,6 +14,7 @@ from bench.quality.workload import KALOS, LONGEST_S, SEREN, Job, Mix, trace
 from hyperscout_placer.cluster.answer import Cost
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Mode
+from support.examples import slow_after
 
 # Two pods, one of uneven leaves; gangs of up to 16 nodes in it.
 SMALL = Shape.of([[4, 3, 4], [3, 4, 4, 2]])
@@ -44,7 +45,7 @@ def run(mode: Mode, driver: int, *, compared: bool = False, failures: float = 0.
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("driver", range(5))
+@pytest.mark.parametrize("driver", slow_after(2, range(5)))
 def test_nobody_pays_less_than_the_exact_placer_on_the_same_state(mode: Mode, driver: int) -> None:
     """Whoever fills the cluster: on every state that comes of it all are asked, and the exact one is best."""
     result = run(mode, driver, compared=True)

@@ -123,8 +123,12 @@ def test_what_was_loaded_counts() -> None:
 
 def test_one_alone_crowds_nobody_out() -> None:
     r = Rig()
-    for i in range(MAX_SEEDS // 16 + 10):
-        r.put(hearing(*(f"1.{i >> 8}.{i & 255}.{k}" for k in range(16)), node="evil", interface=f"eth{i}"))
+    r.put(
+        *(
+            hearing(*(f"1.{i >> 8}.{i & 255}.{k}" for k in range(16)), node="evil", interface=f"eth{i}")
+            for i in range(MAX_SEEDS // 16 + 10)
+        )
+    )
     r.put(hearing("10.0.0.2", node="n1"), hearing("10.0.0.2", node="n2"))
     assert len(r.seeds.addresses) == MAX_SEEDS
     assert "10.0.0.2" in r.seeds.addresses

@@ -118,6 +118,7 @@ def test_a_node_has_one_task_at_a_time_and_each_rail_its_turn() -> None:
     assert all(later - at_ns >= NS // 2 for at_ns, later in pairwise(times))
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_stay_within_the_bounds_of_each_and_of_the_cluster() -> None:
     w = World(settings=PairSettings(probes_per_s=2000.0))  # more than the nodes' own bound lets through
     w.connect(*names(1000))

@@ -70,6 +70,7 @@ def test_a_wired_network_is_renewed_once_an_hour_and_writes_nothing(seed: int) -
         assert [h.conditions for h in topology.hypernodes] == [h.conditions for h in published[0].hypernodes]
 
 
+@pytest.mark.slow
 def test_a_slow_pair_is_told_once_and_in_the_same_words() -> None:
     fabric = shapes.clos3(2, 3, 6, 3, 2, seed=1)
     world = pinged(fabric)

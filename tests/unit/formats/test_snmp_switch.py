@@ -612,6 +612,7 @@ class TestSeveralNeighbours:
         assert port.doubt == "has 10000 neighbours, of which 64 are kept"
 
 
+@pytest.mark.slow
 def test_a_storm_on_all_ports_is_bounded() -> None:
     variables: dict[str, bytes | str | int | None] = {}
     for n in range(MAX_PORTS + 10):

@@ -247,6 +247,7 @@ def fill(
         )
 
 
+@pytest.mark.slow
 def test_the_oldest_goes_when_the_file_is_full(tmp_path: Path) -> None:
     size = HistorySize()
     store = opened(tmp_path / "history.db", size, mib=0.25)

@@ -34,9 +34,9 @@ MIB = 1 << 20
     ("module", "name", "value"),
     [
         pytest.param(sifting, "MAX_HELD", 0, id="nothing is sifted"),
-        pytest.param(sifting, "_AT_ONCE", 0, id="sifted in small blocks"),
-        pytest.param(chain, "_MANY", 0, id="all steps at once"),
-        pytest.param(chain, "_AT_ONCE", 0, id="all steps at once in small blocks"),
+        pytest.param(sifting, "_AT_ONCE", 0, marks=pytest.mark.slow, id="sifted in small blocks"),
+        pytest.param(chain, "_MANY", 0, marks=pytest.mark.slow, id="all steps at once"),
+        pytest.param(chain, "_AT_ONCE", 0, marks=pytest.mark.slow, id="all steps at once in small blocks"),
     ],
 )
 def test_other_ways_find_the_same(

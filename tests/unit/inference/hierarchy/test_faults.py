@@ -55,7 +55,12 @@ def can_have(fabric: SimFabric, fault: Fault) -> bool:
     return True
 
 
-CASES = [(shape, fault) for shape, make in SHAPES.items() for fault in Fault if can_have(make(0), fault)]
+CASES = [
+    (shape, fault)
+    for shape, fabric in [(name, make(0)) for name, make in SHAPES.items()]
+    for fault in Fault
+    if can_have(fabric, fault)
+]
 
 
 @examples(5)

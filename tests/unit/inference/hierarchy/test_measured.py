@@ -260,6 +260,9 @@ def leaf_name(of: World, host: int) -> str:
     return "leaf of " + min(of.names[h] for h in np.flatnonzero(domain == domain[host]).tolist())
 
 
+FAULTS = ["host", "pair", "ways out", "rail", "ways within", "hairpin"]
+
+
 def named(found: Measurements, expected: tuple[str, str | None], others: list[Suspicion]) -> bool:
     """Whether the fault is named; what is named besides is collected."""
     hit = False
@@ -270,7 +273,7 @@ def named(found: Measurements, expected: tuple[str, str | None], others: list[Su
 
 
 @pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
-@pytest.mark.parametrize("fault", ["pair", "host", "rail", "ways out", "ways within", "hairpin"])
+@pytest.mark.parametrize("fault", slow_after(3, FAULTS))
 def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None:
     others: list[Suspicion] = []
 

@@ -66,6 +66,7 @@ def test_pairs_that_never_answer() -> None:
     held(fabric, learnt)
 
 
+@pytest.mark.slow
 def test_a_trickle() -> None:
     """A few pairs at a time, as a small budget gives them."""
     fabric = opaque(even(2, 3, 10), seed=4)

@@ -93,7 +93,7 @@ def test_small_fabrics_without_noise(name: str, seed: int) -> None:
     assert found.offset_us - true.own_us == pytest.approx(np.median(found.offset_us - true.own_us), abs=0.2)
 
 
-@pytest.mark.parametrize("name", slow_after(6, list(SHAPES)[::-1]))
+@pytest.mark.parametrize("name", slow_after(3, list(SHAPES)[::-1]))
 @pytest.mark.parametrize("seed", slow_after(1, range(2)))
 def test_small_fabrics(name: str, seed: int) -> None:
     true = fabric(SHAPES[name], seed, jitter=Jitter(0.15, 0.8))
@@ -101,7 +101,7 @@ def test_small_fabrics(name: str, seed: int) -> None:
     assert indices(true, found) == [1.0] * len(true.domain)
 
 
-@pytest.mark.parametrize("hosts", slow_after(4, [2, 3, 5, 12, 60]))
+@pytest.mark.parametrize("hosts", slow_after(3, [2, 3, 5, 12, 60]))
 @pytest.mark.parametrize("own_us", slow_after(1, [2.0, 0.0]))
 @pytest.mark.parametrize("jitter", [NO_NOISE, Jitter()])
 def test_a_flat_fabric_is_one_tier(hosts: int, own_us: float, jitter: Jitter) -> None:
