@@ -9,7 +9,7 @@ BIN := .venv/bin
 # Containers like to set this. Without bytecode each of the thousands of processes that the tests start would
 # compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-# A file's tests stay on one worker; files start in the order of the arguments.
+# A file's tests stay on one worker; files start in the order of their collection (the marker `long`).
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
 # Integration and real tests wait for processes more than they compute, so there are more workers than cores.
 WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
@@ -55,10 +55,9 @@ real-parts: setup
 	@$(BIN)/python collector/map/build.py --if-possible
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
 
-# The longest test comes first: it starts six kubelets and takes six minutes.
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
-	$(call step,real tests,$(PYTEST) $(WIDE) tests/real/nodes/test_nodes.py tests/real/kubernetes tests/real)
+	$(call step,real tests,$(PYTEST) $(WIDE) tests/real)
 	$(call step,properties in depth,$(PYTEST) -n auto tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60

@@ -30,9 +30,10 @@ settings.load_profile("fuzz" if _fuzz_examples > 0 else "unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, which is the folder that it lies in."""
+    """Mark each test with its tier, which is the folder that it lies in; put long tests first."""
     for item in items:
         tier = item.path.relative_to(_HERE).parts[0]
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.path}: a test belongs in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(tier)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -94,6 +94,8 @@ class _Flaky(DiscoveryServiceServicer):
         if self.calls <= self._failures:
             await context.abort(grpc.StatusCode.INTERNAL, "Internal error from Core")
         yield StreamFindingsResponse(welcome=Welcome(version="1"))
+        async for _ in request_iterator:  # a stream that ended here could end during the caller's write too
+            pass
 
 
 @pytest.mark.parametrize(("failures", "stage", "calls"), [(2, "greeted", 3), (9, "identity", 3)])

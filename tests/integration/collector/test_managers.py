@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hyperscout_agent.main import Agent
+from hyperscout_agent.managers.client import ManagerProbe
 from hyperscout_agent.settings.settings import load_settings as agent_settings
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
@@ -28,6 +29,12 @@ HOSTS = sorted(FABRIC.hosts)
 WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask the managers every second, not every minute."""
+    monkeypatch.setattr(ManagerProbe, "interval_s", 1.0)
+
+
 @asynccontextmanager
 async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
     quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
@@ -39,10 +46,7 @@ async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
 @asynccontextmanager
 async def asking(collector: Collector, folder: Path, **probes: Manager) -> AsyncIterator[Agent]:
     secrets = str(credentials(folder / "secret"))
-    groups = {
-        name: {"url": manager.url, "credentials": secrets, "interval_s": 1.0}
-        for name, manager in probes.items()
-    }
+    groups = {name: {"url": manager.url, "credentials": secrets} for name, manager in probes.items()}
     base = {"node": "mgr", "role": "fabric", "collectors": [collector.address], "metrics": {"port": 0}}
     agent = Agent(agent_settings(None, {**base, **groups}), Random(1))
     stop = asyncio.Event()

@@ -17,6 +17,8 @@ from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
 from support.soak import soak_s, soak_seed
 
+pytestmark = pytest.mark.long
+
 HOSTS = 200
 Held = dict[tuple[str, str, str], bytes]
 

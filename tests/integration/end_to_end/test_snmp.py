@@ -28,6 +28,8 @@ from support.live import Watcher, domains, doorway
 from support.real import require_real
 from support.snmpd import MANAGEMENT, PLAN, VIEW, Access, SnmpWires, snmp_fabric
 
+pytestmark = pytest.mark.long
+
 require_real("root", "netns", "lldpd", "snmpd", "openssl")
 
 UNITS = set(PLAN.domains.values())

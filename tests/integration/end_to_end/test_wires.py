@@ -18,6 +18,8 @@ from lab.wires import Wires
 from support.bare_lab import BareLab
 from support.real import require_real
 
+pytestmark = pytest.mark.long
+
 WAIT_S = 90.0  # on a machine that does much else
 
 # Listens to LLDP on an interface as the agent does, until the first frame and for some seconds more. Prints

@@ -12,6 +12,8 @@ from lab.story import Story
 from lab.wires import Wires
 from support.real import require_real
 
+pytestmark = pytest.mark.long
+
 require_real("lab", "helm", "lldpd", "ibsim")
 
 
