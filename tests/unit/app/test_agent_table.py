@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
@@ -171,6 +172,7 @@ EXPIRES = [("device", ("n1", 3)), ("wait", (STALE_S + 1,)), ("wait", (-STALE_S,)
 @example([SEEN], EXPIRES)
 @example([BLIND], [("remove", ("fabric/crawl", "a"))])
 @given(st.lists(FINDING, max_size=5, unique_by=lambda x: x[:3]), st.lists(CHANGE, max_size=30))
+@pytest.mark.slow
 def test_the_counts_are_those_of_a_count_from_scratch(
     loaded: list[tuple[Any, ...]], changes: list[tuple[str, tuple[Any, ...]]]
 ) -> None:

@@ -59,6 +59,7 @@ def _at(pairs: PairTable, now_ns: int) -> PairTable:
 
 
 @pytest.mark.parametrize("seed", slow_after(1, range(3)))
+@pytest.mark.slow
 def test_a_wired_network_is_renewed_once_an_hour_and_writes_nothing(seed: int) -> None:
     fabric = shapes.clos3(2, 3, 6, 3, 2, seed=seed)
     published = day(pinged(fabric, seed, rows=400), inputs_of(fabric), 240)

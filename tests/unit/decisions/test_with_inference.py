@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hyperscout_collector.decisions.publication.generations import (
     Decision,
     Generations,
@@ -88,6 +89,7 @@ class Collector:
 # One cable waits to be called missing while another is news; a spine blinks after its loss was published.
 @example([("uplink", 5), ("whole", 12), ("uplink", 1), ("both uplinks", 1)], "uplink", False)
 @example([("spine", 90), ("another uplink", 1)], "spine", False)
+@pytest.mark.slow
 def test_after_any_flapping_the_picture_is_that_of_a_collector_that_saw_none(
     history: list[tuple[str, int]], last: str, restart: bool
 ) -> None:

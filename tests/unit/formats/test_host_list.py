@@ -64,6 +64,7 @@ def test_no_range_is_longer_than_slurm_takes() -> None:
 
 @examples(5)
 @given(st.sets(st.text(max_size=12) | st.from_regex(r'[a-c\[\],"\\ ]{0,4}[0-9]{0,11}', fullmatch=True)))
+@pytest.mark.slow
 def test_any_names_come_back(names: set[str]) -> None:
     folded = fold(names)
     assert folded.isprintable()

@@ -604,6 +604,7 @@ class TestSeveralNeighbours:
         assert len(port.neighbours) == 5
         assert port.doubt == f"{ODD} has an unknown subtype; has a neighbour without a port id"
 
+    @pytest.mark.slow
     def test_a_storm(self) -> None:
         storm = [(f"0.7.{n}", 7, b"%05d" % n, 5, b"1", b"") for n in range(10_000)]
         assert len(self.heard(*storm).neighbours) == 10_000

@@ -92,6 +92,7 @@ def test_runs_of_ranks_are_short_and_large_plans_are_packed() -> None:
     assert from_object(found) == plan
 
 
+@pytest.mark.slow
 def test_what_no_configmap_holds_is_refused() -> None:
     plan = plan_of(120_000, lambda rank: f"{rank * 2654435761 % 2**64:064x}")
     with pytest.raises(PlanError, match="the limit is 900000"):

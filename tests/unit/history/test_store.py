@@ -132,6 +132,7 @@ def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path
     reader.close()
 
 
+@pytest.mark.slow
 def test_an_event_of_ten_thousand_nodes_is_found_by_each(tmp_path: Path) -> None:
     nodes = [f"n{i:05}" for i in range(10_000)]
     leaf = Topology(1, (HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ()),))
@@ -301,6 +302,7 @@ def test_what_is_too_old_goes_and_what_is_out_stays(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_lower_limit_is_kept_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     store = opened(path, mib=4)
@@ -387,6 +389,7 @@ def test_a_clock_that_was_ahead_leaves_nothing_in_the_future(tmp_path: Path) -> 
     reader.close()
 
 
+@pytest.mark.slow
 def test_readers_see_whole_states_while_it_is_written(tmp_path: Path) -> None:
     store = opened(tmp_path / "history.db", mib=0.25)
     record(store, T0, cut(0), WHY)

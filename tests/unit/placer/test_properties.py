@@ -70,6 +70,7 @@ def test_what_is_placed_can_be_taken_and_given_back(case: Instance) -> None:
 
 
 @given(case=large_cases, rng=chance)
+@pytest.mark.slow
 def test_a_capacity_that_changed_is_as_good_as_a_new_one(case: Instance, rng: random.Random) -> None:
     """Whatever is kept between questions follows what is taken, given and said anew."""
     capacity = case.capacity()
@@ -141,6 +142,7 @@ def test_soft_is_hard_where_hard_has_a_place(case: Instance) -> None:
 
 
 @given(case=large_cases, rng=chance)
+@pytest.mark.slow
 def test_many_islands_are_as_good_as_the_best_of_them(case: Instance, rng: random.Random) -> None:
     """Some hundred nodes, where what a domain could cost at best decides which ones are looked at."""
     hard = replace(case, request=replace(case.request, mode="hard", avoid=frozenset()))

@@ -122,6 +122,7 @@ def test_a_wrong_cable_is_there_and_a_missing_one_is_not() -> None:
                 assert not any(defect.ends[0][0] in pair for pair in cables), what(case)
 
 
+@pytest.mark.slow
 def test_the_files_contain_every_host() -> None:
     for seed in HEALTHY[::5]:
         case = a_healthy(seed)

@@ -470,6 +470,7 @@ def test_the_ports_of_a_bond_are_told_apart_by_their_cables() -> None:
 # --- too many
 
 
+@pytest.mark.slow
 def test_many_neighbours_on_one_port_are_all_there_and_named_once() -> None:
     count = 10_000
     crowd = tuple(
@@ -619,6 +620,7 @@ def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agen
     impostor=st.booleans(),
     asked_at_ns=st.integers(0, 1),
 )
+@pytest.mark.slow
 def test_clear_cables_are_what_settling_all_of_them_gives(
     said: list[SwitchTableSeen],
     quiet: set[str],

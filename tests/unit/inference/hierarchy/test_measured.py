@@ -219,7 +219,7 @@ def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) ->
 
 
 @pytest.mark.parametrize(
-    "counts", slow_after(6, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
+    "counts", slow_after(3, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
 )
 def test_healthy_networks_of_all_sizes_accuse_nobody(counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS):
@@ -227,6 +227,7 @@ def test_healthy_networks_of_all_sizes_accuse_nobody(counts: tuple[int, ...]) ->
         assert not found, [x.message for x in found]
 
 
+@pytest.mark.slow
 def test_small_gaps_between_tiers_accuse_nobody() -> None:
     """Tiers that differ by less than hosts do."""
     for seed in range(SEEDS):
@@ -236,6 +237,7 @@ def test_small_gaps_between_tiers_accuse_nobody() -> None:
         assert not found, [x.message for x in found]
 
 
+@pytest.mark.slow
 def test_only_hosts_that_are_noisy_are_named_for_noise() -> None:
     others = 0
     for seed in range(SEEDS):
@@ -273,7 +275,7 @@ def named(found: Measurements, expected: tuple[str, str | None], others: list[Su
 
 
 @pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
-@pytest.mark.parametrize("fault", slow_after(3, FAULTS))
+@pytest.mark.parametrize("fault", slow_after(2, FAULTS))
 def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None:
     others: list[Suspicion] = []
 
@@ -346,6 +348,7 @@ def test_most_hosts_of_a_leaf_that_are_slow_are_one_anomaly() -> None:
         assert x.message.startswith(f"{x.subject.name}: 10 of 12 hosts add ")
 
 
+@pytest.mark.slow
 def test_a_host_that_is_slow_as_hosts_may_be_is_nobody_s_fault() -> None:
     for seed in range(SEEDS):
         here, host = planted(seed, own_us=0)

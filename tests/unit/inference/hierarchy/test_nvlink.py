@@ -496,6 +496,7 @@ def any_gpus(draw: st.DrawFn) -> dict[str, Gpus]:
 
 
 @given(any_gpus(), any_gpus(), st.randoms(use_true_random=False), st.booleans())
+@pytest.mark.slow
 def test_a_valid_tree_comes_out_of_anything_and_in_any_order(
     before: dict[str, Gpus], now: dict[str, Gpus], rng: Random, wires: bool
 ) -> None:
@@ -516,6 +517,7 @@ def test_a_valid_tree_comes_out_of_anything_and_in_any_order(
 
 
 @given(plans(), st.data())
+@pytest.mark.slow
 def test_asking_for_some_nodes_changes_no_grouping(plan: dict[str, Any], data: st.DataObject) -> None:
     cluster = racks(**plan)
     asked = frozenset(data.draw(st.sets(st.sampled_from(cluster.hosts), min_size=1)))

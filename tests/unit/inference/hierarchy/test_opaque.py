@@ -93,6 +93,7 @@ def without_pairs(pairs: PairTable, gone: Callable[[str, str], bool]) -> PairTab
     return pairs_of_rows([LatencyRow(a, b, us, 16) for a, b, us in named if not (gone(a, b) or gone(b, a))])
 
 
+@pytest.mark.slow
 def test_a_host_of_which_little_is_known_any_more_stays() -> None:
     """Its agent has started anew, and has measured only a few others so far, none of them near."""
     first = infer(FabricInputs(pairs=measured(TWO)))
@@ -154,6 +155,7 @@ def test_wired_hosts_stay_where_their_cables_are_whatever_latency_says() -> None
     assert set(sources(topology)) == {"wires"}
 
 
+@pytest.mark.slow
 def test_a_fabric_that_latency_alone_shows_has_the_depth_of_the_wired_one() -> None:
     """Two islands that never measured each other: a wired one of two tiers, an opaque one of three."""
     wired = clos2(4, 4, 2)
@@ -168,6 +170,7 @@ def test_a_fabric_that_latency_alone_shows_has_the_depth_of_the_wired_one() -> N
     assert set(wired.truth.tiers[1]) <= found[1]
 
 
+@pytest.mark.slow
 def test_no_two_tiers_have_one_name() -> None:
     """Wires of a leaf and a core tier, with no pod that groups anything, beside a deeper opaque fabric."""
     wired = clos3(3, 1, 4, 2, 2)
@@ -178,6 +181,7 @@ def test_no_two_tiers_have_one_name() -> None:
     assert tier_names(topology) == ["leaf", "core", "core-4"]
 
 
+@pytest.mark.slow
 def test_racks_in_an_opaque_fabric() -> None:
     """NVLink inside, latency outside."""
     leaves = sorted(map(sorted, FABRIC.truth.tiers[0]))
@@ -207,6 +211,7 @@ def test_while_it_is_measured_anew_nobody_moves_and_new_hosts_wait() -> None:
     assert again.anomalies == ()
 
 
+@pytest.mark.slow
 def test_while_it_is_measured_anew_wires_are_read_all_the_same() -> None:
     dark = [LEAVES[0][2], *LEAVES[5]]
     first = infer(mixed(dark))

@@ -12,12 +12,12 @@ from support.uneven_cases import inferred, judged, mistakes
 TENS = [range(first, first + 10) for first in range(0, 500, 10)]
 
 
-@pytest.mark.parametrize("chosen", slow_after(2, TENS), ids=lambda chosen: str(chosen[0]))
+@pytest.mark.parametrize("chosen", slow_after(1, TENS), ids=lambda chosen: str(chosen[0]))
 def test_a_healthy_fabric_is_right_and_accused_of_nothing(chosen: range) -> None:
     assert {seed: wrong for seed in chosen if (wrong := mistakes(healthy(seed)))} == {}
 
 
-@pytest.mark.parametrize("count", slow_after(1, [20, 300]))
+@pytest.mark.parametrize("count", slow_after(1, [10, 300]))
 def test_faults_are_named(count: int) -> None:
     verdicts = [(case, judged(case)[1]) for case in map(faulty, range(count))]
     planted = sum(len(case.defects) for case, _ in verdicts)

@@ -312,6 +312,7 @@ def slowly(ports: Ports) -> tuple[list[Row], int]:
 
 @examples(5)
 @given(ports=some_ports)
+@pytest.mark.slow
 def test_any_reports_are_read_as_slowly(ports: Ports) -> None:
     table = pairs_of(ports)
     assert (rows(table), table.disagreeing) == slowly(ports)

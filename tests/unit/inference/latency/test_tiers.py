@@ -145,6 +145,7 @@ def test_a_single_wrong_value_between_domains_that_hardly_measured_each_other() 
     assert indices(true, found) == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_does_not_matter() -> None:
     true = fabric(even(2, 3, 5), 3)
     pairs = all_pairs(true, 3)
@@ -244,6 +245,7 @@ def any_pairs(draw: st.DrawFn) -> PairTable:
 
 @examples(0.5)
 @given(pairs=any_pairs(), known=st.lists(st.floats(-1, 30), max_size=4))
+@pytest.mark.slow
 def test_anything_measured_gives_valid_tiers(pairs: PairTable, known: list[float]) -> None:
     valid(pairs, tiers_of(pairs))
     found = tiers_of(pairs, tuple(known))
@@ -258,6 +260,7 @@ def test_anything_measured_gives_valid_tiers(pairs: PairTable, known: list[float
     gap_us=st.floats(1.0, 30.0),
     own_us=st.floats(0.0, 2.0),
 )
+@pytest.mark.slow
 def test_any_three_tiers(sizes: list[list[int]], seed: int, gap_us: float, own_us: float) -> None:
     true = fabric(sizes, seed, gap_us=gap_us, own_us=own_us, noisy=0.0, jitter=Jitter(0.05, 0.5))
     found = tiers_of(all_pairs(true, seed))
@@ -346,6 +349,7 @@ def test_a_table_of_all_pairs_is_what_was_measured() -> None:
     assert table(true, pairs.a, pairs.b, pairs.rtt_us).nodes == pairs.nodes
 
 
+@pytest.mark.slow
 def test_a_table_that_was_asked_for_is_not_reckoned_with_again() -> None:
     """The planner and each inference ask; nothing that they do with the answer changes it."""
     pairs = all_pairs(opaque(even(3, 8), seed=4, noisy=0.0))
