@@ -47,10 +47,14 @@ class Lateral:
         """Return missing peer links, and long cables that are missing or lead to a wrong domain."""
         self.sources = sources
         inside = [e for e in self.ends if self.home.get(e[0]) == self.home.get(e[2]) is not None]
+        # A spine with a host may be in the domain of a leaf, which is none of the domains joined here.
         across = [
             e
             for e in self.ends
-            if self.home.get(e[0]) != self.home.get(e[2]) and e[0] in self.home and e[2] in self.home
+            if e[0] in self.home
+            and e[2] in self.home
+            and (x := self.home[e[0]]) != (y := self.home[e[2]])
+            and x[0] == y[0]
         ]
         return self._peers(inside) + (self._long(across) if self.long else [])
 

@@ -65,6 +65,7 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     np.add.at(votes, (grouping.group[placed], kinds.of_child[placed]), 1)
     kind = votes.argmax(axis=1)
     width = np.array([len(items) for items in grouping.items], np.int64)
+    cables = np.bincount(net.host[hosts.lower], minlength=len(net.hosts))
     reporting = {int(h) for h in net.host[~_mute(net)].tolist()}
     above = bool((net.is_switch & (level > 1) & ~_mute(net)).any())
 
@@ -86,8 +87,13 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
             lacks, has = usual - int(width[g]), int(width[g])
             few = lacks * _FEW_RAILS <= usual
             if (few or (has, lacks) == (1, 1)) and not built_so(g):
-                text = f"all {size[g]} hosts of the domain have no link to one rail that other domains have"
-                holes += [_Hole((0, g), text, None, sure=few)] * lacks
+                mine = np.flatnonzero(placed & (grouping.group == g))
+                host = min((-int(cables[h]), net.hosts[h]) for h in mine.tolist())[1]
+                text = (
+                    f"all {len(mine)} hosts of the domain, such as {host}, have no link to one rail "
+                    "that other domains have"
+                )
+                holes += [_Hole((0, g), text, Endpoint(host, host), sure=few)] * lacks
     return holes
 
 

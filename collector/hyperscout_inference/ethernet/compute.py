@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import Gpu
 
-from hyperscout_inference.ethernet.neighbours import HOST, OTHER
+from hyperscout_inference.ethernet.neighbours import HOST, NAMED, OTHER
 from hyperscout_inference.ethernet.switch_cables import SwitchCable
+from hyperscout_inference.ethernet.switch_reports import is_mac
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 
 # A port that is slower than the host's compute speed by this factor does not belong to the compute fabric.
@@ -117,20 +118,34 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
 def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) -> list[bool]:
     """Return the ports that came up too slow for their host's fastest class.
 
-    Ports of the same name compute on most hosts, and the port's switch is one that hosts compute with. The
-    cable is then slow, not missing.
+    The port's switch is one that hosts compute with, and ports of the same name compute on most hosts. A port
+    that is known by its address alone has no namesakes: there most host cables of its switch compute, and
+    its host has as many compute ports as is usual only with it. The cable is then slow, not missing.
     """
     there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
     computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
-    leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine}
-    return [
+    on_switch: Counter[str] = Counter(row.chassis for row in rows if row.kind != OTHER)
+    leaves = Counter(row.chassis for row, mine in zip(rows, chosen, strict=True) if mine)
+    of_host = Counter(row.host for row, mine in zip(rows, chosen, strict=True) if mine)
+    usual_count = Counter(of_host.values()).most_common(1)[0][0] if of_host else 0
+    nameless = [
         row.shapes
-        and row.kind == HOST
-        and row.chassis in leaves
-        and computing[row.interface] * 2 > there[row.interface]
-        and row.speed_mbps * _FAR_SLOWER > usual_mbps
-        for row in rows
+        and not mine
+        and row.kind in (HOST, NAMED)
+        and is_mac(row.interface)
+        and leaves[row.chassis] * 2 > on_switch[row.chassis]
+        for row, mine in zip(rows, chosen, strict=True)
     ]
+    lacking = Counter(row.host for row, may in zip(rows, nameless, strict=True) if may)
+
+    def slowed(row: HostCable, nameless: bool) -> bool:
+        if not row.shapes or row.speed_mbps * _FAR_SLOWER <= usual_mbps or not leaves[row.chassis]:
+            return False
+        if nameless:
+            return of_host[row.host] + lacking[row.host] == usual_count
+        return row.kind == HOST and computing[row.interface] * 2 > there[row.interface]
+
+    return [slowed(row, may) for row, may in zip(rows, nameless, strict=True)]
 
 
 def compute_between(

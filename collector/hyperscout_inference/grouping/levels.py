@@ -110,15 +110,14 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     between = leaf[graph.here] & leaf[graph.there]
     if not between.any():
         return above
+    stray = _strays(graph, between)
     near, strangers = {}, 0
     for switch in distinct(graph.here[between]).tolist():
-        near[switch], apart = _no_peers(graph, switch, leaf)
+        near[switch], apart = _no_peers(graph, switch, leaf, stray)
         strangers += apart
     near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
     if 2 * sum(map(len, near.values())) < strangers:
         return above  # most such switches are joined in triangles (dragonfly)
-    stray = _Strays(graph)
-    near = {s: {o for o in others if not stray.joins(s, o)} for s, others in near.items()}
     up = graph.cables_to(graph.is_switch & ~leaf)
     side: dict[int, int] = {}
     for start in sorted(near):
@@ -140,17 +139,25 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
 
 
-class _Strays:
+def _strays(graph: SwitchGraph, rows: _Bools) -> set[tuple[int, int]]:
+    """Return the pairs of switches, in both orders, that cables of these rows join and that are stray."""
+    squares = _Squares(graph)
+    pairs = set(zip(graph.here[rows].tolist(), graph.there[rows].tolist(), strict=True))
+    found = {pair for pair in pairs if pair[0] < pair[1] and squares.lack(*pair)}
+    return found | {(other, one) for one, other in found}
+
+
+class _Squares:
     """Finds pairs of switches that are joined to others in squares, as leaves and spines are, but not so to
-    each other."""
+    each other: a stray cable joins them."""
 
     def __init__(self, graph: SwitchGraph) -> None:
         self._graph = graph
         self._near: dict[int, frozenset[int]] = {}
         self._squared: dict[int, bool] = {}  # by switch, whether it is in a square
 
-    def joins(self, one: int, other: int) -> bool:
-        """Return whether a cable between two switches is stray."""
+    def lack(self, one: int, other: int) -> bool:
+        """Return whether both switches are in squares, and not so by what joins them."""
         if self._square(one, other):
             return False
         return self._in_square(one) and self._in_square(other)
@@ -184,19 +191,27 @@ def _upper_side(
         return sides[0] if reach[0] else sides[1]
     # A ring of four is like two leaves and two spines with hosts.
     fewer = endpoints[few] < endpoints[1 - few] and len(sides[few]) < len(sides[1 - few])
-    return sides[few] if held and (far_fewer or fewer) else []
+    if held and (far_fewer or fewer):
+        return sides[few]
+    # Spines full of storage have as many endpoints as the leaves; there are far fewer of them.
+    full = 1 - few
+    return sides[full] if cables > endpoints[full] and 2 * len(sides[full]) <= len(sides[few]) else []
 
 
-def _no_peers(graph: SwitchGraph, switch: int, leaf: _Bools) -> tuple[set[int], int]:
+def _no_peers(
+    graph: SwitchGraph, switch: int, leaf: _Bools, stray: set[tuple[int, int]]
+) -> tuple[set[int], int]:
     """Return the leaves that a switch has cables to, without its peers; and how many share no host with it.
     Peers share a host, or a switch to which both are connected; in a tree a switch and one below it never
-    do."""
-    mine = graph.around(switch)
-    near = np.zeros(graph.count, np.bool_)
-    near[mine] = True
+    do. Stray cables do not count."""
+    mine = [s for s in distinct(graph.around(switch)).tolist() if (switch, s) not in stray]
     hosts = graph.hosts_on(switch)
-    strangers = [s for s in distinct(mine[leaf[mine]]).tolist() if hosts.isdisjoint(graph.hosts_on(s))]
-    return {s for s in strangers if not near[graph.around(s)].any()}, len(strangers)
+    strangers = [s for s in mine if leaf[s] and hosts.isdisjoint(graph.hosts_on(s))]
+    near = set(mine)
+    apart = {
+        s for s in strangers if not any(x in near and (s, x) not in stray for x in graph.around(s).tolist())
+    }
+    return apart, len(strangers)
 
 
 def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:

@@ -26,6 +26,22 @@ def test_faults_are_named(count: int) -> None:
     assert missed <= 0.02 * planted
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(131, id="a stray cable between leaves makes no tier"),
+        pytest.param(172, id="a spine with a host is in no plan of trunks"),
+        pytest.param(252, id="a slow cable whose host is known by address alone"),
+        pytest.param(311, id="a stray cable between leaves, spines full of storage"),
+        pytest.param(367, id="a host on a spine and a stray cable between leaves below it"),
+        pytest.param(404, id="a leaf is down below some hosts of a domain only"),
+        pytest.param(499, id="storage on spines has more endpoints than the leaves"),
+    ],
+)
+def test_a_combination_of_faults_is_named_and_nothing_else(seed: int) -> None:
+    assert mistakes(faulty(seed)) == []
+
+
 def conditions(topology: Topology) -> Counter[tuple[str, str]]:
     return Counter((c.type, c.status) for h in topology.hypernodes for c in h.conditions)
 
