@@ -14,6 +14,7 @@ from hyperscout_sim.uneven.traits import TRAITS
 KINDS: Final = (*TRAITS, "storage fabric", *SHAPES)
 _TRIES: Final = 50
 _MOST_TRAITS: Final = 4
+_MAX_PORT: Final = 254  # of an InfiniBand switch: port numbers have 8 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,11 @@ def healthy(seed: int, kind: str = "") -> Uneven:
     if kind in SHAPES:
         shape = SHAPES[kind]
         return Uneven(seed, kind, (kind,), shape.make(rng, seed), tree=shape.tree)
-    site = _site(kind, rng, large=seed % 50 == 49)
-    built = build(site, seed)
+    while True:
+        site = _site(kind, rng, large=seed % 50 == 49)
+        built = build(site, seed)
+        if site.ethernet or max(port for cable in built.fabric.cables for _, port in cable.ends) <= _MAX_PORT:
+            break
     return Uneven(
         seed,
         kind,

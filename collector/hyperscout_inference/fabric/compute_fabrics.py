@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hyperscout_inference.fabric.part import Part
 
-# The share of hosts on both fabrics that follows the plan, at least: cables may be missing or miswired.
+# The share of the cables of hosts on both fabrics that follows the plan, at least: some may be miswired.
 _ALIGNED = 0.75
 
 
@@ -81,15 +81,16 @@ def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
     shared = [host for host in one.leaves if host in other.leaves]
     if not shared or 2 * len(shared) < min(len(one.leaves), len(other.leaves)):
         return False
-    # One leaf stands for all leaves of a host, because each missing cable changes the set of all.
-    pairs = [(one.leaves[host][0], other.leaves[host][0]) for host in shared]
-    enough = _ALIGNED * len(shared)
-    return _follow(pairs) >= enough and _follow((y, x) for x, y in pairs) >= enough
+    return _follow(one, other, shared) and _follow(other, one, shared)
 
 
-def _follow(pairs: Iterable[tuple[int, int]]) -> int:
-    """Return how many hosts are, on the second fabric, where most hosts of their leaf are."""
+def _follow(one: _Fabric, other: _Fabric, hosts: Iterable[str]) -> bool:
+    """Return whether the hosts of each leaf of a fabric are together on the other one.
+
+    One leaf stands for all leaves of a host there, because each missing cable changes the set of all.
+    """
+    pairs = Counter((leaf, other.leaves[host][0]) for host in hosts for leaf in one.leaves[host])
     most: dict[int, int] = {}
-    for (leaf, _), count in Counter(pairs).items():
+    for (leaf, _), count in pairs.items():
         most[leaf] = max(most.get(leaf, 0), count)
-    return sum(most.values())
+    return sum(most.values()) >= _ALIGNED * pairs.total()

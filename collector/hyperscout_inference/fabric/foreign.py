@@ -50,10 +50,16 @@ def foreign_by_name(
     that nothing but a name identifies.
     """
     count = Counter(host for host, _ in cables)
-    roles = {host for host in count if host in named and is_foreign(host)}
-    of_roles = sum(count[host] for host in roles)
-    # Compute hosts have most of the cables. If those are hosts with such names, the names mean nothing.
-    suspects = roles if of_roles * 2 <= len(cables) else set()
+    of_name: Counter[str] = Counter()
+    for host, n in count.items():
+        of_name[_without_numbers(host)] += n
+    # Compute hosts have most of the cables. If those are hosts of one such name, the name means nothing.
+    roles = {
+        host
+        for host in count
+        if host in named and is_foreign(host) and of_name[_without_numbers(host)] * 2 <= len(cables)
+    }
+    suspects = roles if sum(count[host] for host in roles) * 2 <= len(cables) else set()
     usual: Counter[int] = Counter()
     for host, n in count.items():
         if host not in suspects:
@@ -64,19 +70,17 @@ def foreign_by_name(
         on[switch] += host not in suspects
         if host in switches:
             switches[host].add(switch)
-    of_name: Counter[str] = Counter()
-    for host in suspects:
-        of_name[_without_numbers(host)] += count[host]
     leaves_below: Counter[str] = Counter()
     for one, other in {*between}:
         leaves_below[one] += on[other] > 0
         leaves_below[other] += on[one] > 0
+    rare = _RARE * len(cables)
     return {
         host
         for host in roles
         if usual[count[host]] < _USUAL * usual.total()
         or all(on[switch] < _FEW * leaves_below[switch] for switch in switches[host])
-        or (count[host] <= _FEW_CABLES and 0 < of_name[_without_numbers(host)] < _RARE * len(cables))
+        or (host in suspects and count[host] <= _FEW_CABLES and of_name[_without_numbers(host)] < rare)
     }
 
 

@@ -185,17 +185,18 @@ def _upper_side(
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
-    held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[1 - few])
-    far_fewer = 2 * endpoints[few] <= endpoints[1 - few]
-    if reach[0] != reach[1] and not (held and far_fewer):
+    full = 1 - few
+    held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[full])
+    far_fewer = 2 * endpoints[few] <= endpoints[full]
+    # Spines full of storage have as many endpoints as leaves, or more; there are far fewer of them.
+    slim = cables > endpoints[full] and 2 * len(sides[full]) <= len(sides[few])
+    if reach[0] != reach[1] and (not (held and far_fewer) or (slim and reach[full])):
         return sides[0] if reach[0] else sides[1]
     # A ring of four is like two leaves and two spines with hosts.
-    fewer = endpoints[few] < endpoints[1 - few] and len(sides[few]) < len(sides[1 - few])
+    fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
     if held and (far_fewer or fewer):
         return sides[few]
-    # Spines full of storage have as many endpoints as the leaves; there are far fewer of them.
-    full = 1 - few
-    return sides[full] if cables > endpoints[full] and 2 * len(sides[full]) <= len(sides[few]) else []
+    return sides[full] if slim else []
 
 
 def _no_peers(
@@ -302,7 +303,8 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     Some have far fewer cables down and hosts below than the others, and most of their other cables lead to
     those: their few cables down belong to a leaf that skips a level, or are miswired. Of a switch that does
     not report its cables only some are known. The others are taken in groups that share switches below them.
-    A group is higher if it has more cables to other groups than down, and those groups have most hosts below.
+    A group is higher if it has as many cables to other groups as down (with two of them half as many, and so
+    on), and those groups have most hosts below.
     """
     lower = candidates[graph.here] & (level[graph.there] > 0)
     key = distinct(graph.here[lower].astype(np.int64) * graph.count + graph.there[lower])
@@ -333,6 +335,6 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     for p, others in near.items():
         apart = all(near[q].isdisjoint(others) for q in others)
         most = sum(size[q] for q in others) >= size[p] * (2 if len(others) == 1 else 1)
-        if across[p] >= cables_down[p] and apart and most:
+        if across[p] * len(others) >= cables_down[p] and apart and most:
             higher |= rest & (part == p)
     return higher

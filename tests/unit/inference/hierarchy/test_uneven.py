@@ -36,6 +36,10 @@ def test_faults_are_named(count: int) -> None:
         pytest.param(367, id="a host on a spine and a stray cable between leaves below it"),
         pytest.param(404, id="a leaf is down below some hosts of a domain only"),
         pytest.param(499, id="storage on spines has more endpoints than the leaves"),
+        pytest.param(500, id="likewise below a core, and one of two pods is thin"),
+        pytest.param(509, id="the leaves of a storage fabric overlap in a ring"),
+        pytest.param(837, id="all hosts have the name of a role, and one lacks a cable"),
+        pytest.param(935, id="a pod of leaves on cores"),
     ],
 )
 def test_a_combination_of_faults_is_named_and_nothing_else(seed: int) -> None:
