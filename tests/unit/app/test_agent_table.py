@@ -183,6 +183,23 @@ def test_the_counts_are_those_of_a_count_from_scratch(
         world.check()
 
 
+def test_a_request_reads_no_finding_and_a_commit_those_of_its_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World([SEEN, BLIND])
+    counted: list[str] = []
+    rows_of_node = EvidenceState.rows_of_node
+
+    def noted(state: EvidenceState, node: str) -> Any:
+        counted.append(node)
+        return rows_of_node(state, node)
+
+    monkeypatch.setattr(EvidenceState, "rows_of_node", noted)
+    world.find("n1", "lldp", "b", 0, Outcome.OUTCOME_DATA, 0)
+    assert counted == ["n1"]
+    world.table.refresh(world.now_ns)
+    assert len(pb.GetStatusResponse.FromString(world.table.encoded()).agents) == 2
+    assert counted == ["n1"]
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
 def test_times_before_a_limit_that_moves_to_and_fro(steps: list[tuple[int, int]]) -> None:
     count, times = AgeCount(), list[int]()

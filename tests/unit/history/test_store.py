@@ -132,6 +132,21 @@ def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path
     reader.close()
 
 
+def test_an_event_of_many_nodes_is_found_by_each(tmp_path: Path) -> None:
+    nodes = [f"n{i:02}" for i in range(20)]
+    ready = with_conditions(Topology(1, (HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ()),)))
+    down = with_conditions(ready, ConditionFacts(down_nodes=dict.fromkeys(nodes, "")))
+    store = opened(tmp_path / "history.db")
+    for generation in (1, 2):
+        now = replace((ready, down)[generation - 1], generation=generation)
+        record(store, T0 + generation * S, now, WHY)
+    reader = reading(tmp_path / "history.db")
+    for name in nodes:
+        assert [x.hypernode for x in told(reader, about=name, kinds=["ConditionChanged"])] == ["leaf"], name
+    store.close()
+    reader.close()
+
+
 @pytest.mark.slow
 def test_an_event_of_ten_thousand_nodes_is_found_by_each(tmp_path: Path) -> None:
     nodes = [f"n{i:05}" for i in range(10_000)]
