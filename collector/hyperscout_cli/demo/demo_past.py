@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.shared.errors import FAILURE
 
-_TIMEOUT_S = 20.0
-_SETTLE_S = 45.0  # cables alone are published up to 30 s after the conditions that they clear
+_TIMEOUT_S = 120.0
+_SETTLE_S = 120.0  # cables alone are published up to 30 s after the conditions that they clear
 _SAME = "no difference: all faults are repaired\n"
 
 
