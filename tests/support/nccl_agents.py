@@ -130,10 +130,10 @@ async def service(address: str) -> AsyncIterator[MeasurementServiceStub]:
 
 
 async def run(
-    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = 10.0
+    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = WAIT_S
 ) -> finding_pb2.NcclRun:
     request = RunNcclRequest(nodes=nodes, sizes_bytes=sizes, timeout_s=timeout_s)
-    return (await stub.RunNccl(request, timeout=60.0)).run
+    return (await stub.RunNccl(request, timeout=2 * WAIT_S)).run
 
 
 async def refused(work: Any) -> tuple[grpc.StatusCode, str]:

@@ -105,7 +105,7 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
         with monkeypatch.context() as patch:
             patch.setenv("STUB_NCCL", trouble)
             patch.setenv("STUB_NCCL_RANK", rank)
-            limit_s = 3.0 if "hang" in trouble else 10.0
+            limit_s = 3.0 if "hang" in trouble else WAIT_S
             code, details = await refused(run(stub, "node-a", "node-b", timeout_s=limit_s))
         assert code is grpc.StatusCode.ABORTED
         # Either rank may say first what went wrong: the one that fails, or the one that is left alone.
