@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support import real
 from support.real import ROOT
+from support.waiting import TIMEOUT_S
 
 
 def tracked_files() -> list[Path]:
@@ -21,7 +22,9 @@ def tracked_files() -> list[Path]:
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout: cannot tell which files are published")
-    listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30)
+    listed = subprocess.run(
+        [git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=TIMEOUT_S
+    )
     paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
     return [path for path in paths if path.is_file()]
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from support.prometheus import ALERTS
 from support.real import ROOT, require_real, tool
+from support.waiting import TIMEOUT_S
 
 RULES = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 OURS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
@@ -111,7 +112,9 @@ CASES = [
 def checked(path: Path, *words: str) -> None:
     promtool = tool("promtool")
     assert promtool is not None
-    done = subprocess.run([promtool, *words, path], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [promtool, *words, path], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -15,6 +15,7 @@ from hyperscout_agent.uplink.session import UplinkStats
 from hyperscout_collector.app.metrics.page import standby_text
 from support.metric_families import FAMILIES
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 
 def agent() -> bytes:
@@ -51,6 +52,6 @@ def test_promtool_has_nothing_to_say(page: Callable[[], bytes]) -> None:
     assert promtool is not None
     text = page()
     done = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=TIMEOUT_S, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -26,6 +26,7 @@ from support.mosquitto import Mosquitto, mosquitto
 from support.prometheus import Prometheus, exporter, hasty_rules, job, prometheus
 from support.real import ROOT, require_real, tool
 from support.rest import ask
+from support.waiting import TIMEOUT_S
 
 require_real("prometheus", "mosquitto", "kubernetes")
 
@@ -163,7 +164,7 @@ async def says_something(asked: Prometheus, expr: str, hypernodes: list[str]) ->
 
 
 def fetched(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as page:
         return str(page.read().decode())
 
 

@@ -11,6 +11,7 @@ from kube.assets import find
 
 from support.kubernetes import Cluster
 from support.real import ROOT
+from support.waiting import TIMEOUT_S
 
 CHART: Final = ROOT / "deploy" / "chart"
 NAMESPACE: Final = "hyperscout"
@@ -161,7 +162,7 @@ def helm_template(values: Object, *options: str) -> subprocess.CompletedProcess[
     command = [str(find("helm")), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
     command += ["--kube-version", "1.36.0", "--values", "-", *options]
     return subprocess.run(
-        command, input=json.dumps(values), capture_output=True, text=True, timeout=60, check=False
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
 
 

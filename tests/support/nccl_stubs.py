@@ -15,6 +15,8 @@ from typing import Any
 
 from hyperscout_agent.probes.nccl import NcclCommands
 
+from support.waiting import TIMEOUT_S
+
 CUDA = r"""
 #include <stddef.h>
 #include <stdlib.h>
@@ -176,7 +178,7 @@ def build(folder: Path) -> NcclCommands:
 def build_library(target: Path, source: str) -> None:
     """A shared library of this C."""
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(target), "-x", "c", "-"]
-    subprocess.run(command, input=source.encode(), check=True, timeout=60)
+    subprocess.run(command, input=source.encode(), check=True, timeout=TIMEOUT_S)
 
 
 def programs(folder: Path) -> tuple[str, ...]:

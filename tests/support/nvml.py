@@ -13,6 +13,7 @@ from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.nvidia import nvml_values
 
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 SOURCE: Final = Path(__file__).with_name("nvml_stub.c")
 VARIABLE: Final = "HYPERSCOUT_NVML_STUB"
@@ -36,7 +37,7 @@ def build(folder: Path, *defines: str) -> Path:
         library.parent.mkdir(parents=True, exist_ok=True)
         command = [str(tool("gcc")), "-shared", "-fPIC", "-O1", "-w", *(f"-D{name}" for name in defines)]
         command += ["-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(SOURCE)]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=TIMEOUT_S)
     return library
 
 

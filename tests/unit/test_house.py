@@ -20,6 +20,7 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from pydantic import BaseModel
 from support import real
 from support.real import ROOT
+from support.waiting import TIMEOUT_S
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("0", "Skipped"), ("1", "Failed")])
@@ -177,7 +178,7 @@ async def test_the_example_probe_works(
     scheduler = Scheduler([example_probe(file)], store, rng=Random(1))
     running = asyncio.create_task(scheduler.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while scheduler.stats["lldpfile"].success is None:
                 await asyncio.sleep(0)
     finally:

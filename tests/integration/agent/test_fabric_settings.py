@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import pytest
+from support.waiting import TIMEOUT_S
 
 OPEN = {"ranges": ["10.20.0.0/16"], "community_file": "/etc/hyperscout/community"}
 
@@ -31,7 +32,7 @@ def test_only_who_crawls_carries_what_a_crawl_needs(settings: dict[str, Any], fo
     """On thousands of nodes it would be megabytes for nothing."""
     program = IMPORTS.format(settings=settings)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
     )
     assert done.stdout.strip() == found
 
@@ -49,7 +50,7 @@ sys.exit(asyncio.run(run(load_settings(None, {settings!r}))))
 def test_without_the_extra_it_says_what_to_install() -> None:
     program = WITHOUT.format(settings={"role": "fabric", "snmp": {"access": [OPEN]}, "metrics": {"port": 0}})
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 1
     assert "is not installed: pip install 'hyperscout[agent,snmp]'" in done.stderr

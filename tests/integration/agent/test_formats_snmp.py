@@ -13,6 +13,7 @@ from hyperscout_sim.readings.snmp import STYLES, snmprec, walks
 from support.lldpd import lldp_lab
 from support.real import require_real, tool
 from support.snmpsim import running_snmpsim, whole_net
+from support.waiting import TIMEOUT_S
 
 DESCRIPTION = (1, 3, 6, 1, 2, 1, 1, 1, 0)
 CONTACT = (1, 3, 6, 1, 2, 1, 1, 4, 0)
@@ -57,7 +58,7 @@ def walked(namespace: str, address: str, *options: str) -> bytes:
     for root in (".1.0.8802", ".1.3.6.1.2.1"):
         inside = [tool("ip") or "ip", "netns", "exec", namespace, *command, root]
         ran = subprocess.run(
-            inside, capture_output=True, check=True, timeout=60, env={"MIBS": "", "PATH": "/usr/bin"}
+            inside, capture_output=True, check=True, timeout=TIMEOUT_S, env={"MIBS": "", "PATH": "/usr/bin"}
         )
         found += ran.stdout
     return found
@@ -86,6 +87,6 @@ def test_a_walk_of_what_is_wanted_alone(played: tuple[str, list[Played]], tmp_pa
     for prefix in wanted_subtrees():
         command = ["snmpwalk", "-v2c", "-c", "public", "-On", one.address, "." + ".".join(map(str, prefix))]
         inside = [tool("ip") or "ip", "netns", "exec", namespace, *command]
-        text += subprocess.run(inside, capture_output=True, check=True, timeout=60).stdout
+        text += subprocess.run(inside, capture_output=True, check=True, timeout=TIMEOUT_S).stdout
     rows, problems = parse(text)
     assert (read(rows, "leaf"), problems) == (read(one.rows, "leaf"), ())

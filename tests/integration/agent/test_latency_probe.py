@@ -14,6 +14,7 @@ from hyperscout_agent.ping.results import MAX_HISTORY, MAX_RESULTS, Results
 from hyperscout_agent.probes.latency import UNSTAMPED, LatencyProbe
 from hyperscout_agent.uplink.session import UplinkStats
 from hyperscout_formats.facts.facts import LatencyResult, LatencySample
+from support.waiting import TIMEOUT_S
 
 LO = PingInterface("lo", ("127.0.0.21", "::1"), "mlx5_0/1")
 
@@ -129,7 +130,7 @@ async def test_a_task_becomes_a_result(probe: LatencyProbe) -> None:
         expires_s=0.2,
     )  # fmt: skip
     probe.measure_pairs(MeasurePairs(tasks=[task]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while probe.tasks:
             await asyncio.sleep(0.005)
     found = (await probe.observe()).samples["lo"].payload.results

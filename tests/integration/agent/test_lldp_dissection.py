@@ -12,8 +12,9 @@ import pytest
 from hyperscout_agent.lldp.dissection import Dissector, DissectorError, UnreadableError
 from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
+from support.waiting import TIMEOUT_S
 
-WAIT_S = 20.0
+WAIT_S = TIMEOUT_S
 
 
 def tlv(kind: int, value: bytes) -> bytes:

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 from hyperscout_agent.lldp.listener import Listener
+from support.waiting import TIMEOUT_S
 
 
 def test_it_connects_when_the_agent_is_there_and_again_when_it_is_back(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_it_connects_when_the_agent_is_there_and_again_when_it_is_back(tmp_path:
     try:
         for _ in range(2):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-                server.settimeout(20)
+                server.settimeout(TIMEOUT_S)
                 server.bind(str(path))
                 server.listen()
                 peer, _ = server.accept()
@@ -24,5 +25,5 @@ def test_it_connects_when_the_agent_is_there_and_again_when_it_is_back(tmp_path:
             path.unlink()
     finally:
         listener.ended = True
-        thread.join(20)
+        thread.join(TIMEOUT_S)
     assert not thread.is_alive()

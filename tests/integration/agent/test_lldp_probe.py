@@ -17,12 +17,12 @@ from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_
 from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
-from support.waiting import until
+from support.waiting import TIMEOUT_S, until
 
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
 LEAF = LldpNeighbour("mac", "02:00:00:00:00:01", "ifname", "swp1", 120, system_name="leaf1")
 A = b"aaaaaa"
-WAIT_S = 20.0
+WAIT_S = TIMEOUT_S
 
 
 class FakeDissector:

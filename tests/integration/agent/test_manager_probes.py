@@ -268,7 +268,7 @@ async def test_a_look_that_is_cancelled_leaves_no_thread_waiting(tmp_path: Path)
 
     with serving(Manager(says=hang)) as manager:
         looking = asyncio.create_task(look("ufm", manager, tmp_path, timeout_s=600))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             await asked.wait()
             looking.cancel()
             await gone.wait()

@@ -11,6 +11,7 @@ import pytest
 from hyperscout_agent.ping.bucket import Bucket
 from hyperscout_agent.ping.rdma import RdmaOutcome, RdmaPings, RdmaPlan
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 # Client and server as perftest: whoever gets an address connects, who gets none waits for one.
 _PLAY = """#!/usr/bin/env python3
@@ -21,7 +22,7 @@ with open({log!r}, "a") as log:
     log.write({name!r} + " " + " ".join(argv) + "\\n")
 if argv[-2] == "-p":
     with socket.create_server(("127.0.0.1", port)) as server:
-        server.settimeout(60)
+        server.settimeout(240)
         server.accept()[0].close()
     sys.exit(0)
 try:
@@ -165,7 +166,7 @@ async def test_both_turns_are_paid_for_before_they_begin(tmp_path: Path) -> None
 @pytest.mark.parametrize(("program", "options"), [("ib_send_lat", "dipsnF"), ("ib_send_bw", "dipsnF")])
 def test_the_genuine_ones_know_our_options(program: str, options: str) -> None:
     require_real("perftest")
-    done = subprocess.run([str(tool(program)), "--help"], capture_output=True, timeout=10, check=False)
+    done = subprocess.run([str(tool(program)), "--help"], capture_output=True, timeout=TIMEOUT_S, check=False)
     told = done.stdout.decode()
     for option in options:
         assert f"\n  -{option}, " in told

@@ -23,6 +23,7 @@ from support.snmp_responder import (
     tlv,
     varbind,
 )
+from support.waiting import TIMEOUT_S
 
 COMMUNITY = "open-sesame-3f9a"
 OURS = Community(Secret(COMMUNITY), "127.0.0.0/8")
@@ -54,7 +55,7 @@ async def walked(
     switch: Table | Answers, stats: ClientStats | None = None, community: str = COMMUNITY
 ) -> Walk | None:
     with responding({ADDRESS: switch}, community) as responder:
-        async with client(responder.port, stats or ClientStats()) as asker, asyncio.timeout(20):
+        async with client(responder.port, stats or ClientStats()) as asker, asyncio.timeout(TIMEOUT_S):
             return await asker.walk(ADDRESS, OURS, (LOCAL, REMOTE), yes)
 
 
@@ -95,7 +96,7 @@ async def test_who_misbehaves_costs_time_and_nothing_else(
     with responding({ADDRESS: MISBEHAVIOURS[name], "127.0.0.2": table()}, COMMUNITY) as responder:
         # A flood costs others some datagrams: they are asked again.
         more = {"max_rows": 1000, "retries": 5 if name == "flooding" else 2}
-        async with client(responder.port, ClientStats(), **more) as asker, asyncio.timeout(60):
+        async with client(responder.port, ClientStats(), **more) as asker, asyncio.timeout(TIMEOUT_S):
             both = (
                 asker.walk(ADDRESS, OURS, (LOCAL, REMOTE), yes),
                 asker.walk("127.0.0.2", OURS, (REMOTE,), yes),

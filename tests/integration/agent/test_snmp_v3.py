@@ -15,6 +15,7 @@ from hyperscout_agent.snmp.client import SnmpClient
 from hyperscout_agent.snmp.outcomes import ClientStats, SwitchError
 from hyperscout_agent.snmp.walk import Oid, Walk
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 COMMUNITY, AUTH, PRIV = "open-sesame-3f9a", "auth-password-3f9a", "priv-password-3f9a"
 OPEN = Community(Secret(COMMUNITY), "127.0.0.0/8")
@@ -60,7 +61,7 @@ async def walked(port: int, credential: Credential, stats: ClientStats, timeout_
 
 
 async def until_it_answers(port: int) -> Walk:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 return await walked(port, OPEN, ClientStats())

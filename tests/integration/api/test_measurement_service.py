@@ -14,6 +14,7 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.callers import AccessError, Caller, NotAllowedError, Verb
 from hyperscout_collector.serve.grpc.measurement_service import MeasurementService, NotNowError
+from support.waiting import TIMEOUT_S
 
 Code = grpc.StatusCode
 
@@ -71,7 +72,7 @@ async def serving(
 
 async def ended(call: Callable[..., Any], request: Any) -> tuple[Code, str]:
     try:
-        await call(request, timeout=10)
+        await call(request, timeout=TIMEOUT_S)
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details() or ""
     return Code.OK, ""

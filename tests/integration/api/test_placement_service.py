@@ -27,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.placing import REQUESTS, free_of, part, request
 from support.topologies import healthy_leaves
+from support.waiting import TIMEOUT_S
 
 Code = grpc.StatusCode
 NODES = ["n01", "n02", "n03", "n04"]
@@ -352,7 +353,7 @@ async def test_no_more_watch_than_may_and_all_are_told_of_the_end(world: World) 
         code, text = await refusal(watch.read())
         assert (code, text) == (Code.UNAVAILABLE, "another leads")
         assert ("hyperscout-leader", "leader:1") in tuple(await watch.trailing_metadata())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(world.watchers):
                 await asyncio.sleep(0)
 

@@ -21,6 +21,7 @@ from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, serving_placements
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
+from support.waiting import TIMEOUT_S
 
 # kubectl and shells find programs by name.
 # The time that a person waits for names is no time for a busy machine.
@@ -80,7 +81,7 @@ def completed(line: str, where: Mapping[str, str]) -> list[str]:
         "COMP_CWORD": str(len(words) - 1),
     }
     ran = subprocess.run(
-        ["hyperscout"], env={**where, **asked}, capture_output=True, text=True, check=False, timeout=60
+        ["hyperscout"], env={**where, **asked}, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     return [x.removeprefix("plain,") for x in ran.stdout.splitlines() if x]

@@ -20,6 +20,7 @@ from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.opaque_loop import all_pairs
 from support.real import SHARED_FABRICS
+from support.waiting import TIMEOUT_S
 
 SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"
 real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} beside the repository")
@@ -28,7 +29,7 @@ real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} be
 def run(*arguments: object, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
     """`hyperscout infer` in a process of its own."""
     command = [sys.executable, "-m", "hyperscout_cli.main", "infer", *map(str, arguments)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
     assert not check or ran.returncode == 0, ran.stderr
     assert b"Traceback" not in ran.stderr
     return ran
@@ -276,7 +277,7 @@ def test_a_terminal_gets_colours_unless_it_says_no(
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "hyperscout_cli.main", "infer", "--ibnetdiscover", str(path)]
     base = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "TERM"}}
-    subprocess.run(command, stdout=theirs, env=base | environment, check=True, timeout=60)
+    subprocess.run(command, stdout=theirs, env=base | environment, check=True, timeout=TIMEOUT_S)
     os.close(theirs)
     assert (b"\x1b[" in os.read(ours, 65536)) is coloured
     os.close(ours)

@@ -18,6 +18,7 @@ from hyperscout_sim.fabric.shapes import clos2, clos3, dual_homed, rail_optimise
 from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
 from support.real import SHARED_FABRICS
+from support.waiting import TIMEOUT_S
 
 RECORDINGS = sorted((SHARED_FABRICS / "snmp").glob("*.snmprec"))
 real_recordings = pytest.mark.skipif(
@@ -29,7 +30,7 @@ TELLING = [style for style in STYLES.values() if style.tells_itself]
 
 def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "hyperscout_cli.main", "infer", *map(str, arguments)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=120)
+    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
     assert b"Traceback" not in ran.stderr
     return ran
 

@@ -15,6 +15,7 @@ from hyperscout_sim.fabric.shapes import clos3, rail_optimised
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.real import SHARED_FABRICS
+from support.waiting import TIMEOUT_S
 
 SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"
 real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} beside the repository")
@@ -23,7 +24,7 @@ real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} be
 def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """`hyperscout` in a process of its own."""
     command = [sys.executable, "-m", "hyperscout_cli.main", *map(str, arguments)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
     assert b"Traceback" not in ran.stderr
     return ran
 

@@ -408,7 +408,9 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
             reflected.cancel()
 
         def get(page: str) -> str:
-            with urllib.request.urlopen(f"http://{collector.http_address}{page}", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://{collector.http_address}{page}", timeout=TIMEOUT_S
+            ) as answer:
                 return str(answer.read().decode())
 
         async with playing(collector.address) as player:

@@ -11,10 +11,10 @@ from hyperscout_mqtt.connection import Session
 from hyperscout_mqtt.counters import MqttCounters
 from hyperscout_mqtt.envelope import Outgoing
 from hyperscout_mqtt.topics import Broker
+from support.waiting import TIMEOUT_S
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 CONNACK = bytes.fromhex("2003000000")
-TIMEOUT_S = 20.0
 ACCESS = Access(Broker("127.0.0.1", 1883, False), "one", 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lab.rights import PROGRAM
 from support.rights import CONFINED
+from support.waiting import TIMEOUT_S
 
 
 def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
@@ -21,7 +22,7 @@ def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
         env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_S,
         check=True,
     )
     found = json.loads(done.stdout)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube.pki import Authority
 from support.identities import Family
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def authority(tmp_path: Path) -> Authority:
 def test_the_end_is_what_openssl_says(authority: Authority, days: str) -> None:
     pair = authority.issue("n", "/CN=n", san="URI:hyperscout://node/n", days=days)
     command = ["openssl", "x509", "-in", str(pair.cert), "-noout", "-enddate"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout
     end = datetime.strptime(said.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
     assert not_after_s(pair.cert.read_bytes()) == end.timestamp()
 

@@ -7,6 +7,7 @@ import pytest
 from hyperscout_kubernetes.client import Fence, Kube, RateLimit
 from hyperscout_kubernetes.errors import WORDS, KubeError, NotLeaderError, UnreachableError
 from kubernetes.aio.client import Configuration
+from support.waiting import TIMEOUT_S
 
 
 async def test_a_server_that_hangs_is_named_with_what_happened() -> None:
@@ -28,7 +29,7 @@ async def test_a_server_that_hangs_is_named_with_what_happened() -> None:
                 with pytest.raises(UnreachableError, match=r"^POST /path: .*[Tt]ime"):
                     await kube.review("/path", {}, timeout_s=timeout_s)
                 timeout_s *= 2
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT_S):
             await gone.wait()
 
 

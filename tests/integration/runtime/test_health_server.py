@@ -8,6 +8,7 @@ from http import HTTPStatus
 import pytest
 from hyperscout_runtime import health_server
 from hyperscout_runtime.health_server import Answer, not_ready, ok, serving
+from support.waiting import TIMEOUT_S
 
 
 def broken() -> Answer:
@@ -28,7 +29,7 @@ async def ask(port: int, request: bytes, *, ends: bool = False) -> bytes:
         writer.write(request)
         if ends:
             writer.write_eof()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             answer = await reader.read()
     writer.close()
     with contextlib.suppress(ConnectionError):
@@ -95,7 +96,7 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
         # A reader with a small limit stops reading from the socket.
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-        await asyncio.wait_for(reader.readline(), 10)
+        await asyncio.wait_for(reader.readline(), TIMEOUT_S)
         with pytest.raises(ConnectionError):
             await write_on(writer)
         writer.close()
@@ -103,7 +104,7 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
 
 async def write_on(writer: asyncio.StreamWriter) -> None:
     """Write until the other end resets the connection."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             writer.write(b"x")
             await writer.drain()

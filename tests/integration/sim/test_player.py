@@ -14,6 +14,7 @@ from hyperscout_sim.fabric.nvlink import Gpus, dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
 from support.fake_time import FakeTime
+from support.waiting import TIMEOUT_S
 
 FABRIC = rail_optimised(2, 3, 2, 2)
 LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
@@ -141,7 +142,7 @@ async def test_a_revoked_lease_ends_the_sweeping() -> None:
         host, digest = swept(collector)
         revoke = SweepRevoke(lease_id="L1", reason="moved")
         await collector.send(StreamFindingsResponse(revoke=revoke))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while player.agents[host].lease is not None:
                 await asyncio.sleep(0)
         other = next(c for c in player.fabric.cables if c.a != player.fabric.find(f"{host} mlx5_0"))
@@ -252,7 +253,7 @@ async def test_everybody_looks_again_after_a_while_and_sends_it_when_it_grew_old
     try:
         await collector.until(lambda: len(collector.evidence) == 3)
         first = {key: f.observed_at.ToNanoseconds() for key, f in collector.evidence.items()}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while not all(f.observed_at.ToNanoseconds() > first[k] for k, f in collector.evidence.items()):
                 await time.pass_s(10)
     finally:

@@ -30,6 +30,7 @@ from support.gates import (
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.topologies import leaves
+from support.waiting import TIMEOUT_S
 
 require_real("kubernetes")
 
@@ -171,7 +172,7 @@ async def test_killed_while_gates_open_the_next_one_finishes_the_same_plan(
     post_gang(kube, "gang", 3, "1")
     dying = Dying(writes)
     async with controller(me, TOPOLOGY, dying=dying):
-        await asyncio.wait_for(dying.spent.wait(), 30.0)
+        await asyncio.wait_for(dying.spent.wait(), TIMEOUT_S)
     before = seen.plans()
     assert len(before) == 1
     opened = pins(seen.live("gang"))

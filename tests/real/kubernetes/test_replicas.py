@@ -76,7 +76,7 @@ class Replicas:
     async def leadership(self, number: int) -> tuple[float, float]:
         """Whether a replica leads, and how often the Lease went to another, by its metrics."""
         url = f"http://{self.pages[number]}/metrics"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read().decode())
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=TIMEOUT_S).read().decode())
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         prefix = "hyperscout_collector_leader"
         return float(values[prefix]), float(values[f"{prefix}_transitions_total"])

@@ -19,6 +19,7 @@ from lab.inside import LabError
 from lab.processes import began, in_cgroup
 from lab.sandbox import Sandbox
 from support.real import ROOT, require_real
+from support.waiting import TIMEOUT_S
 
 require_real("lab")
 
@@ -73,7 +74,7 @@ def sysctls() -> dict[str, str]:
 
 
 def said(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
 
 
 def names(*folders: str) -> set[str]:
@@ -219,7 +220,7 @@ def test_a_lab_that_is_killed(tmp_path: Path, victim: str) -> None:
 def test_a_lab_that_is_ended_by_another_process(tmp_path: Path) -> None:
     def lab(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, str(ROOT / "tests" / "lab"), "--folder", str(tmp_path / "lab"), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
     with nothing_changes(tmp_path / "lab") as watched:
         try:

@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 
 from hyperscout_agent.runtime.tasks import supervise
+from support.waiting import TIMEOUT_S
 
 
 async def test_a_service_in_which_a_call_is_cancelled_is_restarted() -> None:
@@ -23,7 +24,7 @@ async def test_a_service_in_which_a_call_is_cancelled_is_restarted() -> None:
         await asyncio.sleep(0)
 
     task = asyncio.create_task(supervise("thing", service, rng=Random(0), sleep=sleep))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         await asyncio.wait([task, asyncio.create_task(twice.wait())], return_when=asyncio.FIRST_COMPLETED)
     assert not task.done()
     task.cancel()

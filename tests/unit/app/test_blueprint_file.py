@@ -9,6 +9,7 @@ from hyperscout_collector.app.inference import blueprint_file
 from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
+from support.waiting import TIMEOUT_S
 
 GOOD = "links: [n01/mlx5_0 -> leaf-a/p1]\n"
 OTHER = "links: [n01/mlx5_0 -> leaf-a/p2]\n"
@@ -116,7 +117,7 @@ async def test_inference_is_told(file: Written, monkeypatch: pytest.MonkeyPatch)
     task = asyncio.create_task(blueprint.run())
     try:
         file.write(GOOD)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             await told.wait()
     finally:
         task.cancel()

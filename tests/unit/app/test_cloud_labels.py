@@ -24,6 +24,7 @@ from hyperscout_runtime.settings import SettingsError
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import TIMEOUT_S
 
 AWS = "topology.k8s.aws/network-node-layer-"
 ALL = lists_of(list(CLOUDS))
@@ -169,7 +170,7 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
     zone = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "r1"}
     task = asyncio.create_task(work.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             await inferred.get()
             for labels in ({"a": zone, "b": {}}, {"a": zone, "b": zone}, {"a": {}, "b": zone}):
                 cluster.labels = labels

@@ -22,6 +22,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_topology.topology import Topology
 from support.findings import T0, S, lldp
+from support.waiting import TIMEOUT_S
 
 POISON = "poison"  # the name of a port; inference raises where it is
 HOSTS = [f"n{i}" for i in range(1, 9)]
@@ -124,7 +125,7 @@ async def running(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["a
 
 
 async def until(task: "asyncio.Task[None]", happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while not happens():
             if task.done():
                 task.result()

@@ -273,7 +273,7 @@ async def test_a_result_counts_though_a_rank_does_not_say_that_it_is_over(
     world = World()
     world.connect("a")
     world.connect("b")
-    async with running(world, "a", "b", timeout_s=1.0) as (_, run):
+    async with running(world, "a", "b", timeout_s=0.05) as (_, run):
         world.commit("a", "b")
         assert (await ended(run)).method == "libnccl"
 

@@ -143,7 +143,7 @@ async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
     election = asyncio.create_task(asyncio.Event().wait())
     lead = Replica(settings(tmp_path))._lead
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(ZeroDivisionError):
                 await lead(
                     settings(tmp_path), cast(Any, Leading()), follower, asyncio.Event(), cast(Any, election)

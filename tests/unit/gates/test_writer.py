@@ -17,6 +17,7 @@ from hyperscout_kubernetes.errors import KubeError, NotLeaderError, RejectedErro
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.fake_kube import FakeKube, failing
+from support.waiting import TIMEOUT_S
 
 PLANS = "/api/v1/namespaces/own/configmaps"
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -53,7 +54,7 @@ class Desk:
         for one in asked:
             self.writer.put(self.entry, one)
         task = asyncio.create_task(self.writer.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(self.answers) < len(asked):
                 await asyncio.sleep(0)
         task.cancel()

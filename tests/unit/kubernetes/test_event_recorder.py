@@ -9,6 +9,7 @@ import pytest
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import ForbiddenError
 from hyperscout_kubernetes.event_recorder import EventRecorder
+from support.waiting import TIMEOUT_S
 
 NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
 
@@ -27,7 +28,7 @@ class Server:
 
 async def posted(server: Server, recorder: EventRecorder, count: int) -> list[tuple[str, dict[str, Any]]]:
     task = asyncio.create_task(recorder.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(server.written) < count:
             await asyncio.sleep(0)
     task.cancel()

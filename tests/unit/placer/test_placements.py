@@ -30,6 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.builders import gang
 from support.placing import free_of
 from support.topologies import leaves
+from support.waiting import TIMEOUT_S
 
 NODES = ("n1", "n2", "n3", "n4")
 GPU = "nvidia.com/gpu"
@@ -469,7 +470,7 @@ async def test_until_a_large_topology_is_read_the_one_before_serves(monkeypatch:
     placements.set_unused_of("n3", {"workers": 5})
     placements.set_topology(leaves(("n1", "n2"), ("n3", "n6"), generation=3))
     go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while placements.capacity.forest.generation != 2:
             await asyncio.sleep(0)
         assert free_of(placements) == {"n1": {}, "n2": {"workers": 1}, "n3": {"workers": 5}, "n5": {}}
@@ -512,7 +513,7 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
     placements.set_topology(leaves(("n1", "n2"), ("n2", "n3")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while placements.problem is None:
             await asyncio.sleep(0)
     with pytest.raises(NotReadyError, match="l2"):

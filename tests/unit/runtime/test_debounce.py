@@ -3,6 +3,7 @@
 import asyncio
 
 from hyperscout_runtime.debounce import Debouncer
+from support.waiting import TIMEOUT_S
 
 
 async def test_once_for_many_calls_and_again_for_the_next() -> None:
@@ -12,7 +13,7 @@ async def test_once_for_many_calls_and_again_for_the_next() -> None:
         debounced()
         debounced()
         assert len(acted) == expected - 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(acted) < expected:
                 await asyncio.sleep(0)
     assert len(acted) == 2

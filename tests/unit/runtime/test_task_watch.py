@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from hyperscout_runtime.task_watch import TaskWatch, run_checked
+from support.waiting import TIMEOUT_S
 
 
 async def fails() -> None:
@@ -40,7 +41,7 @@ async def test_a_task_that_is_cancelled_is_no_failure() -> None:
 
 async def test_a_group_ends_when_a_call_in_a_task_of_it_is_cancelled() -> None:
     async def run() -> None:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
             group.create_task(run_checked("uplink", call_is_cancelled()))
             group.create_task(run_checked("scheduler", asyncio.Event().wait()))
 

@@ -13,7 +13,7 @@ from hyperscout_collector.serve.fanout.hub import MAX_DELTAS, Hub
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
-from support.waiting import until
+from support.waiting import TIMEOUT_S, until
 
 Messages = AsyncGenerator[bytes | None]
 
@@ -28,7 +28,7 @@ def joined(hub: Hub, *, omit_links: bool) -> Messages:
 
 
 async def following(messages: Messages) -> tuple[str, int]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         event = pb.WatchTopologyResponse.FromString(await anext(messages) or b"")
     kind = event.WhichOneof("event") or ""
     return kind, getattr(event, kind).generation
@@ -82,7 +82,7 @@ async def test_a_reader_that_joins_while_a_delta_is_made_misses_nothing(
     early = joined(hub, omit_links=True)
     assert await following(early) == ("snapshot", 1)
     publishing = asyncio.create_task(hub.publish(generation(2)))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, TIMEOUT_S)
     late, fresh = joined(hub, omit_links=True), joined(hub, omit_links=False)
     assert await following(late) == ("snapshot", 1)
     assert await following(fresh) == ("snapshot", 2)
@@ -169,12 +169,12 @@ async def test_a_reader_does_not_begin_with_the_snapshot_of_readers_that_left() 
     channel = Channel(form, lambda: current)
     reader = channel.join()
     first = asyncio.ensure_future(anext(channel.messages(reader)))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, TIMEOUT_S)
     first.cancel()
     channel.leave(reader)
     await until(lambda: channel.topology is None)
     current = generation(2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await anext(channel.messages(channel.join())) == b"2"
     go.set()
 

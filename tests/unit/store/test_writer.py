@@ -127,7 +127,7 @@ async def test_a_caller_that_comes_during_the_write_waits_for_its_end() -> None:
         await asyncio.sleep(0)
     assert not waiting.done()
     go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         await waiting
     assert disk.wrote == [1]
     running.cancel()
