@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS, read_request
 from hyperscout_cli.remote.live_names import names
+from hyperscout_cli.shared.files import shown
 from hyperscout_cli.shared.options import Command, expanded
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2
 
-# The placer has the same values, but it imports NumPy, for which a help text would have to wait.
-MAX_WORKERS = 1_000_000
-GPUS = "nvidia.com/gpu"
 _MAX_GROUPS = 16
 _SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
 
@@ -61,8 +60,6 @@ class Gang:
         """The request. Raises UsageError, and BadInputError for an invalid file."""
         self.check()
         if self.request is not None:
-            from hyperscout_cli.place.placement_files import read_request
-
             return read_request(self.request)
         return _message(self)
 
@@ -83,8 +80,6 @@ class Gang:
     def in_flags(self, error: str) -> str:
         """An error about a field of the request ("parts[0].group.tier: ..."), as an error about its flag."""
         if self.request is not None:
-            from hyperscout_cli.shared.files import shown
-
             return f"{shown(self.request)}: {error}"
         if self.workers is None:
             return error

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_cli.place.gang_flags import GPUS, MAX_WORKERS
 from hyperscout_cli.shared.errors import BadInputError, CliError
 from hyperscout_cli.shared.files import read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 Free = Mapping[str, int | Mapping[str, int]]  # by node: workers, or amounts by resource
 Room = Mapping[str, Mapping[str, int]]  # amounts by node and resource
+# The placer has the same values, but it imports NumPy, for which a help text would have to wait.
+MAX_WORKERS = 1_000_000
+GPUS = "nvidia.com/gpu"
 _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 
