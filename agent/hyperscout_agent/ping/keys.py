@@ -46,11 +46,11 @@ class LiveTask:
     peer_address: str
     expires_s: float  # monotonic clock
     pings: int = 16  # pings in the other end's burst
-    paid: int = 0  # further answers that the traffic limit has already allowed
-    heard: int = -1  # highest sequence number received
-    heard_s: float | None = None  # time of the last valid packet
-    done: bool = False  # the peer reported that its measurement is over
-    residence_ns: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    paid: int = field(default=0, init=False)  # further answers that the traffic limit has already allowed
+    heard: int = field(default=-1, init=False)  # highest sequence number received
+    heard_s: float | None = field(default=None, init=False)  # time of the last valid packet
+    done: bool = field(default=False, init=False)  # the peer reported that its measurement is over
+    residence_ns: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
 
     def stayed(self, sequence: int, residence_ns: int) -> None:
         """Record the residence: the time between receiving a ping and sending its answer."""

@@ -102,20 +102,21 @@ class Site:
     uplinks: int
     rate: str
     pods: list[Pod]
-    cores: int = 0
-    planes: bool = False
-    core_trunk: int = 1
-    trunks: int = 0  # cables between the spines of two pods without cores
-    peer_links: int = 0  # between the two leaves of a unit (MLAG)
-    on_cores: list[Unit] = field(default_factory=list)
-    outsiders: list[Outsider] = field(default_factory=list)
-    side: list[SideNetwork] = field(default_factory=list)
-    factory_named: bool = False  # the switches have no names of their own
-    node_map: str = ""  # "hosts", or "all": the fabric manager, too
-    walks_only: bool = False
-    hearing: Hearing = PLAIN_HOSTS
-    racks: dict[str, tuple[str, int]] = field(default_factory=dict)  # host -> NVLink rack and clique
-    traits: list[str] = field(default_factory=list)
+    cores: int = field(default=0, init=False)
+    planes: bool = field(default=False, init=False)
+    core_trunk: int = field(default=1, init=False)
+    trunks: int = field(default=0, init=False)  # cables between the spines of two pods without cores
+    peer_links: int = field(default=0, init=False)  # between the two leaves of a unit (MLAG)
+    on_cores: list[Unit] = field(default_factory=list, init=False)
+    outsiders: list[Outsider] = field(default_factory=list, init=False)
+    side: list[SideNetwork] = field(default_factory=list, init=False)
+    factory_named: bool = field(default=False, init=False)  # the switches have no names of their own
+    node_map: str = field(default="", init=False)  # "hosts", or "all": the fabric manager, too
+    walks_only: bool = field(default=False, init=False)
+    hearing: Hearing = field(default=PLAIN_HOSTS, init=False)
+    # By host: its NVLink rack and clique.
+    racks: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
+    traits: list[str] = field(default_factory=list, init=False)
 
     @property
     def units(self) -> list[Unit]:

@@ -5,7 +5,7 @@ costs the work for one node and a copy of the tables.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
@@ -28,21 +28,23 @@ from hyperscout_collector.evidence.switch_tables import TableReading, readings_o
 _T = TypeVar("_T")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Node:
-    lldp: tuple[LldpPort, ...] = ()
-    infiniband: tuple[InfinibandPort, ...] = ()
-    infiniband_at_ns: int = 0
-    gpus: tuple[Gpu, ...] = ()
-    latency: list[Row] = field(default_factory=list)
-    nccl: tuple[NcclRun, ...] = ()
-    switch_ports: tuple[SwitchPort, ...] = ()
-    tables: tuple[TableReading, ...] = ()
-    seen_ns: int = 0
-    device_seen_ns: int = 0  # of findings that a device in the node reports, beside its agent
-    failed_ns: int = 0  # time of the newest reading, where all readings failed
-    sweeps: tuple[Row, ...] = field(default_factory=tuple)
-    unsure: bool = False
+    """What the findings of one reporter say. Times are Unix ns of the newest one, 0 without one."""
+
+    lldp: tuple[LldpPort, ...]
+    infiniband: tuple[InfinibandPort, ...]
+    infiniband_at_ns: int
+    gpus: tuple[Gpu, ...]
+    latency: list[Row]
+    nccl: tuple[NcclRun, ...]
+    switch_ports: tuple[SwitchPort, ...]
+    tables: tuple[TableReading, ...]
+    seen_ns: int
+    device_seen_ns: int  # of findings that a device in the node reports, beside its agent
+    failed_ns: int  # time of the newest reading, where all readings failed
+    sweeps: tuple[Row, ...]
+    unsure: bool
 
 
 class InputsView:
@@ -148,11 +150,12 @@ class InputsView:
 
 
 def _node(rows: Iterable[Row]) -> _Node:
-    node = _Node()
     rows = list(rows)
+    seen_ns = device_seen_ns = infiniband_at_ns = 0
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
     gpus: list[Gpu] = []
+    latency: list[Row] = []
     nccl: list[NcclRun] = []
     switch_ports: list[SwitchPort] = []
     sweeps: list[Row] = []
@@ -163,37 +166,41 @@ def _node(rows: Iterable[Row]) -> _Node:
             (only_failed if row.rank == FAILED else observed).add(row.key.subject)
         if row.rank != FAILED:
             if row.key.probe == DEVICE_PROBE:
-                node.device_seen_ns = max(node.device_seen_ns, row.seen_ns)
+                device_seen_ns = max(device_seen_ns, row.seen_ns)
             else:
-                node.seen_ns = max(node.seen_ns, row.seen_ns)
+                seen_ns = max(seen_ns, row.seen_ns)
         match row.fact:
             case LldpPort():
                 lldp.append(row.fact)
             case InfinibandPort():
                 infiniband.append(row.fact)
                 # The newest reading dates them all: an unchanged port is not sent again.
-                node.infiniband_at_ns = max(node.infiniband_at_ns, row.seen_ns)
+                infiniband_at_ns = max(infiniband_at_ns, row.seen_ns)
             case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)
             case Gpu():
                 gpus.append(row.fact)
             case LatencyPort():
-                node.latency.append(row)
+                latency.append(row)
             case NcclRun():
                 nccl.append(row.fact)
             case SwitchPort():
                 switch_ports.append(row.fact)
-    if not (node.seen_ns or node.device_seen_ns):
-        node.failed_ns = max((row.seen_ns for row in rows), default=0)
-    node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
-    node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
-    node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
-    node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
-    node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
-    node.tables = readings_of(rows)
-    node.sweeps = tuple(sweeps)
-    node.unsure = not only_failed <= observed
-    return node
+    return _Node(
+        lldp=tuple(sorted(lldp, key=lambda port: port.interface)),
+        infiniband=tuple(sorted(infiniband, key=lambda port: (port.device, port.port))),
+        infiniband_at_ns=infiniband_at_ns,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.pci_address)),
+        latency=latency,
+        nccl=tuple(sorted(nccl, key=lambda run: (run.peer, run.method))),
+        switch_ports=tuple(sorted(switch_ports, key=lambda port: port.interface)),
+        tables=readings_of(rows),
+        seen_ns=seen_ns,
+        device_seen_ns=device_seen_ns,
+        failed_ns=0 if seen_ns or device_seen_ns else max((row.seen_ns for row in rows), default=0),
+        sweeps=tuple(sweeps),
+        unsure=not only_failed <= observed,
+    )
 
 
 def _set(table: dict[str, _T], name: str, value: _T) -> None:

@@ -22,17 +22,17 @@ class GangRecord:
 
     machine: GangMachine
     stored: GangPlan | None = None
-    name: str = ""  # name of its reservation; "" if it has none
-    pods: dict[str, Object] = field(default_factory=dict)  # in stored form, by uid
-    events: list[e.Event] = field(default_factory=list)
-    refused_at: int = -1  # value of `Turns._grown` when it did not fit
-    left: bool = False
-    down: frozenset[str] = frozenset()
-    writes: int = 0
-    parked_until_s: float | None = None
-    backoff: Backoff = field(default_factory=lambda: Backoff(_PARK_FIRST_S, _PARK_MOST_S))
-    begun_s: float = 0.0  # Unix seconds of its last restart
-    problem: str = ""  # why it is parked
+    name: str = field(default="", init=False)  # name of its reservation; "" if it has none
+    pods: dict[str, Object] = field(default_factory=dict, init=False)  # in stored form, by uid
+    events: list[e.Event] = field(default_factory=list, init=False)
+    refused_at: int = field(default=-1, init=False)  # value of `Turns._grown` when it did not fit
+    left: bool = field(default=False, init=False)
+    down: frozenset[str] = field(default=frozenset(), init=False)
+    writes: int = field(default=0, init=False)
+    parked_until_s: float | None = field(default=None, init=False)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_PARK_FIRST_S, _PARK_MOST_S), init=False)
+    begun_s: float = field(default=0.0, init=False)  # Unix seconds of its last restart
+    problem: str = field(default="", init=False)  # why it is parked
 
     def park(self, problem: str, now_s: float) -> float:
         """Suspend the gang, and return for how many seconds. The pause doubles each time."""

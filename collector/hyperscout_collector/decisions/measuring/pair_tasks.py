@@ -15,7 +15,6 @@ per `reverify_s`. UDP tasks of the node then use half of its share until the RDM
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from hyperscout_formats.facts.facts import LatencyPort
 from hyperscout_inference.latency.pairs import ends_agree
@@ -56,7 +55,6 @@ _MAX_LOOKS = 200  # planned pairs for which rails are computed in one tick
 _MAX_RDMA = 1000  # waiting for their turn
 
 
-@dataclass(slots=True)
 class PairTasks:
     """The state machine of the measurements. `handle` takes an event and returns instructions for agents.
 
@@ -64,40 +62,35 @@ class PairTasks:
     (its start time, in any unit).
     """
 
-    settings: PairSettings
-    first_id: int
-    keys: Callable[[], bytes]
-    paused: str | None = None  # reason of the pause; None = not paused
-    learning: bool = True
-    all_tried: bool = False  # each pair of the last plan failed or disagreed repeatedly
-    failed: int = 0
-    measured: int = 0
-    _agents: dict[str, Agent] = field(default_factory=dict)
-    _work: list[Work] = field(default_factory=list)
-    _rdma: deque[tuple[str, str, Route]] = field(default_factory=lambda: deque(maxlen=_MAX_RDMA))
-    _open: dict[int, Task] = field(default_factory=dict)
-    _under_way: Counter[tuple[str, ...]] = field(default_factory=Counter)  # open tasks by rail and method
-    _representatives: frozenset[str] = frozenset()
-    _news: bool = False  # the input of the planner has changed
-    _again_ns: list[int] = field(default_factory=list)  # heap: when disagreeing pairs may be retried
-    _planning: bool = False
-    _planned_ns: int | None = None
-    _in_vain: int = 0  # plans in a row without any task
-    _given: int = 0  # tasks since the last plan
-    _forgot_ns: int = 0
-    _count: int = 0
-    _now_ns: int = 0
-    _out: list[Instruction] = field(default_factory=list)
-    rate: Rate = field(init=False)
-    _rails: Rests = field(init=False)
-    _nodes: Rests = field(init=False)
-    _rows: Counter[str] = field(default_factory=Counter)  # failures in a row by node
-
-    def __post_init__(self) -> None:
-        s = self.settings
-        self.rate = Rate(s.probes_per_s)
-        self._rails = Rests(s.back_off_s, s.reverify_s, s.resting)
-        self._nodes = Rests(s.node_back_off_s, s.node_back_off_most_s, s.resting)
+    def __init__(self, settings: PairSettings, first_id: int, keys: Callable[[], bytes]) -> None:
+        self.settings = settings
+        self.first_id = first_id
+        self.keys = keys
+        self.paused: str | None = None  # reason of the pause; None = not paused
+        self.learning = True
+        self.all_tried = False  # each pair of the last plan failed or disagreed repeatedly
+        self.failed = 0
+        self.measured = 0
+        self.rate = Rate(settings.probes_per_s)
+        self._agents: dict[str, Agent] = {}
+        self._work: list[Work] = []
+        self._rdma: deque[tuple[str, str, Route]] = deque(maxlen=_MAX_RDMA)
+        self._open: dict[int, Task] = {}
+        self._under_way: Counter[tuple[str, ...]] = Counter()  # open tasks by rail and method
+        self._representatives: frozenset[str] = frozenset()
+        self._news = False  # the input of the planner has changed
+        self._again_ns: list[int] = []  # heap: when disagreeing pairs may be retried
+        self._planning = False
+        self._planned_ns: int | None = None
+        self._in_vain = 0  # plans in a row without any task
+        self._given = 0  # tasks since the last plan
+        self._forgot_ns = 0
+        self._count = 0
+        self._now_ns = 0
+        self._out: list[Instruction] = []
+        self._rails = Rests(settings.back_off_s, settings.reverify_s, settings.resting)
+        self._nodes = Rests(settings.node_back_off_s, settings.node_back_off_most_s, settings.resting)
+        self._rows: Counter[str] = Counter()  # failures in a row by node
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """Returns the instructions for the agents, in the order in which they must be sent."""
