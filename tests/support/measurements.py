@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hyperscout_formats.facts.facts import LatencyResult, LatencySample
 from hyperscout_inference.grouping.grouping import Grouping
 from hyperscout_inference.grouping.layer import Layer
-from hyperscout_inference.latency.bursts import PairHistory, bursts_of
+from hyperscout_inference.latency.bursts import PairHistory, columns_of
 from hyperscout_inference.latency.pairs import PairTable
 from hyperscout_inference.measured.measured import Measurements, measure
 from hyperscout_sim.fabric.fabric import SimFabric
@@ -75,7 +75,7 @@ class World:
         columns = []
         for end in ends:
             rows = zip(np.stack(end).T.tolist(), np.stack(jitter).T.tolist(), strict=True)
-            columns.append(np.array([bursts_of(_result(*row)) for row in rows]).T)
+            columns.append(columns_of([_result(*row) for row in rows]))
         x, y = ends[0][-1], ends[1][-1]
         kept = np.abs(x - y) <= np.maximum(1.0, 0.3 * np.minimum(x, y))
         both = np.maximum(columns[0], columns[1])[:, kept]

@@ -6,7 +6,6 @@ so in each burst. The bursts before those are *usual*.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -37,23 +36,9 @@ class PairHistory:
     usual: Floats
 
 
-def bursts_of(x: LatencyResult) -> tuple[float, ...]:
-    """Return one row of the columns of `PairHistory`, as one end measured it. Implausible bursts are
-    skipped."""
-    if not x.history:
-        return (x.min_us, x.jitter_us if _is_time(x.jitter_us) else -1.0, 1.0, 0.0, 0.0, 0.0)
-    earlier = [b for b in x.history[-MAX_BURSTS:] if _is_time(b.min_us) and b.min_us > 0]
-    last, before = earlier[1 - RECENT :], earlier[: 1 - RECENT]
-    jitters = [j for j in (x.jitter_us, *(b.jitter_us for b in last)) if _is_time(j)]
-    recent = (min([x.min_us, *(b.min_us for b in last)]), min(jitters, default=-1.0), 1.0 + len(last))
-    if len(before) < MIN_USUAL:
-        return (*recent, 0.0, 0.0, 0.0)
-    usual_jitter = _median([b.jitter_us for b in before if _is_time(b.jitter_us)])
-    return (*recent, _median([b.min_us for b in before]), usual_jitter, float(len(before)))
-
-
 def columns_of(results: Sequence[LatencyResult]) -> Floats:
-    """(COUNTS, results): `bursts_of` for each result, vectorised, in a fifth of the time."""
+    """Return (COUNTS, results), the columns of `PairHistory`, as one end measured them. Implausible bursts
+    are skipped."""
     rtt_us = np.array([x.min_us for x in results], np.float64)
     jitter_us = np.array([x.jitter_us for x in results], np.float64)
     found = np.zeros((COUNTS, len(results)))
@@ -107,11 +92,3 @@ def agreed_bursts(x: Floats, y: Floats) -> Floats:
 
 def _are_times(us: Floats) -> npt.NDArray[np.bool_]:
     return (us >= 0) & (us <= _MAX_US)
-
-
-def _is_time(us: float) -> bool:
-    return 0 <= us <= _MAX_US
-
-
-def _median(values: Sequence[float]) -> float:
-    return median(values) if values else 0.0

@@ -252,7 +252,7 @@ class _Ids(dict[str, int]):
 @dataclass(slots=True)
 class _Node:
     """The results of one node. `ids`: (6, results), rows as `_OWN` and the following; `floats`: (3 + COUNTS,
-    results), rows as `_RTT` and the following, then those of `bursts_of`."""
+    results), rows as `_RTT` and the following, then those of `columns_of`."""
 
     id: int
     ports: Sequence[LatencyPort]
