@@ -62,13 +62,6 @@ class ManagerSettings(FabricGroup):
 class UfmSettings(ManagerSettings):
     """The `ufm` probe: an InfiniBand fabric as reported by UFM."""
 
-    max_answer_bytes: int = Field(
-        default=1 << 30,
-        ge=1024,
-        le=4 << 30,
-        description="Maximum bytes of an answer; the ports of 10,000 hosts in three tiers are 120 MB.",
-    )
-
 
 class NetqSettings(ManagerSettings):
     """The `netq` probe: an Ethernet fabric as reported by NetQ."""

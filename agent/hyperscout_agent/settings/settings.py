@@ -45,6 +45,7 @@ RETIRED: Final[Mapping[str, str]] = {
     "snmp.retries": "is a constant now (2)",
     "snmp.crawl_timeout_s": "is a constant now (900 s)",
     "ufm.interval_s": "is a constant now (60 s)",
+    "ufm.max_answer_bytes": "is a constant now (1 GiB)",
     "netq.interval_s": "is a constant now (60 s)",
     "netq.max_answer_bytes": "is a constant now (64 MiB)",
     "nmx.interval_s": "is a constant now (60 s)",

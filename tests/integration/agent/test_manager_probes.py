@@ -215,9 +215,7 @@ async def test_what_nobody_should_answer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    more = {"max_answer_bytes": 1 << 20} if name == "ufm" else {}
-    if name != "ufm":
-        monkeypatch.setattr(PROBES[name][2], "max_answer_bytes", 1 << 20)
+    monkeypatch.setattr(PROBES[name][2], "max_answer_bytes", 1 << 20)
     opened: list[socket.socket] = []
     connect = socket.create_connection
 
@@ -227,7 +225,7 @@ async def test_what_nobody_should_answer(
 
     monkeypatch.setattr(socket, "create_connection", recorded)
     with serving(Manager(says=says)) as manager, pytest.raises(ProbeError, match=words) as refused:
-        await look(name, manager, tmp_path, **more)
+        await look(name, manager, tmp_path)
     assert PASSWORD not in str(refused.value)
     assert opened
     assert {one.fileno() for one in opened} == {-1}  # closed while `refused` holds the frames of the probe
