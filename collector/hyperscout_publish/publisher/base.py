@@ -1,7 +1,7 @@
 """Publisher interface: a publisher makes an external system match a topology.
 
-To add one, copy `hypernodes/file.py`, the smallest that can fail, and append it in `build_publishers` of
-`hyperscout_collector.app.build.publishers`.
+To add one, write a package beside this one, with `hypernodes/file.py` as its model, and append the publisher
+in `build_publishers` of `hyperscout_collector.app.build.publishers`.
 """
 
 from abc import ABC, abstractmethod
