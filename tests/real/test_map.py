@@ -304,7 +304,7 @@ async def test_the_past_is_looked_at_and_left(demo: World, browser: Browser) -> 
         await demo.until(lambda t: len(t["anomalies"]) == 1)
     await demo.well()
     # The history is written a moment after the generation. The cable itself may come back in a later one.
-    history = "/v1/history?about=node-0005&kinds=AnomalyAppeared&kinds=AnomalyCleared"
+    history = "/v1/history?about=node-0005&kind=AnomalyAppeared&kind=AnomalyCleared"
     changes = await demo.until(lambda h: [x["kind"] for x in h["items"]][:1] == ["AnomalyCleared"], history)
     appeared = next(x for x in changes["items"] if x["kind"] == "AnomalyAppeared")
     cut_at = datetime.fromisoformat(appeared["at"])
