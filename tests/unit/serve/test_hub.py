@@ -214,7 +214,10 @@ async def test_each_answer_is_encoded_once() -> None:
     assert current.get_response(True) != current.get_response(False)
 
 
-async def test_the_problems_of_each_generation_are_found_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("nodes", "in_thread"), [(0, False), (1000, True)])
+async def test_the_problems_of_each_large_generation_are_found_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, in_thread: bool
+) -> None:
     threads: list[threading.Thread] = []
 
     def problems(_: Topology) -> list[str]:
@@ -222,10 +225,11 @@ async def test_the_problems_of_each_generation_are_found_in_a_thread(monkeypatch
         return []
 
     monkeypatch.setattr(hub_module, "topology_problems", problems)
-    hub = Hub(generation(1))
+    names = tuple(f"node-{i}" for i in range(nodes))
+    hub = Hub(replace(generation(1), nodes_without_evidence=names))
     await hub.prepare()
     assert hub.current.wrong == ()
-    await hub.publish(generation(2))
+    await hub.publish(replace(generation(2), nodes_without_evidence=names))
     assert hub.current.wrong == ()
     assert len(threads) == 2
-    assert threading.main_thread() not in threads
+    assert all((thread is not threading.main_thread()) == in_thread for thread in threads)

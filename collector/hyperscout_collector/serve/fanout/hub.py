@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 MAX_DELTAS = 64  # that a slow reader may lag behind
 _MAX_BYTES = 64 * 1024 * 1024
+_MANY_PARTS = 500  # HyperNodes and named nodes; the problems of fewer take less time than a change of threads
 
 
 class Generation:
@@ -34,7 +35,7 @@ class Generation:
     def wrong(self) -> tuple[str, ...]:
         """The result of `problems.topology_problems`.
 
-        It takes up to tens of ms, so `Hub` computes it in a thread.
+        It takes up to tens of ms, so `Hub` computes it in a thread if the topology is large.
         """
         return tuple(topology_problems(self.topology))
 
@@ -88,7 +89,11 @@ class Hub(Publisher):
             self.current.wrong = (f"the stored topology cannot be checked: {described(error)}",)
 
     async def _prepare(self, generation: Generation) -> None:
-        await self._compute(lambda: generation.wrong)
+        topology = generation.topology
+        if len(topology.hypernodes) + len(topology.nodes_without_evidence) < _MANY_PARTS:
+            _ = generation.wrong
+        else:
+            await self._compute(lambda: generation.wrong)
 
     async def publish(self, topology: Topology) -> None:
         """Make a topology the current generation and send its delta. Calls must not overlap."""
