@@ -14,6 +14,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import KubeError
+from hyperscout_kubernetes.paths import api_path
 
 _log = logging.getLogger(__name__)
 
@@ -52,8 +53,8 @@ class EventRecorder:
             self._work.clear()
             while self._waiting:
                 event = self._waiting.popleft()
-                path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
                 try:
+                    path = api_path("v1", "events", namespace=event["metadata"]["namespace"])
                     await self._kube.write("POST", path, event, query={"fieldManager": MANAGER})
                     self._failing = False
                 except KubeError as error:

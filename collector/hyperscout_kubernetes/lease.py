@@ -32,10 +32,12 @@ from hyperscout_kubernetes.election import (
     Wrote,
 )
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, NotLeaderError
+from hyperscout_kubernetes.paths import api_path
 
 _log = logging.getLogger(__name__)
 
 ADDRESS = "hyperscout.io/address"
+_API = "coordination.k8s.io/v1"
 _RELEASE_TIMEOUT_S = 2.0
 
 
@@ -53,6 +55,8 @@ class Elector:
 
     `identity` is a readable name; `token` makes it unique for each start. `changed` is notified whenever
     leadership, the permission to write or the known leader may have changed.
+
+    Raises RejectedError: namespace or name is not a valid name.
     """
 
     def __init__(
@@ -74,8 +78,8 @@ class Elector:
         self.problem: str | None = None  # why the Lease cannot be read or written; None if it can
         self._election = Election(f"{identity}_{token}", address, times, rng)
         self._kube = kube
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self._collection = api_path(_API, "leases", namespace=namespace)
+        self._path = api_path(_API, "leases", name, namespace=namespace)
         self._meta = {"namespace": namespace, "name": name}
         self._clock = clock
         self._now = now
@@ -217,7 +221,7 @@ class Elector:
             metadata.pop("managedFields", None)
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ADDRESS: record.address}
         return {
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": _API,
             "kind": "Lease",
             "metadata": metadata,
             "spec": {

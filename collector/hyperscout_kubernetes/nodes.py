@@ -10,9 +10,10 @@ from random import Random
 from hyperscout_runtime.signals import Signal
 
 from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
 
-PATH = "/api/v1/nodes"
+PATH = api_path("v1", "nodes")
 
 
 def kept(node: Object) -> Object:
@@ -31,6 +32,11 @@ def kept(node: Object) -> Object:
         # Quantities are text, by resource name.
         "allocatable": status.get("allocatable") or {},
     }
+
+
+def path_of(name: str) -> str:
+    """Return the path of a node. Raises RejectedError: not a valid name."""
+    return api_path("v1", "nodes", name)
 
 
 def why_down(node: Object) -> str | None:

@@ -13,14 +13,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_kubernetes.paths import api_path
+
 from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.shared.tables import Row, Table, lines
 
 if TYPE_CHECKING:
     from hyperscout_kubernetes.client import Kube
 
-NODES = "/api/v1/nodes"
-HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+_HYPERNODE = "topology.volcano.sh/v1alpha1"
+NODES = api_path("v1", "nodes")
+HYPERNODES = api_path(_HYPERNODE, "hypernodes")
 STEP_TIMEOUT_S = 120.0
 _LOOK_EVERY_S = 0.2
 _KEPT_LINES = 500
@@ -204,8 +207,8 @@ async def demo_cluster(kubeconfig: Path, hosts: Sequence[str]) -> AsyncIterator[
                 # Delete the roots first, so that no parent names a deleted child.
                 things, _ = await kube.list(HYPERNODES)
                 for thing in sorted(things, key=lambda thing: -int(thing["spec"]["tier"])):
-                    await _delete(kube, f"{HYPERNODES}/{thing['metadata']['name']}")
-                await _each(_delete(kube, f"{NODES}/{host}") for host in hosts)
+                    await _delete(kube, api_path(_HYPERNODE, "hypernodes", thing["metadata"]["name"]))
+                await _each(_delete(kube, api_path("v1", "nodes", host)) for host in hosts)
     except KubeError as error:
         raise DemoError(f"{kubeconfig}: {error}") from error
 

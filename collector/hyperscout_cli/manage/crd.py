@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_cli.manage.crd_columns import NAME, VERSION, ColumnPlan, UnsuitableError, plan
 from hyperscout_cli.remote.cluster import default_kubeconfig, kubeconfig_option, need_client
@@ -18,7 +19,7 @@ from hyperscout_cli.shared.output import emit, emit_data, note
 if TYPE_CHECKING:
     from hyperscout_kubernetes.client import Kube
 
-_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
+_PATH = api_path("apiextensions.k8s.io/v1", "customresourcedefinitions", NAME)
 _JSON_PATCH = "application/json-patch+json"
 _ATTEMPTS = 3
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_kubernetes.paths import api_path
 from hyperscout_topology.topology import rfc3339
 
 from hyperscout_gates.state.events import Pod
@@ -17,7 +18,7 @@ from hyperscout_gates.state.gang import GATE
 from hyperscout_gates.workloads.membership import is_gated, membership
 from hyperscout_gates.workloads.node_resources import kept_pod
 
-PATH = "/api/v1/pods"
+PATH = api_path("v1", "pods")
 PLACED = "hyperscout.io/placed"
 RANK = "hyperscout.io/rank"  # for the pod, which can read it through the downward API
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -130,7 +131,8 @@ def deletion(pod: Pod) -> Object:
 
 
 def path_of(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    """Return the path of a pod. Raises RejectedError: not a valid name."""
+    return api_path("v1", "pods", pod.name, namespace=pod.namespace)
 
 
 def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:

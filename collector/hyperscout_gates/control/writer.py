@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
+from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_gates.control.gang_record import GangRecord
 from hyperscout_gates.control.pods import deletion, opening, path_of
@@ -42,7 +43,7 @@ class GangWriter:
         self.problem: str | None = None
         self._kube = kube
         self._namespace = namespace
-        self._plans = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._plans = api_path("v1", "configmaps", namespace=namespace)
         self._answer = answer
         self._learn = learn
         self._clock_ns = clock_ns
@@ -147,16 +148,19 @@ class GangWriter:
                 self._stored.add(name)
                 return e.PlanStored(plan)
         try:
-            await self._kube.write("PUT", f"{self._plans}/{name}", body, timeout_s=_TIMEOUT_S)
+            await self._kube.write("PUT", self._path_of(name), body, timeout_s=_TIMEOUT_S)
         except NotFoundError:
             self._stored.discard(name)  # it was deleted; the next try creates it again
             raise
         self._stored.add(name)
         return e.PlanStored(plan)
 
+    def _path_of(self, name: str) -> str:
+        return api_path("v1", "configmaps", name, namespace=self._namespace)
+
     async def _delete_plan(self, name: str) -> None:
         with contextlib.suppress(NotFoundError):
-            await self._kube.write("DELETE", f"{self._plans}/{name}", {}, timeout_s=_TIMEOUT_S)
+            await self._kube.write("DELETE", self._path_of(name), {}, timeout_s=_TIMEOUT_S)
         self._stored.discard(name)
 
 

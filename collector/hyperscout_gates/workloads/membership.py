@@ -11,6 +11,8 @@ any, or none          hyperscout.io/gang, hyperscout.io/gang-size: these take pr
 from typing import Any, NamedTuple
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_kubernetes.errors import RejectedError
+from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_gates.state.gang import GANG_LABEL, GATE, ROLE_LABEL, SIZE_LABEL, GangError
 
@@ -83,10 +85,16 @@ def gated(pod_spec: Any) -> bool:
 
 
 def path_of(owner: Owner) -> str:
-    """Return the path on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name"."""
+    """Return the path on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name".
+
+    Raises GangError: the pod names an owner that cannot exist.
+    """
     group = owner.api_version.partition("/")[0]
     plural = READ[group][owner.kind]
-    return f"/apis/{owner.api_version}/namespaces/{owner.namespace}/{plural}/{owner.name}"
+    try:
+        return api_path(owner.api_version, plural, owner.name, namespace=owner.namespace)
+    except RejectedError as error:
+        raise GangError(f"its {owner.kind} cannot exist: {error}") from error
 
 
 def membership(pod: Object) -> Membership:

@@ -171,7 +171,7 @@ class KubernetesPublisher(Publisher):
             try:
                 answer = await self._kube.write(
                     "PATCH",
-                    f"{path_of(w.name)}/status",
+                    path_of(w.name, "status"),
                     status_body(found, conditions),
                     content=APPLY,
                     query=query,

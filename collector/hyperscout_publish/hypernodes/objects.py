@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_kubernetes.paths import api_path
 from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import Condition, rfc3339
 
@@ -20,7 +21,6 @@ from hyperscout_publish.hypernodes.plan import (
 )
 from hyperscout_publish.hypernodes.wanted import (
     API_VERSION,
-    GROUP,
     KIND,
     MEASURED_ANNOTATIONS,
     NODES_ANNOTATION,
@@ -29,13 +29,14 @@ from hyperscout_publish.hypernodes.wanted import (
     Wanted,
 )
 
-COLLECTION = f"/apis/{GROUP}/v1alpha1/hypernodes"
+COLLECTION = api_path(API_VERSION, "hypernodes")
 OURS = frozenset(HEALTHY)  # condition types that this collector writes
 _MAX_MESSAGE = 32768  # metav1.Condition
 
 
-def path_of(name: str) -> str:
-    return f"{COLLECTION}/{name}"
+def path_of(name: str, subresource: str | None = None) -> str:
+    """Return the path of a HyperNode. Raises RejectedError: not a valid name."""
+    return api_path(API_VERSION, "hypernodes", name, subresource=subresource)
 
 
 def reference(name: str, found: dict[str, Any] | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
+from hyperscout_kubernetes.paths import api_path
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
@@ -23,6 +24,7 @@ from hyperscout_publish.publisher.base import Publisher, PublishError
 _log = logging.getLogger(__name__)
 
 GROUP = "kueue.x-k8s.io"
+_DISCOVERY = "/apis/kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
 _NAMED = 5  # ResourceFlavors in a problem
 MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
@@ -72,10 +74,10 @@ class KueuePublisher(Publisher):
         self.wake()
 
     async def _ensure(self, keys: Sequence[str]) -> None:
-        base, version = await self._serves()
-        path = f"{base}/topologies"
+        version = await self._served_version()
+        path = api_path(version, "topologies", self._object)
         try:
-            found = await self._kube.get(f"{path}/{self._object}")
+            found = await self._kube.get(path)
         except NotFoundError:
             found = None
         there = levels_of(found) if found else None
@@ -83,7 +85,7 @@ class KueuePublisher(Publisher):
             return
         what = f"Topology {self._object}"
         if found is not None:
-            await self._may_replace(base, what, found, keys)
+            await self._may_replace(version, what, found, keys)
         if self._dry:
             self._dry_run.show(
                 [f"{self._object}: {'replace' if found else 'create'} with levels {', '.join(keys)}"]
@@ -92,23 +94,24 @@ class KueuePublisher(Publisher):
         if found is not None:
             metadata = found["metadata"]
             exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            await self._kube.write("DELETE", f"{path}/{self._object}", {"preconditions": exactly})
-        await self._create(path, version, keys, what)
+            await self._kube.write("DELETE", path, {"preconditions": exactly})
+        await self._create(version, keys, what)
         _log.info("wrote %s with levels %s", what, ", ".join(keys))
 
-    async def _create(self, path: str, version: str, keys: Sequence[str], what: str) -> None:
+    async def _create(self, version: str, keys: Sequence[str], what: str) -> None:
         body: Object = {
-            "apiVersion": f"{GROUP}/{version}",
+            "apiVersion": version,
             "kind": "Topology",
             "metadata": {"name": self._object, "labels": {MANAGED_BY_LABEL: OWNER}},
             "spec": {"levels": [{"nodeLabel": key} for key in keys]},
         }
         try:
+            path = api_path(version, "topologies")
             await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
         except ConflictError as error:
             raise PublishError(f"{what} still exists, or exists again; the publisher retries") from error
 
-    async def _may_replace(self, base: str, what: str, found: Object, keys: Sequence[str]) -> None:
+    async def _may_replace(self, version: str, what: str, found: Object, keys: Sequence[str]) -> None:
         """Raises PublishError if the object must not be replaced."""
         metadata, there = found["metadata"], levels_of(found)
         if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != OWNER:
@@ -120,7 +123,7 @@ class KueuePublisher(Publisher):
             raise PublishError(
                 f"{what} is being deleted: it is created again when Kueue removes its finalizer"
             )
-        flavors, _ = await self._kube.list(f"{base}/resourceflavors")
+        flavors, _ = await self._kube.list(api_path(version, "resourceflavors"))
         users = sorted(
             f["metadata"]["name"]
             for f in flavors
@@ -133,16 +136,15 @@ class KueuePublisher(Publisher):
                 f"({first_few(users, _NAMED)} now)"
             )
 
-    async def _serves(self) -> tuple[str, str]:
-        """Return the API path and version with Topologies. Raises PublishError, KubeError."""
+    async def _served_version(self) -> str:
+        """Return the API version with Topologies, as "group/version". Raises PublishError, KubeError."""
         try:
-            group = await self._kube.get(f"/apis/{GROUP}")
+            group = await self._kube.get(_DISCOVERY)
             for version in (v["version"] for v in group.get("versions", [])):
                 if version in _VERSIONS:
-                    base = f"/apis/{GROUP}/{version}"
-                    resources = (await self._kube.get(base)).get("resources", [])
+                    resources = (await self._kube.get(f"{_DISCOVERY}/{version}")).get("resources", [])
                     if any(r.get("name") == "topologies" for r in resources):
-                        return base, version
+                        return f"{GROUP}/{version}"
         except NotFoundError:
             pass
         raise PublishError(

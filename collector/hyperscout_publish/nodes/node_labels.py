@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
-from hyperscout_kubernetes.nodes import PATH, Nodes
+from hyperscout_kubernetes.nodes import Nodes, path_of
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
@@ -76,7 +76,7 @@ class NodeLabelsPublisher(Publisher):
         async def write(name: str) -> None:
             answer = await self._kube.write(
                 "PATCH",
-                f"{PATH}/{name}",
+                path_of(name),
                 {"metadata": {"labels": patches[name]}},
                 content=MERGE,
                 query={"fieldManager": MANAGER},

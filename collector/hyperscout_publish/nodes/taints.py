@@ -13,7 +13,7 @@ from typing import Any, Literal
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
 from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
-from hyperscout_kubernetes.nodes import PATH, Nodes
+from hyperscout_kubernetes.nodes import Nodes, path_of
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
@@ -149,7 +149,7 @@ class TaintsPublisher(Publisher):
 
         Returns whether the taints were changed.
         """
-        path = f"{PATH}/{name}"
+        path = path_of(name)
         for tries_left in reversed(range(_TRIES)):
             node = await self._kube.get(path)
             before = node["spec"].get("taints") or []

@@ -19,7 +19,7 @@ from support.waiting import TIMEOUT_S
     [
         ({"node_labels": "on"}, "node_labels: set kubernetes too"),
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
-        ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected the name"),
+        ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected a Kubernetes name"),
         ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
         ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),
         (

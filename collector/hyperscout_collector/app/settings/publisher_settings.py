@@ -1,12 +1,20 @@
 """Settings of what the collector publishes: HyperNodes, labels, taints, gates and files for Slurm."""
 
-import re
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from hyperscout_kubernetes.paths import NAME_FORM, is_name
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
+
+def _object_name(text: str) -> str:
+    if text and not is_name(text):
+        raise ValueError(f"{text!r}: expected {NAME_FORM}")
+    return text
+
+
+ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
 
 class PublisherSettings(BaseModel):
     """The settings of the publishers except MQTT; `CollectorSettings` inherits them."""
@@ -29,7 +37,7 @@ class PublisherSettings(BaseModel):
     node_labels: Literal["off", "dry-run", "on"] = Field(
         "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
     )
-    kueue_topology: str = Field(
+    kueue_topology: ObjectName = Field(
         "", description='name of the Kueue Topology to maintain, with one level per tier; "" = none'
     )
     taints: Literal["off", "dry-run", "on"] = Field(
@@ -72,13 +80,6 @@ class PublisherSettings(BaseModel):
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
     )
-
-    @field_validator("kueue_topology")
-    @classmethod
-    def _is_object_name(cls, value: str) -> str:
-        if value and re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", value) is None:
-            raise ValueError(f"{value!r}: expected the name of a Kubernetes object")
-        return value
 
     @field_validator("slurm_hook")
     @classmethod

@@ -16,7 +16,7 @@ from hyperscout_runtime.settings import Pattern, ProcessSettings, load
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from hyperscout_collector.app.settings.publisher_settings import PublisherSettings
+from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
 from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
 
@@ -98,8 +98,12 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     leader_election: bool = Field(
         False, description="run several replicas; a Lease of the Kubernetes API elects the leader"
     )
-    lease_namespace: str = Field("", description='namespace of the Lease; "" = the namespace of the pod')
-    lease_name: str = Field("hyperscout-collector", description="name of the Lease, the same in all replicas")
+    lease_namespace: ObjectName = Field(
+        "", description='namespace of the Lease; "" = the namespace of the pod'
+    )
+    lease_name: ObjectName = Field(
+        "hyperscout-collector", min_length=1, description="name of the Lease, the same in all replicas"
+    )
     lease_duration_s: int = Field(
         8,
         ge=1,
