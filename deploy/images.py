@@ -4,7 +4,8 @@
     deploy/images.py --json    the same; prints {"agent": PATH, "collector": PATH, "seconds": .., "built": ..}
 
 `$XDG_CACHE_HOME/hyperscout/images` holds the archives by the digest of all inputs. `docker load`, `podman
-load` and `ctr -n k8s.io images import` read them. image_builders.py chooses the builder.
+load` and `ctr -n k8s.io images import` read them. NAME.cdx.json beside each lists its contents (sbom.py).
+image_builders.py chooses the builder.
 """
 
 import fcntl
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import sbom
 from image_builders import Builder, NoBuilderError, find
 from image_steps import BuildError
 
@@ -103,7 +105,8 @@ def images(say: Say) -> Images:
 
 
 def _complete(folder: Path) -> bool:
-    return all((folder / f"{name}.tar").is_file() for name in NAMES)
+    archives = [folder / f"{name}.tar" for name in NAMES]
+    return all(path.is_file() for archive in archives for path in (archive, sbom.path_of(archive)))
 
 
 def _build(context: Path, wanted: Path, say: Say) -> None:
@@ -128,7 +131,9 @@ def _build(context: Path, wanted: Path, say: Say) -> None:
 def _one(builder: Builder, context: Path, name: str, folder: Path) -> None:
     image = f"{REGISTRY}/{name}:{version()}"
     builder.build(context, _recipe(name), image, {"VERSION": version()})
-    builder.save(_recipe(name), image, folder / f"{name}.tar")
+    archive = folder / f"{name}.tar"
+    builder.save(_recipe(name), image, archive)
+    sbom.path_of(archive).write_text(sbom.document(archive))
 
 
 def _tidy(newest: Path) -> None:
@@ -201,6 +206,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{path}: {plain / 1e6:.0f} MB, {packed / 1e6:.1f} MB compressed")
     else:
         print(*archives, sep="\n")
+    print(*map(sbom.path_of, archives), sep="\n")
     _say(f"{'built' if found.built else 'found'} in {found.seconds:.1f} s")
     return 0
 

@@ -125,6 +125,16 @@ class TestImage:
             assert (either.folder / "usr/share/doc" / name / "copyright").is_file(), name
         assert "Debian" in (either.folder / "etc/os-release").read_text()
 
+    def test_its_contents_are_listed(self, either: ImageRoot) -> None:
+        found = json.loads(either.archive.with_suffix(".cdx.json").read_text())
+        purls = [component["purl"].partition("?")[0] for component in found["components"]]
+        named = {purl.split("/", 1)[1].partition("@")[0] for purl in purls}
+        debian = {path.name for path in either.files() if "status.d" in path.parts}
+        assert {f"debian/{package}" for package in debian} <= named
+        python = {path.parent.name for path in either.files() if path.name == "METADATA"}
+        assert len([purl for purl in purls if purl.startswith("pkg:pypi/")]) == len(python) > 10
+        assert {"grpcio", "hyperscout"} <= named
+
     def test_the_root_is_read_only_and_no_loss(self, either: ImageRoot) -> None:
         write = "import pathlib, sys; pathlib.Path(sys.argv[1], 'x').write_text('')"
         assert b"Read-only file system" in either.run("python3", "-c", write, "/var/lib/hyperscout").stderr

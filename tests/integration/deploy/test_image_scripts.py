@@ -1,6 +1,7 @@
 """What builds the images: when it builds, what it shows the builder of this machine, and what it says."""
 
 import importlib
+import io
 import json
 import os
 import sys
@@ -177,6 +178,10 @@ class Fake:
             info.size = 100_000
             with Path("/dev/zero").open("rb") as zeros:
                 tar.addfile(info, zeros)
+            manifest = json.dumps([{"Config": "c.json", "RepoTags": [image], "Layers": ["1.tar"]}]).encode()
+            info = tarfile.TarInfo("manifest.json")
+            info.size = len(manifest)
+            tar.addfile(info, io.BytesIO(manifest))
 
 
 @pytest.fixture
@@ -216,6 +221,8 @@ class TestImages:
         assert first.agent == second.agent
         assert first.agent.is_file()
         assert first.collector.is_file()
+        contents = json.loads(first.agent.with_suffix(".cdx.json").read_text())
+        assert contents["metadata"]["component"]["name"] == "docker.io/hyperscout/agent"
         assert {p.name for p in script.cache().iterdir()} == {"lock", first.agent.parent.name}
 
     @pytest.mark.parametrize(
