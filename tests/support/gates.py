@@ -21,11 +21,12 @@ from hyperscout_runtime.event_log import EventLog
 from hyperscout_topology.topology import Topology
 from kube.api import MERGE, ApiError, all_at_once
 
+from support.chart import NAMESPACE, RELEASE, render
 from support.kube_objects import Object, pod
 from support.kubernetes import Cluster
 from support.waiting import TIMEOUT_S
 
-OWN = "hyperscout"  # the collector's namespace
+OWN = "hyperscout-gangs"  # the namespace of plans, as the chart names it
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -252,6 +253,17 @@ def pins(found: Sequence[Object]) -> dict[str, str]:
         assert len(fields) == 1, required
         result[one["metadata"]["name"]] = fields.pop()
     return result
+
+
+def collectors_account(kube: Cluster, **gates: Any) -> Path:
+    """The collector's account with what the chart gives it where gates are on, and nothing else."""
+    kube.service_account(account := f"{RELEASE}-collector", NAMESPACE)
+    policies = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+    for kind in ("Namespace", "ServiceAccount", "Role", "ClusterRole", *policies, ""):
+        for found in render({"gates": {"mode": "on", **gates}}):
+            if found["kind"] == kind or (not kind and found["kind"].endswith("Binding")):
+                kube.apply(found)
+    return kube.kubeconfig_of(account, NAMESPACE)
 
 
 def make_namespace(kube: Cluster) -> None:

@@ -36,7 +36,8 @@ app.kubernetes.io/part-of: hyperscout
 {{- $ := index . 0 -}}
 {{- $image := index $.Values.image (index . 1) -}}
 {{- with $.Values.image.registry }}{{ . | trimSuffix "/" }}/{{ end -}}
-{{ $image.repository }}:{{ default $.Chart.AppVersion $image.tag }}
+{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $.Chart.AppVersion $image.tag }}{{ end }}
 {{- end -}}
 
 {{/* Call with (list $ "agent"). */}}
@@ -48,8 +49,41 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 {{- end -}}
 
+{{/* Namespace of the plans of gangs. */}}
+{{- define "hyperscout.gangs" -}}{{ default (printf "%s-gangs" (include "hyperscout.fullname" .)) .Values.gates.namespace.name }}{{- end -}}
+
+{{/* Whether the collector opens gates: it may then patch and delete pods. */}}
+{{- define "hyperscout.opens" -}}{{ if and (eq .Values.publish.hyperNodes "publish") (eq .Values.gates.mode "on") }}true{{ end }}{{- end -}}
+
+{{/*
+CEL: the keys that differ between two maps, without the keys k for which a condition holds.
+Call with (list "OLD" "NEW" "CONDITION").
+*/}}
+{{- define "hyperscout.changed" -}}
+{{- $old := index . 0 -}}{{- $new := index . 1 -}}{{- $free := index . 2 -}}
+{{ $old }}.filter(k, !({{ $free }}) && !(k in {{ $new }} && {{ $new }}[k] == {{ $old }}[k])) + {{ $new }}.filter(k, !({{ $free }}) && !(k in {{ $old }}))
+{{- end -}}
+
+{{- define "hyperscout.dnsPorts" -}}
+{{- range .Values.networkPolicy.dnsPorts }}
+- {port: {{ . }}, protocol: UDP}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end -}}
+
 {{- define "hyperscout.tlsSecret" -}}
 {{ default (printf "%s-tls" (include "hyperscout.fullname" .)) .Values.tls.secretName }}
+{{- end -}}
+
+{{/*
+Whether the Secret holds a CA from which collectors issue their own certificates. A Secret that an earlier version of the
+chart made holds a certificate for ten years, and the key of its CA is lost.
+*/}}
+{{- define "hyperscout.issues" -}}
+{{- if eq .Values.tls.mode "helm" -}}
+{{- $data := default dict (lookup "v1" "Secret" .Release.Namespace (include "hyperscout.tlsSecret" .)).data -}}
+{{- if eq (toString (index $data "tls.crt")) (toString (index $data "ca.crt")) }}true{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The name in the certificate: agents expect it at any address. */}}

@@ -14,6 +14,7 @@
   "taints" .Values.publish.taints
   "kueue_topology" .Values.publish.kueueTopology
   "gates" .Values.gates.mode
+  "gates_namespace" (include "hyperscout.gangs" .)
   "gates_replace_after_s" .Values.gates.replaceAfterSeconds
   "gates_hot_swap" .Values.gates.hotSwap
 }}

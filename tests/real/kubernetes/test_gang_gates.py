@@ -13,7 +13,7 @@ from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.control_plane import Options
 from support.chart import NAMESPACE
 from support.collector_process import CollectorProcess, collector_process
-from support.gates import PODS, Seen, make_namespace, pins, post_gang
+from support.gates import OWN, PODS, Seen, make_namespace, pins, post_gang
 from support.kubernetes import Cluster
 from support.real import require_real
 
@@ -26,7 +26,7 @@ GANGS = [f"gang{i}" for i in range(12)]
 FLAGS = (
     *("--kubernetes", "publish", "--gates", "on", "--first-settle-s", "0.5", "--settle-s", "1"),
     *("--restart-grace-s", "0", "--takeover-limit-s", "60", "--leader-election"),
-    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "8"),
+    *("--lease-namespace", NAMESPACE, "--lease-duration-s", "8", "--gates-namespace", OWN),
 )
 
 
@@ -47,6 +47,7 @@ async def test_the_other_replica_finishes_what_the_killed_leader_began(
     leaves = [frozenset(unit) for unit in fabric.truth.tiers[0]]
     kube = await asyncio.to_thread(own_kube, Options(scheduler="", kwok=True))
     make_namespace(kube)
+    kube.service_account("collector", NAMESPACE)
     kube.nodes(fabric.hosts)
     seen = Seen(kube)
     async with replicas(kube, tmp_path) as both:

@@ -12,13 +12,14 @@ from hyperscout_kubernetes.client import Fence
 from hyperscout_kubernetes.errors import NotLeaderError
 from kube.api import MERGE
 from kube.control_plane import ControlPlane, Options
-from support.chart import NAMESPACE, RELEASE, render
 from support.gates import (
     OWN,
+    PLANS,
     PODS,
     Dying,
     Seen,
     clear,
+    collectors_account,
     controller,
     gang_pod,
     make_namespace,
@@ -50,12 +51,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def me(plane: ControlPlane) -> Path:
     """The collector's account, with what the chart gives it and nothing else."""
-    kube = Cluster(plane)
-    for kind in ("ServiceAccount", "Role", "ClusterRole", "MutatingAdmissionPolicy", ""):
-        for found in render({"gates": {"mode": "on", "admissionPolicy": True}}):
-            if found["kind"] == kind or (not kind and found["kind"].endswith("Binding")):
-                kube.apply(found)
-    return kube.kubeconfig_of(f"{RELEASE}-collector", NAMESPACE)
+    return collectors_account(Cluster(plane), admissionPolicy=True)
 
 
 _DENIED = re.compile(r'^authorization_attempts_total\{result="(?!allowed).+"\} (\S+)', re.MULTILINE)
@@ -258,6 +254,28 @@ async def test_junk_among_the_plans_is_passed_over(kube: Cluster, me: Path) -> N
     async with controller(me, TOPOLOGY):
         post_gang(kube, "gang", 2, "1")
         await seen.until("it is bound", lambda: seen.nodes("gang", 2))
+
+
+async def test_gangs_of_a_version_with_plans_elsewhere_keep_their_nodes(kube: Cluster, me: Path) -> None:
+    """An upgrade: no plan is where this version looks."""
+    seen = Seen(kube)
+    async with controller(me, TOPOLOGY):
+        post_job(kube, "train", 3, "1")
+        nodes = await seen.until("it is bound", lambda: seen.nodes("train", 3))
+    before = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in seen.live("train")}
+    kube.api.ask("DELETE", PLANS, {})
+    async with controller(me, TOPOLOGY):
+        post_gang(kube, "next", 2, "1")  # another gang takes no node of it
+        assert not set(await seen.until("the next", lambda: seen.nodes("next", 2))) & set(nodes)
+        gone = seen.live("train")[0]
+        seen.delete(gone)  # the Job makes it again
+        again = await seen.until("it is bound again", lambda: seen.nodes("train", 3))
+        after = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in seen.live("train")}
+        del before[gone["metadata"]["uid"]]
+        assert before.items() <= after.items(), "a pod that ran is elsewhere"
+        assert set(again) <= set(A if set(nodes) <= set(A) else B)
+        assert [x for x in seen.events("train") if x.startswith("PlanLost")]
+        assert len(seen.plans()) == 2
 
 
 # --- the admission policy -----------------------------------------------------------------------------------

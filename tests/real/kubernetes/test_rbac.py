@@ -29,7 +29,7 @@ NODES = "/api/v1/nodes"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
-PLANS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+PLANS = f"/api/v1/namespaces/{RELEASE}-gangs/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
@@ -290,6 +290,7 @@ REFUSED = (
     ("get", "/api/v1/namespaces/default/pods/waits"),
     ("list", "/api/v1/configmaps"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{COLLECTOR}"),
+    ("list", f"/api/v1/namespaces/{NAMESPACE}/configmaps"),
     ("list", "/apis/batch/v1/jobs"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"),
     ("list", LEASES),
@@ -311,8 +312,16 @@ async def test_everything_else_is_refused(installed: Cluster, account: str) -> N
         ):
             with pytest.raises(ForbiddenError):
                 await client.write("PUT", path, body)
-        with pytest.raises(ForbiddenError):
-            await client.write("DELETE", f"{NODES}/gpu-1", {})
+        settings = f"/api/v1/namespaces/{NAMESPACE}/configmaps"  # of the agents
+        for method, path in (
+            ("DELETE", f"{NODES}/gpu-1"),
+            ("POST", settings),
+            ("PUT", f"{settings}/{AGENT}"),
+            ("PATCH", f"{settings}/{AGENT}"),
+            ("DELETE", f"{settings}/{AGENT}"),
+        ):
+            with pytest.raises(ForbiddenError):
+                await client.write(method, path, {"metadata": {"name": AGENT}}, content=MERGE)
 
 
 async def test_agents_may_nothing_at_all(installed: Cluster) -> None:
@@ -348,7 +357,7 @@ async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -
     install(kube, PROFILES[profile] | NO_CRD)
     kube.service_account("plain", NAMESPACE)
     objects = [o for o in render(PROFILES[profile] | NO_CRD) if o["kind"] in ("Role", "ClusterRole")]
-    for namespace in (NAMESPACE, "default", "kube-system"):
+    for namespace in (NAMESPACE, f"{RELEASE}-gangs", "default", "kube-system"):
         plain = await rules_of(kube, "plain", namespace)
         assert await rules_of(kube, AGENT, namespace) == plain
         given = {

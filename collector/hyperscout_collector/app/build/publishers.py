@@ -222,7 +222,7 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
     return Gates(
         kube,
         nodes,
-        own_namespace(settings, "gates"),
+        settings.gates_namespace or own_namespace(settings, "gates"),
         "dry-run" if "dry-run" in (settings.kubernetes, settings.gates) else "on",
         GateSettings(settings.gates_replace_after_s, settings.gates_hot_swap),
         _print,

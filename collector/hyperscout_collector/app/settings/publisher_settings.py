@@ -16,6 +16,7 @@ def _object_name(text: str) -> str:
 
 ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
 
+
 class PublisherSettings(BaseModel):
     """The settings of the publishers except MQTT; `CollectorSettings` inherits them."""
 
@@ -61,6 +62,10 @@ class PublisherSettings(BaseModel):
         "off",
         description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
         "prints the placements",
+    )
+    gates_namespace: ObjectName = Field(
+        "",
+        description='namespace that holds the plans of gangs and nothing else; "" = that of the Lease',
     )
     gates_replace_after_s: float = Field(
         60.0, gt=0, description="a placed pod that the scheduler does not bind for this long is placed anew"
