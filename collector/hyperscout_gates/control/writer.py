@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import Callable
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
-from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
+from hyperscout_kubernetes.errors import (
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    RejectedError,
+)
 from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_gates.control.gang_record import GangRecord
@@ -171,7 +177,8 @@ def _failed(write: Write, error: Exception) -> e.Event:
     if isinstance(write, e.DeletePlan):
         return e.PlanNotDeleted(problem)
     if isinstance(write, e.Open):
-        return e.NotOpened(write.pod.uid, problem, rejected=isinstance(error, RejectedError))
+        refused = isinstance(error, RejectedError | ForbiddenError)  # also by an admission policy
+        return e.NotOpened(write.pod.uid, problem, rejected=refused)
     if isinstance(error, NotFoundError):
         return e.PodDeleted(write.pod.uid)
     return e.PodNotDeleted(write.pod.uid, problem)

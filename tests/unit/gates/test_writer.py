@@ -13,7 +13,13 @@ from hyperscout_gates.state.gang_plan import GangPlan, name_of, to_object
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_kubernetes.client import Kube
-from hyperscout_kubernetes.errors import KubeError, NotLeaderError, RejectedError, UnreachableError
+from hyperscout_kubernetes.errors import (
+    ForbiddenError,
+    KubeError,
+    NotLeaderError,
+    RejectedError,
+    UnreachableError,
+)
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.fake_kube import FakeKube, failing
@@ -124,14 +130,15 @@ async def test_junk_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "rejected"),
+    ("error", "rejected", "refused"),
     [
-        (UnreachableError("no answer"), False),
-        (NotLeaderError("another leads"), False),
-        (RejectedError("not like this"), True),
+        (UnreachableError("no answer"), False, False),
+        (NotLeaderError("another leads"), False, False),
+        (RejectedError("not like this"), True, True),
+        (ForbiddenError("an admission policy denied it"), False, True),
     ],
 )
-async def test_what_fails_is_answered_too(error: KubeError, rejected: bool) -> None:
+async def test_what_fails_is_answered_too(error: KubeError, rejected: bool, refused: bool) -> None:
     desk = Desk()
     with_pod(desk)
 
@@ -146,7 +153,7 @@ async def test_what_fails_is_answered_too(error: KubeError, rejected: bool) -> N
     assert set(map(str, answers)) == {
         str(e.PlanNotStored(said, rejected)),
         str(e.PlanNotDeleted(said)),
-        str(e.NotOpened("u1", said, rejected)),
+        str(e.NotOpened("u1", said, refused)),
         str(e.PodNotDeleted("u1", said)),
     }
 
