@@ -55,6 +55,7 @@ _AGENT_FILES = frozenset({f"{CONFIG}/agent.yaml", f"{TLS}/ca.crt", TOKEN})
 _COLLECTOR_FILES = frozenset(
     [f"{CONFIG}/collector.yaml", f"{CLIENTS}/ca.crt", TOKEN]
     + [f"{TLS}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")]
+    + [f"/var/run/hyperscout/{name}" for name in ("tls.crt", "tls.key")]  # it issues these itself
     + [f"{KUBERNETES}/{name}" for name in ("token", "ca.crt", "namespace")]
 )
 AGENT = Allowed(USER, files=_AGENT_FILES, token=True)

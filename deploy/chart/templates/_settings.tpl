@@ -19,8 +19,16 @@
   "gates_hot_swap" .Values.gates.hotSwap
 }}
 {{- if include "hyperscout.tls" . }}
+{{- if include "hyperscout.issues" . }}
+{{- $_ := set $c "tls_issuer_cert" "/etc/hyperscout/tls/tls.crt" }}
+{{- $_ := set $c "tls_issuer_key" "/etc/hyperscout/tls/tls.key" }}
+{{- $_ := set $c "tls_names" (concat (include "hyperscout.dnsNames" . | fromJsonArray) (include "hyperscout.addresses" . | fromJsonArray)) }}
+{{- $_ := set $c "tls_cert" "/run/hyperscout/tls.crt" }}
+{{- $_ := set $c "tls_key" "/run/hyperscout/tls.key" }}
+{{- else }}
 {{- $_ := set $c "tls_cert" "/etc/hyperscout/tls/tls.crt" }}
 {{- $_ := set $c "tls_key" "/etc/hyperscout/tls/tls.key" }}
+{{- end }}
 {{- /* A standby replica reaches the leader at its pod's address, which no certificate contains. */ -}}
 {{- $_ := set $c "peer_tls_ca" "/etc/hyperscout/tls/ca.crt" }}
 {{- $_ := set $c "peer_tls_server_name" (include "hyperscout.serverName" .) }}

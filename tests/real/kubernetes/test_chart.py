@@ -1,8 +1,9 @@
 """The Helm chart and its plain rendering: accepted by a real server, strict with values, restricted pods."""
 
+import base64
 import json
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from hyperscout_agent.settings.settings import load_settings as load_agent
 from hyperscout_collector.app.settings.settings import load_settings as load_collector
+from hyperscout_collector.identity.issuer import CertificateIssuer
 from hyperscout_gates.state.gang_plan import LABELS as PLAN_LABELS
 from kube.control_plane import ControlPlane, Options
 from support.chart import (
@@ -31,6 +33,7 @@ require_real("kubernetes", "helm")
 
 MANIFEST = ROOT / "deploy" / "manifests" / "hyperscout.yaml"
 CRD = "hypernodes.topology.volcano.sh"
+GANGS = f"{RELEASE}-gangs"
 profiles = pytest.mark.parametrize("profile", PROFILES)
 
 
@@ -104,7 +107,7 @@ CLEANING = (
     "taint nodes --all hyperscout.io/degraded-",
     "label nodes --all hyperscout.io/leaf-",
     "delete topologies.kueue.x-k8s.io hyperscout",
-    f"delete configmaps -n {NAMESPACE} -l app.kubernetes.io/component=gang-plan",
+    f"delete configmaps -n {GANGS} -l app.kubernetes.io/component=gang-plan",
     f"delete lease -n {NAMESPACE} {RELEASE}-collector",
 )
 
@@ -121,7 +124,7 @@ def leave_traces(bare: Cluster) -> None:
     bare.apply({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Topology", "metadata": meta})
     meta = {"name": f"{RELEASE}-collector", "namespace": NAMESPACE}
     bare.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta})
-    meta = {"name": "gang-a", "namespace": NAMESPACE}
+    meta = {"name": "gang-a", "namespace": GANGS}
     bare.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | {"labels": dict(PLAN_LABELS)}})
 
 
@@ -132,7 +135,7 @@ def traces(bare: Cluster) -> set[str]:
         "taint": any(taint["key"] == "hyperscout.io/degraded" for taint in node["spec"].get("taints", ())),
         "label": "hyperscout.io/leaf" in node["metadata"]["labels"],
         "Kueue topology": bool(bare.get("topologies.kueue.x-k8s.io")),
-        "plan of a gang": bare.run("kubectl", "get", "configmap", "gang-a", "-n", NAMESPACE).code == 0,
+        "plan of a gang": bare.run("kubectl", "get", "configmap", "gang-a", "-n", GANGS).code == 0,
         "Lease": bare.run("kubectl", "get", "lease", f"{RELEASE}-collector", "-n", NAMESPACE).code == 0,
     }
     there["HyperNode"] = there["definition"] and bool(bare.get("hypernodes"))
@@ -288,7 +291,7 @@ def test_who_asks_switches_reaches_nobody_else() -> None:
     assert sorted(policy["policyTypes"]) == ["Egress", "Ingress"]
     assert policy["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}]}]
     dns, collector, switches = policy["egress"]
-    assert {port["port"] for port in dns["ports"]} == {53}
+    assert {port["port"] for port in dns["ports"]} == {53, 5353}
     [peer] = collector["to"]
     chosen = one(objects, "Deployment", "-collector")["spec"]["template"]["metadata"]["labels"]
     assert peer["podSelector"]["matchLabels"].items() <= chosen.items()
@@ -296,7 +299,76 @@ def test_who_asks_switches_reaches_nobody_else() -> None:
     ranges = [{"ipBlock": {"cidr": "10.20.0.0/16"}}]
     narrow = render({"fabric": FABRIC, "networkPolicy": {"enabled": True, "fabricTo": ranges}})
     assert one(narrow, "NetworkPolicy", "-fabric")["spec"]["egress"][-1] == {"to": ranges}
-    assert not [o for o in render({"networkPolicy": {"enabled": True}}) if "fabric" in o["metadata"]["name"]]
+    assert not [o for o in render({}) if "fabric" in o["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("profile", ["default", "everything", "no map"])
+def test_what_the_collector_connects_to_is_bounded(profile: str) -> None:
+    objects = render(PROFILES[profile])
+    policy = one(objects, "NetworkPolicy", "-collector")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    pod = one(objects, "Deployment", "-collector")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod.items()
+    dns, api, peers, *broker = policy["egress"]
+    assert [(p["port"], p["protocol"]) for p in dns["ports"] if p["port"] == 53] == [(53, "UDP"), (53, "TCP")]
+    assert api == {"ports": [{"port": 443, "protocol": "TCP"}, {"port": 6443, "protocol": "TCP"}]}
+    assert peers["ports"] == [{"port": "grpc", "protocol": "TCP"}]
+    assert peers["to"][0]["podSelector"]["matchLabels"].items() <= pod.items()
+    mqtt = [{"ports": [{"port": 8883, "protocol": "TCP"}]}]
+    assert broker == (mqtt if profile == "everything" else [])
+    assert all(rule.get("ports") for rule in policy["ingress"] + policy["egress"])
+
+
+@pytest.mark.parametrize(
+    ("broker", "port"),
+    [("mqtt://b", 1883), ("mqtt://b:1884", 1884), ("mqtts://b", 8883), ("mqtts://[fd00::1]:8884", 8884)],
+)
+def test_a_broker_is_reached_at_its_port(broker: str, port: int) -> None:
+    objects = render({"collector": {"mqtt": {"broker": broker, "caSecret": "ca"}}})
+    egress = one(objects, "NetworkPolicy", "-collector")["spec"]["egress"]
+    assert egress[-1] == {"ports": [{"port": port, "protocol": "TCP"}]}
+
+
+def test_network_policies_are_on_by_default_and_can_be_turned_off() -> None:
+    def policies(values: dict[str, Any]) -> list[str]:
+        return [o["metadata"]["name"] for o in render(values) if o["kind"] == "NetworkPolicy"]
+
+    assert policies({"fabric": FABRIC}) == [f"{RELEASE}-collector", f"{RELEASE}-fabric"]
+    assert policies({"networkPolicy": {"enabled": False}}) == []
+    api = {"ports": [8443], "to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}
+    objects = render({"networkPolicy": {"apiServer": api}})
+    rule = one(objects, "NetworkPolicy", "-collector")["spec"]["egress"][1]
+    assert rule == {"ports": [{"port": 8443, "protocol": "TCP"}], "to": api["to"]}
+
+
+def test_an_image_is_named_by_its_digest() -> None:
+    digest = f"sha256:{'a' * 64}"
+    images = {"registry": "registry.example", "agent": {"tag": "1", "digest": digest}}
+    found = {c["name"]: c["image"] for c, _ in containers(render({"image": images}))}
+    assert found["agent"] == found["lldp"] == f"registry.example/hyperscout/agent@{digest}"
+    assert found["collector"] == "registry.example/hyperscout/collector:0.1.0"
+
+
+def test_the_policy_comes_with_the_right_to_patch_pods() -> None:
+    """And with nothing else."""
+
+    def confined(values: dict[str, Any]) -> list[str]:
+        kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "Namespace")
+        return sorted(o["kind"] for o in render(values) if o["kind"] in kinds)
+
+    policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    on = {"mode": "on"}
+    assert confined({}) == confined({"gates": {"mode": "dry-run"}}) == []
+    assert confined({"gates": on, "publish": {"hyperNodes": "dry-run"}}) == []
+    assert confined({"gates": on}) == ["Namespace", *policy]
+    assert confined({"gates": on | {"confineCollector": False}}) == ["Namespace"]
+    mine = {"name": "plans", "create": False}
+    objects = render({"gates": on | {"namespace": mine}, "collector": {"serviceAccount": {"name": "me"}}})
+    assert one(objects, "Role", "-gates")["metadata"]["namespace"] == "plans"
+    settings = yaml.safe_load(one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"])
+    assert settings["gates_namespace"] == "plans"
+    [account] = one(objects, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    assert account["expression"].endswith(f'== "system:serviceaccount:{NAMESPACE}:me"')
 
 
 def test_a_secret_that_changes_restarts_nobody_and_settings_do() -> None:
@@ -525,29 +597,60 @@ def test_a_service_for_other_networks_has_no_plaintext_port() -> None:
         assert [port["port"] for port in metrics["ports"]] == [50052]
 
 
-def test_the_certificate_is_for_the_names_that_agents_ask_for() -> None:
-    """A TLS handshake in memory, with what the chart made."""
-    import base64
-
+def test_the_certificate_is_for_the_names_that_agents_ask_for(tmp_path: Path) -> None:
+    """A TLS handshake in memory, with what a collector of the chart issues from the chart's CA."""
     objects = render({"tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]}})
-    data = {k: base64.b64decode(v) for k, v in one(objects, "Secret")["data"].items()}
+    for file, text in one(objects, "Secret")["data"].items():
+        (tmp_path / file).write_bytes(base64.b64decode(text))
+    (tmp_path / "own").mkdir()
+    settings = one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"]
+    settings = settings.replace("/etc/hyperscout/tls", str(tmp_path))
+    (tmp_path / "collector.yaml").write_text(settings.replace("/run/hyperscout", str(tmp_path / "own")))
+    found = load_collector(tmp_path / "collector.yaml")
+    ca, own = (found.tls_issuer_cert, found.tls_issuer_key), (found.tls_cert, found.tls_key)
+    assert None not in (*ca, *own)
+    assert CertificateIssuer(*ca, found.tls_names, *own).check()  # type: ignore[arg-type]
     agent = yaml.safe_load(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
     assert agent["tls_server_name"] == "hyperscout-collector.hyperscout.svc"
     for name in (agent["tls_server_name"], "localhost", "127.0.0.1", "hyperscout.example", "192.0.2.7"):
-        handshake(data, name)
+        handshake(tmp_path, name)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(data, "elsewhere.example")
+        handshake(tmp_path, "elsewhere.example")
 
 
-def handshake(data: Mapping[str, bytes], name: str) -> None:
-    import tempfile
+def test_a_certificate_of_an_earlier_chart_stays_in_use(bare: Cluster) -> None:
+    """Its CA has no key any more. A Secret that is deleted comes back as a CA."""
+    data = {"ca.crt": "b2xk", "tls.crt": "b3du", "tls.key": "a2V5"}
+    meta = {"name": f"{RELEASE}-tls", "namespace": NAMESPACE}
+    meta["labels"] = {"app.kubernetes.io/managed-by": "Helm"}  # type: ignore[assignment]
+    release = {"release-name": RELEASE, "release-namespace": NAMESPACE}
+    meta["annotations"] = {f"meta.helm.sh/{key}": value for key, value in release.items()}  # type: ignore[assignment]
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": meta,
+        "data": data,
+    }
+    bare.apply(secret)
+    settings = []
+    for verb in ("install", "upgrade"):
+        install(bare, {}, verb=verb)
+        found = bare.get("configmap", f"{RELEASE}-collector", "-n", NAMESPACE)["data"]["collector.yaml"]
+        settings.append(yaml.safe_load(found))
+        if verb == "install":
+            assert bare.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)["data"] == data
+            bare.kubectl("delete", "secret", f"{RELEASE}-tls", "-n", NAMESPACE)
+    old, new = settings
+    assert (old["tls_cert"], "tls_issuer_cert" in old) == ("/etc/hyperscout/tls/tls.crt", False)
+    assert (new["tls_cert"], new["tls_issuer_cert"]) == ("/run/hyperscout/tls.crt", old["tls_cert"])
+    bare.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
 
-    with tempfile.TemporaryDirectory() as folder:
-        for file in ("tls.crt", "tls.key"):
-            (Path(folder) / file).write_bytes(data[file])
-        server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server_context.load_cert_chain(Path(folder) / "tls.crt", Path(folder) / "tls.key")
-    client_context = ssl.create_default_context(cadata=data["ca.crt"].decode())
+
+def handshake(folder: Path, name: str) -> None:
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(folder / "own" / "tls.crt", folder / "own" / "tls.key")
+    client_context = ssl.create_default_context(cadata=(folder / "ca.crt").read_text())
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
     server = server_context.wrap_bio(to_server, to_client, server_side=True)
@@ -573,6 +676,8 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("an agent's that the chart writes", {"agent": {"settings": {"lldp": {"source": "auto"}}}}, "source"),
     ("a mode", {"tls": {"mode": "selfsigned"}}, "mode"),
     ("a bare off", {"publish": {"taints": False}}, "taints"),
+    ("a short digest", {"image": {"agent": {"digest": "sha256:abc"}}}, "digest"),
+    ("a namespace of plans", {"gates": {"namespace": {"name": "../x"}}}, "name"),
     ("no replicas", {"collector": {"replicas": 0}}, "replicas"),
     ("an address without a port", {"agent": {"collectorAddresses": ["10.0.0.1"]}}, "collectorAddresses"),
     ("a claim", {"agent": {"infiniband": {"resourceClaimTemplate": "A b"}}}, "resourceClaimTemplate"),

@@ -30,8 +30,10 @@ def mounted(kube: Cluster, folder: Path, name: str, file: str, token: str) -> Pa
         (folder / key).write_bytes(base64.b64decode(data))
     (folder / "token").write_text(token)
     text: str = kube.get("configmap", name, "-n", NAMESPACE)["data"][file]
+    (folder / "run").mkdir()
     for place in ("/etc/hyperscout/tls", "/var/run/secrets/hyperscout"):
         text = text.replace(place, str(folder))
+    text = text.replace("/run/hyperscout", str(folder / "run"))
     (folder / file).write_text(text)
     return folder / file
 

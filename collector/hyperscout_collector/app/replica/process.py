@@ -36,6 +36,8 @@ from hyperscout_collector.app.settings.configured import connected, own_namespac
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.identity.certificates import CertificateError
+from hyperscout_collector.identity.issuer import CertificateIssuer
 from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
@@ -68,12 +70,13 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     try:
-        if settings.leader_election:
-            await Replica(settings).run(stop)
-        else:
-            async with Collector(settings) as collector:
-                await _first(stop.wait(), collector.crashed.wait())
-                _log.info("ending")
+        async with _own_certificate(settings):
+            if settings.leader_election:
+                await Replica(settings).run(stop)
+            else:
+                async with Collector(settings) as collector:
+                    await _first(stop.wait(), collector.crashed.wait())
+                    _log.info("ending")
     except StartError as error:
         _log.error("%s", error)
         return 1
@@ -83,6 +86,25 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     finally:
         bound_exit()
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _own_certificate(settings: CollectorSettings) -> AsyncIterator[None]:
+    """Issue the collector's certificate, and renew it during the block, if there is a CA for it.
+
+    Raises StartError.
+    """
+    ca, own = (settings.tls_issuer_cert, settings.tls_issuer_key), (settings.tls_cert, settings.tls_key)
+    if ca[0] is None or ca[1] is None or own[0] is None or own[1] is None:
+        yield
+        return
+    issuer = CertificateIssuer(ca[0], ca[1], settings.tls_names, own[0], own[1])
+    try:
+        issuer.check()
+    except CertificateError as error:
+        raise StartError(str(error)) from error
+    async with _running(issuer.run(), "certificate-renewal"):
+        yield
 
 
 def _exit_after(delay_s: float) -> None:

@@ -53,6 +53,14 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         None, description="certificate chain (PEM) of this collector; read again after a renewal"
     )
     tls_key: Path | None = Field(None, description="private key (PEM) of tls_cert")
+    tls_issuer_cert: Path | None = Field(
+        None,
+        description="CA certificate (PEM) from which the collector issues tls_cert itself, and renews it",
+    )
+    tls_issuer_key: Path | None = Field(None, description="private key (PEM) of tls_issuer_cert")
+    tls_names: tuple[str, ...] = Field(
+        (), description="DNS names and IP addresses in the certificate that the collector issues"
+    )
     mtls_listen: str = Field(
         "", description='host:port of a second gRPC port that requires client certificates; "" = none'
     )
@@ -287,6 +295,10 @@ def _tls_problem(settings: CollectorSettings) -> str | None:
     """Return the first problem of certificates and ports."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         return "tls_cert and tls_key: give both or neither"
+    if (settings.tls_issuer_cert is None) != (settings.tls_issuer_key is None):
+        return "tls_issuer_cert and tls_issuer_key: give both or neither"
+    if settings.tls_issuer_cert is not None and (settings.tls_cert is None or not settings.tls_names):
+        return "tls_issuer_cert needs tls_cert and tls_key, the files to write, and tls_names"
     if settings.mtls_listen and (settings.tls_cert is None or settings.tls_client_ca is None):
         return "mtls_listen needs tls_cert, tls_key and tls_client_ca"
     if settings.tls_client_ca is not None and not (settings.mtls_listen or settings.rest_listen):
