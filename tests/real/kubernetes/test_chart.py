@@ -44,7 +44,15 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster = Cluster(plane)
         define_others(cluster)
         cluster.apply(namespace(NAMESPACE))
+        cluster.apply(of_release(namespace(GANGS)))  # a dry run creates no namespace for what lies in it
         yield cluster
+
+
+def of_release(found: dict[str, Any]) -> dict[str, Any]:
+    """As an earlier installation left it: helm takes it over."""
+    owner = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+    labels = {**found["metadata"].get("labels", {}), "app.kubernetes.io/managed-by": "Helm"}
+    return found | {"metadata": found["metadata"] | {"labels": labels, "annotations": owner}}
 
 
 def namespace(name: str, **labels: str) -> dict[str, Any]:
@@ -622,17 +630,8 @@ def test_a_certificate_of_an_earlier_chart_stays_in_use(bare: Cluster) -> None:
     """Its CA has no key any more. A Secret that is deleted comes back as a CA."""
     data = {"ca.crt": "b2xk", "tls.crt": "b3du", "tls.key": "a2V5"}
     meta = {"name": f"{RELEASE}-tls", "namespace": NAMESPACE}
-    meta["labels"] = {"app.kubernetes.io/managed-by": "Helm"}  # type: ignore[assignment]
-    release = {"release-name": RELEASE, "release-namespace": NAMESPACE}
-    meta["annotations"] = {f"meta.helm.sh/{key}": value for key, value in release.items()}  # type: ignore[assignment]
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": meta,
-        "data": data,
-    }
-    bare.apply(secret)
+    kind = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
+    bare.apply(of_release({**kind, "metadata": meta, "data": data}))
     settings = []
     for verb in ("install", "upgrade"):
         install(bare, {}, verb=verb)
