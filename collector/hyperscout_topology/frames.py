@@ -72,7 +72,15 @@ def decoded(whole: bytes, steps: Sequence[bytes] = ()) -> Topology:
             deltas[-1].ClearField(name)  # type: ignore[arg-type]
             getattr(deltas[-1], name).extend(values)
         return apply(topology, deltas)
-    except (zlib.error, DecodeError, ValueError, LookupError, TypeError) as error:
+    except (
+        zlib.error,
+        DecodeError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise FrameError(f"a stored generation cannot be decoded: {error}") from error
 
 

@@ -41,6 +41,8 @@ def from_json(data: Any) -> Topology:
             value = int(value)  # protobuf's JSON writes 64-bit integers as strings
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise TopologyError(f"{where}.{key}: expected {kind.__name__}, found {type(value).__name__}")
+        if kind is str and isinstance(value, str):
+            _check_text(value, f"{where}.{key}")
         return value
 
     def texts(row: Any, where: str, key: str, default: Any = ...) -> tuple[str, ...]:
@@ -48,6 +50,7 @@ def from_json(data: Any) -> Topology:
         for i, value in enumerate(values):
             if not isinstance(value, str):
                 raise TopologyError(f"{where}.{key}[{i}]: expected a text, found {type(value).__name__}")
+            _check_text(value, f"{where}.{key}[{i}]")
         return tuple(values)
 
     def optional(row: Any, where: str, key: str) -> str | None:
@@ -150,6 +153,9 @@ def from_json(data: Any) -> Topology:
         )
 
     devices = get(data, "topology", "devices", Mapping, {})
+    for node, mine in devices.items():
+        for name in (node, *(mine if isinstance(mine, Mapping) else ())):
+            _check_text(name, "devices")
     return Topology(
         get(data, "topology", "generation", int, 0),
         tuple(hypernode(*x) for x in rows("hypernodes", required=True)),
@@ -180,3 +186,13 @@ def from_json(data: Any) -> Topology:
             for mine in [get(devices, "devices", node, Mapping)]
         },
     )
+
+
+def _check_text(text: str, where: str) -> None:
+    """Raise TopologyError if the text contains half of a surrogate pair: JSON permits it, UTF-8 does not."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TopologyError(f"{where}: {text!r} contains half of a surrogate pair") from error

@@ -11,6 +11,7 @@ from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryStore
+from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
@@ -31,9 +32,9 @@ class Clock:
 
 
 @asynccontextmanager
-async def recording(folder: Path) -> AsyncIterator[Recorder]:
+async def recording(folder: Path, damage: Damage | None = None) -> AsyncIterator[Recorder]:
     writer = StoreWriter()
-    found = Recorder(folder / "history.db", HistorySettings(), Clock(), writer)
+    found = Recorder(folder / "history.db", HistorySettings(), Clock(), writer, damage)
     try:
         yield found
     finally:

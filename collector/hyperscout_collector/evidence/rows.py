@@ -128,16 +128,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[
 
     `sent_ns`: sending time by the agent's clock. `known`: the stored rows of its key.
     """
-    key = Key(finding.key.node, finding.key.probe, finding.key.subject)
-    for name, text in zip(Key._fields, key, strict=True):
-        if not 0 < len(text) <= MAX_NAME_CHARS:
-            raise BadFinding(f"key.{name} has {len(text)} characters; expected 1 to {MAX_NAME_CHARS}")
-    if finding.outcome not in OUTCOME_WORDS:
-        raise BadFinding(
-            f"outcome {finding.outcome}: expected OUTCOME_DATA, OUTCOME_NOTHING or OUTCOME_FAILED"
-        )
-    if len(finding.reason) > MAX_REASON_CHARS:
-        raise BadFinding(f"reason has {len(finding.reason)} characters; expected at most {MAX_REASON_CHARS}")
+    key = _checked_key(finding)
     if not finding.HasField("observed_at"):
         raise BadFinding("observed_at is missing")
     try:
@@ -160,10 +151,28 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[
 
 def stored_row(finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int) -> Row:
     """Returns the row of a finding that was stored with these columns. Raises BadFinding."""
-    key = Key(finding.key.node, finding.key.probe, finding.key.subject)
+    key = _checked_key(finding)
+    if rank != _rank(finding):
+        raise BadFinding(f"rank {rank}: expected {_rank(finding)}")
+    if max(map(abs, (observed_ns, offset_ns, observed_ns - offset_ns, received_ns))) >= MAX_TIME_NS:
+        raise BadFinding("a time after the year 2116")
     return Row(
         key, rank, observed_ns, offset_ns, received_ns, int(finding.outcome), finding.reason, _fact(finding)
     )
+
+
+def _checked_key(finding: Finding) -> Key:
+    key = Key(finding.key.node, finding.key.probe, finding.key.subject)
+    for name, text in zip(Key._fields, key, strict=True):
+        if not 0 < len(text) <= MAX_NAME_CHARS:
+            raise BadFinding(f"key.{name} has {len(text)} characters; expected 1 to {MAX_NAME_CHARS}")
+    if finding.outcome not in OUTCOME_WORDS:
+        raise BadFinding(
+            f"outcome {finding.outcome}: expected OUTCOME_DATA, OUTCOME_NOTHING or OUTCOME_FAILED"
+        )
+    if len(finding.reason) > MAX_REASON_CHARS:
+        raise BadFinding(f"reason has {len(finding.reason)} characters; expected at most {MAX_REASON_CHARS}")
+    return key
 
 
 def newer(row: Row, than: Row, now_ns: int) -> bool:

@@ -6,20 +6,25 @@ it also cuts the streams, and an agent that reconnects sends its full state, so 
 batch (FULL) would gain nothing. The published topology is different: no agent sends it again, and its names
 and generations are already in use. It is written with FULL.
 
-A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it.
+A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it. In a file
+that SQLite can read, each row is checked at the start. A damaged row is deleted; its agent sends it again.
 """
 
+import hashlib
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding
 
-from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
+from hyperscout_collector.evidence.rows import Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import Changes, Loaded, StoredFinding
-from hyperscout_collector.store.database import Database, Kind, Reader
+from hyperscout_collector.store.database import Damage, Database, Kind, Reader
 
 _SCHEMA = """
 CREATE TABLE findings (
@@ -39,6 +44,20 @@ _WITHOUT = (
     "the collector starts without it: "
     "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
 )
+_WITHOUT_ROW = "agents send their findings again"
+_KEYS = {
+    "findings": ("node", "probe", "subject", "rank"),
+    "bulks": ("sha256",),
+    "agents": ("node",),
+    "topology": ("id",),
+}
+_PIECE_BYTES = 1 << 20
+
+
+class _Text(bytes):
+    """A TEXT value as its bytes: a damaged one may be no UTF-8, and may be where a BLOB is expected."""
+
+    __slots__ = ()
 
 
 class SqliteStore:
@@ -49,10 +68,16 @@ class SqliteStore:
     """
 
     def __init__(
-        self, path: Path, *, max_bytes: int = 4 * 1024**3, now_ns: Callable[[], int] = time.time_ns
+        self,
+        path: Path,
+        *,
+        max_bytes: int = 4 * 1024**3,
+        now_ns: Callable[[], int] = time.time_ns,
+        damage: Damage | None = None,
     ) -> None:
         self.path = path
-        self._file = Database(path, Kind(_SCHEMA, 1, max_bytes, _WITHOUT, "evidence_max_mib"), now_ns)
+        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, _WITHOUT_ROW, size_setting="evidence_max_mib")
+        self._file = Database(path, kind, now_ns, damage)
         try:
             self._reader = Reader(path)
         except BaseException:
@@ -62,28 +87,69 @@ class SqliteStore:
     # Reading
 
     def load(self) -> Loaded:
-        """Returns everything but the texts. Rows that cannot be read are omitted and reported as problems."""
-        problems = [self._file.problem] if self._file.problem else []
+        """Returns everything but the texts. Damaged rows are deleted, counted and reported as a problem.
+
+        A finding whose text is damaged is deleted with it, because its agent sends a stored text only once.
+        """
         rows: list[Row] = []
-        bad = 0
-        with self._reader.reading() as db:
-            for rank, observed_ns, offset_ns, received_ns, encoded in db.execute(
-                "SELECT rank, observed_ns, offset_ns, received_ns, finding FROM findings"
+        agents: list[AgentRow] = []
+        topology: bytes | None = None
+        known: set[tuple[Key, int]] = set()
+        bad: list[tuple[str, tuple[bytes, ...]]] = []  # table, key
+        texts: set[bytes | None] = {None}
+        with self._raw() as db:
+            for sha256, size_bytes, compressed in db.execute(
+                "SELECT sha256, size_bytes, compressed FROM bulks"
             ):
-                try:
-                    rows.append(
-                        stored_row(Finding.FromString(encoded), rank, observed_ns, offset_ns, received_ns)
-                    )
-                except (DecodeError, BadFinding):
-                    bad += 1
-            agents = [
-                AgentRow(node, int(instance), version)
-                for node, instance, version in db.execute("SELECT node, instance, version FROM agents")
-            ]
-            saved = db.execute("SELECT json FROM topology").fetchone()
-        if bad:
-            problems.append(f"{self.path}: {bad} findings cannot be read and are ignored")
-        return Loaded(rows, agents, saved[0] if saved else None, tuple(problems))
+                if _is_whole(sha256, size_bytes, compressed):
+                    texts.add(sha256)
+                else:
+                    bad.append(("bulks", (sha256,)))
+            for values in db.execute(
+                "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, sha256, finding"
+                " FROM findings"
+            ):
+                row = _row(values)
+                if row is not None and (row.key, row.rank) not in known and row.sha256 in texts:
+                    known.add((row.key, row.rank))
+                    rows.append(row)
+                else:
+                    bad.append(("findings", values[:4]))
+            for values in db.execute("SELECT node, instance, version FROM agents"):
+                agent = _agent(values)
+                if agent is not None:
+                    agents.append(agent)
+                else:
+                    bad.append(("agents", values[:1]))
+            for ident, saved in db.execute("SELECT id, json FROM topology"):
+                if type(saved) is bytes:
+                    topology = saved
+                else:
+                    bad.append(("topology", (ident,)))
+        self._delete(bad)
+        problems = [self._file.problem] if self._file.problem else []
+        return Loaded(rows, agents, topology, tuple(problems))
+
+    @contextmanager
+    def _raw(self) -> Iterator[sqlite3.Connection]:
+        """Read with texts as `_Text`."""
+        with self._reader.reading() as db:
+            db.text_factory = _Text
+            try:
+                yield db
+            finally:
+                db.text_factory = str
+
+    def _delete(self, bad: Iterable[tuple[str, tuple[bytes, ...]]]) -> None:
+        """Delete damaged rows. Their keys may be no text: they are compared as bytes."""
+        count = 0
+        with self._file.transaction() as db:
+            for table, key in bad:
+                where = " AND ".join(f"CAST({name} AS BLOB) IS CAST(? AS BLOB)" for name in _KEYS[table])
+                values = [bytes(x) if isinstance(x, bytes) else x for x in key]
+                db.execute(f"DELETE FROM {table} WHERE {where}", values)  # noqa: S608
+                count += 1
+        self._file.dropped(count)
 
     def page(
         self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
@@ -154,3 +220,46 @@ class SqliteStore:
         """Close the file and release its lock. Never raises; may be called twice."""
         self._reader.close()
         self._file.close()
+
+
+def _is_whole(sha256: Any, size_bytes: Any, compressed: Any) -> bool:
+    """Whether a stored text is the one that its digest names. It is unpacked in pieces."""
+    if type(compressed) is not bytes or type(size_bytes) is not int:
+        return False
+    inflate, digest, left = zlib.decompressobj(), hashlib.sha256(), size_bytes
+    try:
+        piece = inflate.decompress(compressed, _PIECE_BYTES)
+        while piece and left >= 0:
+            digest.update(piece)
+            left -= len(piece)
+            piece = inflate.decompress(inflate.unconsumed_tail, _PIECE_BYTES)
+    except zlib.error:
+        return False
+    return left == 0 and inflate.eof and digest.digest() == sha256
+
+
+def _row(values: Sequence[Any]) -> Row | None:
+    """Returns the row with these columns; None = it is damaged."""
+    *key, rank, observed_ns, offset_ns, received_ns, sha256, encoded = values
+    numbers = (rank, observed_ns, offset_ns, received_ns)
+    if type(encoded) is not bytes or not all(type(x) is _Text for x in key):
+        return None
+    if not all(type(number) is int for number in numbers):
+        return None
+    try:
+        row = stored_row(Finding.FromString(encoded), *numbers)
+        same = row.key == tuple(x.decode() for x in key) and row.sha256 == sha256
+    except Exception:  # a reader of facts may raise anything for a damaged message
+        return None
+    return row if same else None
+
+
+def _agent(values: Sequence[Any]) -> AgentRow | None:
+    """Returns the agent with these columns; None = it is damaged."""
+    if not all(type(value) is _Text for value in values):
+        return None
+    try:
+        node, instance, version = (value.decode() for value in values)
+        return AgentRow(node, int(instance), version)
+    except ValueError:
+        return None

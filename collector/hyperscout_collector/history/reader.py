@@ -23,6 +23,7 @@ from hyperscout_topology.frames import FrameError, decoded
 from hyperscout_topology.proto import event_to_proto, timestamp
 from hyperscout_topology.topology import Endpoint, Topology, rfc3339, say
 
+from hyperscout_collector.history.damage import cause_of, event_of
 from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.history.store import names_of
 from hyperscout_collector.store.database import Reader
@@ -125,7 +126,8 @@ class FileReader:
                 " ORDER BY e.id DESC LIMIT ?",
                 (*values, before if before is not None else asked.high, size + 1),
             ).fetchall()
-        answer.events.extend(_event(*row) for row in rows[:size])
+        found = (_event(*row) for row in rows[:size])
+        answer.events.extend(event for event in found if event is not None)
         if len(rows) > size:
             answer.next_page_token = _text(rows[size - 1][0])
         return answer
@@ -239,11 +241,14 @@ def _flaps(db: sqlite3.Connection, asked: _Query) -> Iterator[pb.FlapCount]:
         (*values, _FLAPPING, _MAX_FLAPS),
     ).fetchall()
     for changes, newest in rows:
-        body, at_ns = db.execute(
+        row = db.execute(
             "SELECT e.body, p.at_ns FROM events AS e JOIN pictures AS p ON p.id = e.picture WHERE e.id = ?",
             (newest,),
         ).fetchone()
-        event = pb.HistoryEvent.FromString(body)
+        event = None if row is None else event_of(row[0])
+        if event is None:
+            continue  # a damaged row
+        at_ns = row[1]
         yield pb.FlapCount(
             hypernode=event.hypernode,
             subject=event.subject if event.HasField("subject") else None,
@@ -254,16 +259,18 @@ def _flaps(db: sqlite3.Connection, asked: _Query) -> Iterator[pb.FlapCount]:
         )
 
 
-def _event(ident: int, body: bytes, at_ns: int, generation: int, cause: bytes) -> pb.HistoryEvent:
-    event = pb.HistoryEvent.FromString(body)
-    _stamp(event, ident, at_ns, generation, cause)
+def _event(ident: int, body: bytes, at_ns: int, generation: int, cause: bytes) -> pb.HistoryEvent | None:
+    """Returns a stored event; None = it is damaged."""
+    event = event_of(body)
+    if event is not None:
+        _stamp(event, ident, at_ns, generation, cause)
     return event
 
 
 def _stamp(event: pb.HistoryEvent, ident: int, at_ns: int, generation: int, cause: bytes) -> None:
     event.id, event.generation = ident, generation
     event.at.FromNanoseconds(at_ns)
-    event.cause.ParseFromString(cause)
+    event.cause.CopyFrom(cause_of(cause))
 
 
 def _frames(db: sqlite3.Connection, picture: int) -> list[bytes]:

@@ -25,6 +25,7 @@ from hyperscout_collector.history.errors import HistoryError
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryFile, HistorySize, HistoryStore, Record
+from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
@@ -55,7 +56,12 @@ class Recorder:
     """
 
     def __init__(
-        self, path: Path, settings: HistorySettings, now_ns: Callable[[], int], writer: StoreWriter
+        self,
+        path: Path,
+        settings: HistorySettings,
+        now_ns: Callable[[], int],
+        writer: StoreWriter,
+        damage: Damage | None = None,
     ) -> None:
         self.size = HistorySize()
         self.queue: WriteQueue[_Waiting] = WriteQueue(
@@ -70,6 +76,7 @@ class Recorder:
         self._max_bytes = settings.history_max_mib << 20
         self._max_age_ns = int(settings.history_max_days * _DAY_NS)
         self._now_ns = now_ns
+        self._damage = damage
         self._file: HistoryStore | None = None
         self._reader: FileReader | None = None
         self._opening = threading.Lock()
@@ -167,6 +174,7 @@ class Recorder:
                     max_bytes=self._max_bytes,
                     max_age_ns=self._max_age_ns,
                     now_ns=self._now_ns(),
+                    damage=self._damage,
                 )
                 try:
                     self._reader = FileReader(self._path, self._now_ns)

@@ -21,7 +21,8 @@ from hyperscout_topology.proto import event_to_proto
 from hyperscout_topology.topology import Endpoint, Topology, say
 
 from hyperscout_collector.history.causes import Cause, cause_to_proto
-from hyperscout_collector.store.database import Database, Kind
+from hyperscout_collector.history.damage import drop_damaged
+from hyperscout_collector.store.database import Damage, Database, Kind
 
 _SCHEMA = """
 CREATE TABLE pictures (
@@ -49,6 +50,7 @@ CREATE TABLE mentions (
   name INTEGER NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (name, event)
 ) WITHOUT ROWID;
 """
+_WITHOUT = "the history starts again"
 _MAX_STEPS = 1000  # steps in a span: a reader decodes at most this many
 _SPAN_NS = 86_400 * NS  # old data is deleted in steps of a day
 _SPAN_SHARE = 8  # a span uses at most this part of the file: only whole spans can be deleted
@@ -89,7 +91,9 @@ class HistoryStore(Protocol):
     """
 
     newest: Topology | None
-    problem: str
+
+    @property
+    def problem(self) -> str: ...
 
     def encode(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> Record:
         """Encode a generation that comes after `newest`. `missed`: number of generations before it that were
@@ -114,12 +118,20 @@ class HistoryFile:
     """
 
     def __init__(
-        self, path: Path, size: HistorySize, *, max_bytes: int, max_age_ns: int, now_ns: int
+        self,
+        path: Path,
+        size: HistorySize,
+        *,
+        max_bytes: int,
+        max_age_ns: int,
+        now_ns: int,
+        damage: Damage | None = None,
     ) -> None:
-        kind = Kind(_SCHEMA, 1, max_bytes, "the history starts again", "history_max_mib")
-        self._file = Database(path, kind, lambda: now_ns)
+        without_row = "their generations and events are gone"
+        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, without_row, size_setting="history_max_mib")
+        self._file = Database(path, kind, lambda: now_ns, damage)
         self._db = self._file.connection
-        self.problem = self._file.problem
+        self._undecoded = ""
         self.close = self._file.close
         self._size = size
         self._max_bytes = max_bytes
@@ -135,10 +147,17 @@ class HistoryFile:
             self.close()
             raise
 
+    @property
+    def problem(self) -> str:
+        return "; ".join(filter(None, (self._file.problem, self._undecoded)))
+
     # Opening
 
     def _begin(self, now_ns: int) -> None:
         db = self._db
+        with self._file.transaction():
+            dropped = drop_damaged(db)
+        self._file.dropped(dropped)
         with self._file.transaction():  # the clock was ahead: no generation is from the future
             db.execute("UPDATE pictures SET at_ns = ? WHERE at_ns > ?", (now_ns, now_ns))
         while self.delete_oldest(now_ns, 0):
@@ -163,7 +182,7 @@ class HistoryFile:
             self._dictionary = dictionary_of(whole)
         except FrameError as error:
             self._span = 0
-            self.problem = f"the history continues with a new whole topology: {error}"
+            self._undecoded = f"the history continues with a new whole topology: {error}"
         self._whole_bytes, self._steps = len(whole), len(steps)
         self._step_bytes = sum(map(len, steps))
 

@@ -7,11 +7,13 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyperscout_runtime.units import NS
@@ -23,40 +25,65 @@ _log = logging.getLogger(__name__)
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FORBIDDEN = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+# What a damaged header or schema causes while a file is opened. Later these are defects of the collector.
+_DAMAGED_AT_OPEN = _DAMAGED | {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG}
 _BUSY_TIMEOUT_S = 5.0
+_MAX_ASIDE = 1000
+_COMMENT_OR_SPACE = re.compile(r"--[^\n]*|\s+")
 _JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is truncated to this after a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of file. `schema` creates its tables; `version` is written into the file and checked when it is
-    opened.
+    opened. A new version has another schema: a file with this schema and another version is damaged.
 
     `without`: the consequence of starting without the file, for the message about a damaged file.
-    `size_setting`: the setting that limits its size; "" = none does. `synced`: each commit reaches the disk
-    before it returns (FULL); otherwise a power cut may lose the last commits.
+    `without_row`: the same for a row. `later`: statements with IF NOT EXISTS that create what earlier files
+    of this version lack. `size_setting`: the setting that limits its size; "" = none does. `synced`: each
+    commit reaches the disk before it returns (FULL); otherwise a power cut may lose the last commits.
     """
 
     schema: str
     version: int
     max_bytes: int
     without: str
+    without_row: str = ""
+    later: str = ""
     size_setting: str = ""
     synced: bool = False
+
+
+@dataclass(slots=True)
+class Damage:
+    """Counts of damage found since the start, by the name of the file.
+
+    `files`: files that were moved aside or were empty. `rows`: rows that were dropped.
+    """
+
+    files: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
 
 
 class Database:
     """A file that is open for writing and locked against other processes.
 
     The constructor blocks, creates the folder if absent, and raises StoreError. `connection`: use it only in
-    blocks of `transaction` and `using`, in which threads take turns. `problem`: where a damaged file was
-    moved to; "" = the file was not damaged.
+    blocks of `transaction` and `using`, in which threads take turns. `problem`: what was damaged, and what
+    happened to it; "" = nothing was.
     """
 
-    def __init__(self, path: Path, kind: Kind, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        now_ns: Callable[[], int] = time.time_ns,
+        damage: Damage | None = None,
+    ) -> None:
         self.path = path
         self.problem = ""
         self._kind = kind
+        self._damage = damage or Damage()
         self._use = threading.RLock()  # SQLite crashes when a connection is closed while a thread uses it
         self._lock_file = _locked(path)
         try:
@@ -105,6 +132,17 @@ class Database:
             except sqlite3.Error as error:
                 raise self._store_error(error) from error
 
+    def dropped(self, rows: int) -> None:
+        """Record that rows were damaged, and that the caller removed or ignored them."""
+        if rows:
+            self._damage.rows[self.path.name] += rows
+            more = f": {self._kind.without_row}" if self._kind.without_row else ""
+            self._report(f"{self.path}: {rows} damaged rows were dropped{more}")
+
+    def _report(self, problem: str) -> None:
+        _log.error("%s", problem)
+        self.problem = f"{self.problem}; {problem}" if self.problem else problem
+
     def _store_error(self, error: sqlite3.Error) -> StoreError:
         text = f"{self.path}: {error}"
         if _is(error, _FULL):
@@ -119,46 +157,74 @@ class Database:
         return StoreError(text)
 
     def _open(self, now_ns: Callable[[], int]) -> sqlite3.Connection:
+        if _created(self.path):
+            self._damage.files[self.path.name] += 1
+            self._report(f"{self.path} is empty: {self._kind.without}")
         try:
             return self._connected()
-        except sqlite3.DatabaseError as error:
-            if not _is(error, _DAMAGED):
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # also SQLite's message may quote damaged text
+            if isinstance(error, sqlite3.Error) and not self._is_damaged(error):
                 raise
             aside = _set_aside(self.path, now_ns())
-            self.problem = (
+            self._damage.files[self.path.name] += 1
+            self._report(
                 f"{self.path} is damaged ({error}); it was moved to {aside.name}: {self._kind.without}"
             )
-            _log.error("%s", self.problem)
+        _created(self.path)
         return self._connected()
+
+    def _is_damaged(self, error: sqlite3.Error) -> bool:
+        """Whether an error while the file was opened means that its content is damaged."""
+        if _is(error, frozenset({sqlite3.SQLITE_READONLY})):  # the header asks for a newer SQLite
+            return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+        return _is(error, _DAMAGED_AT_OPEN)
 
     def _connected(self) -> sqlite3.Connection:
         kind = self._kind
         db = sqlite3.connect(
             self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
+        db.text_factory = _decoded  # messages and the schema may contain damaged text
         try:
-            found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+            found = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
             if found != ["ok"]:
-                damage = sqlite3.DatabaseError(str(found[0]))
-                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-                raise damage
+                raise _damage_error(str(found[0]))
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if kind.synced else 'NORMAL'}")
             db.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
             (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
             db.execute(f"PRAGMA max_page_count = {max(kind.max_bytes // page_bytes, 1)}")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {kind.schema} PRAGMA user_version = {kind.version}; COMMIT;")
-            elif version != kind.version:
-                raise StoreError(
-                    f"{self.path} has format {version}, this collector reads format {kind.version}: "
-                    "start the version that wrote it, or choose another data folder"
-                )
+            self._check_schema(db)
+            db.text_factory = str
         except BaseException:
             db.close()
             raise
         return db
+
+    def _check_schema(self, db: sqlite3.Connection) -> None:
+        """Create the tables in a new file; check version and tables of an existing one."""
+        kind = self._kind
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0 and not _objects(db):
+            db.executescript(
+                f"BEGIN; {kind.schema} {kind.later} PRAGMA user_version = {kind.version}; COMMIT;"
+            )
+            return
+        with contextlib.closing(sqlite3.connect(":memory:")) as model:
+            model.executescript(kind.schema)
+            before = _objects(model)
+            model.executescript(kind.later)
+            now = _objects(model)
+        if version != kind.version:
+            if _objects(db) in (before, now) or version == 0:
+                raise _damage_error(f"its header has format {version}")
+            raise StoreError(
+                f"{self.path} has format {version}, this collector reads format {kind.version}: "
+                "start the version that wrote it, or choose another data folder"
+            )
+        db.executescript(kind.later)
+        if missing := now - _objects(db):
+            raise _damage_error(f"its table {min(missing)[1]!r} is not as it was created")
 
 
 class Reader:
@@ -206,7 +272,7 @@ def _locked(path: Path) -> int:
     Raises StoreError.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         found = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
@@ -222,9 +288,42 @@ def _locked(path: Path) -> int:
     return found
 
 
+def _created(path: Path) -> bool:
+    """Create the file if absent, so that only its owner can read it; SQLite gives its journal the same mode.
+
+    Returns whether the file was there and empty.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        with contextlib.suppress(OSError):  # SQLite reports what is wrong with the path
+            return path.stat().st_size == 0
+    return False
+
+
+def _objects(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Returns the tables and indexes as (type, name, SQL without comments and spaces)."""
+    rows = db.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return {(str(kind), str(name), _COMMENT_OR_SPACE.sub("", str(sql))) for kind, name, sql in rows}
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _damage_error(text: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(text)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
 def _set_aside(path: Path, now_ns: int) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ns // NS))
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    for i in range(2, _MAX_ASIDE):  # several in one second
+        if not aside.exists():
+            break
+        aside = path.with_name(f"{path.name}.damaged-{stamp}-{i}")
     try:
         for suffix in ("", "-wal", "-shm"):
             part = path.with_name(path.name + suffix)

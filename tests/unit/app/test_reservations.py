@@ -182,6 +182,7 @@ def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
 
 def test_a_newer_file_or_none_at_all_ends_the_start(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "placements.db") as db:
+        db.execute("CREATE TABLE newer (number INTEGER)")
         db.execute("PRAGMA user_version = 9")
     with pytest.raises(StoreError, match="format 9, this collector reads format 1"):
         opened(tmp_path)
@@ -190,17 +191,35 @@ def test_a_newer_file_or_none_at_all_ends_the_start(tmp_path: Path) -> None:
         opened(tmp_path / "file")
 
 
-def test_rows_that_cannot_be_read_are_passed_over_and_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE gangs SET request = x'ffff' WHERE gang = 'a'",
+        "UPDATE gangs SET placement = CAST(x'c3ff' AS TEXT) WHERE gang = 'a'",
+        "UPDATE gangs SET gang = 'c' WHERE gang = 'a'",
+        "UPDATE gangs SET gang = CAST(x'c3ff' AS TEXT) WHERE gang = 'a'",
+        "UPDATE gangs SET placement = x'' WHERE gang = 'a'",
+    ],
+)
+async def test_damaged_rows_are_deleted_counted_and_reported(tmp_path: Path, statement: str) -> None:
     kept = opened(tmp_path)
+    kept.follow("a", held("a"))
+    kept.follow("b", held("b"))
+    assert await kept.flush()
+    kept.close()
     with sqlite3.connect(tmp_path / "placements.db") as other:
-        other.execute("INSERT INTO gangs VALUES ('a', x'ffff', x'00')")
+        other.execute(statement)
+    kept = opened(tmp_path)
     found, problems = kept.load()
-    assert (found, len(problems)) == ([], 1)
-    assert "1 stored reservations cannot be read" in problems[0]
+    assert [one.gang for one in found] == ["b"]
+    assert "placements.db: 1 damaged rows were dropped: the nodes of their gangs are free" in problems[0]
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == (found, [])
     kept.close()
 
 
 @given(request=st.binary(max_size=120), placement=st.binary(max_size=120))
 def test_any_bytes_are_a_reservation_or_none(request: bytes, placement: bytes) -> None:
-    found = read_row("a", request, placement)
+    found = read_row(b"a", request, placement)
     assert found is None or found.gang == "a"

@@ -57,6 +57,16 @@ def _broken(change: Any) -> dict[str, Any]:
         (b"[]", "expected an object"),
         (b"{}", "hypernodes: missing"),
         (b'{"hypernodes": [{"name": 3}]}', "hypernodes[0].name"),
+        (
+            b'{"hypernodes": [{"name": "leaf-\\ud800"}]}',
+            "hypernodes[0].name: 'leaf-\\ud800' contains half of",
+        ),
+        (
+            b'{"hypernodes": [{"name": "a", "tier": 1, "nodes": ["\\udc00"]}]}',
+            "hypernodes[0].nodes[0]: '\\udc00'",
+        ),
+        (b'{"hypernodes": [], "devices": {"gpu-\\ud800": {}}}', "devices: 'gpu-\\ud800' contains half of"),
+        (b'{"hypernodes": [], "devices": {"gpu-1": {"\\ud800": 1}}}', "devices: '\\ud800' contains half of"),
         (_broken(lambda d: d["hypernodes"].append(d["hypernodes"][0])), "same name"),
         (_broken(lambda d: d["hypernodes"][2]["children"].append("core")), "does not match"),
         (_broken(lambda d: d["hypernodes"][2]["children"].pop()), "does not match"),

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk
 from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.errors import StoreError, StoreFullError
 from support.evidence_rows import fill, kept
 from support.findings import T0, S, failed, lldp, sweep
@@ -105,21 +107,87 @@ def test_a_damaged_file_is_moved_aside_and_the_collector_starts(store: SqliteSto
         assert aside.read_bytes() == data
         assert str(store.path) in loaded.problems[0]
         assert aside.name in loaded.problems[0]
-    else:  # an empty file is a new database: there is nothing to keep
-        assert loaded.problems == ()
+    else:  # there is nothing to keep
+        assert "evidence.db is empty: the collector starts without it" in loaded.problems[0]
 
 
-def test_rows_that_cannot_be_read_are_passed_over_and_said(store: SqliteStore) -> None:
-    store.apply(Changes([kept(lldp("n1", "eth0")), kept(lldp("n1", "eth1"))]))
+@pytest.mark.parametrize(
+    ("statement", "left", "dropped"),
+    [
+        ("UPDATE findings SET finding = x'ff' WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET finding = CAST(x'c3ff' AS TEXT) WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET subject = 'eth7' WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET subject = CAST(x'c3ff' AS TEXT) WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET node = 7 WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET rank = 1 WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET received_ns = 'x' WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET received_ns = 1 << 62 WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE findings SET sha256 = x'00' WHERE subject = 'eth0'", ["eth1", "sweep"], 1),
+        ("UPDATE bulks SET compressed = x'00'", ["eth0", "eth1"], 2),
+        ("UPDATE bulks SET compressed = CAST(compressed AS TEXT)", ["eth0", "eth1"], 2),
+        ("UPDATE bulks SET sha256 = x'00'", ["eth0", "eth1"], 2),
+        ("UPDATE agents SET instance = 'many'", ["eth0", "eth1", "sweep"], 1),
+        ("UPDATE agents SET node = CAST(x'c3ff' AS TEXT)", ["eth0", "eth1", "sweep"], 1),
+        ("UPDATE topology SET json = 7", ["eth0", "eth1", "sweep"], 1),
+    ],
+)
+def test_damaged_rows_are_deleted_counted_and_reported(
+    store: SqliteStore, statement: str, left: list[str], dropped: int
+) -> None:
+    text = bulk(b"# a sweep")
+    rows = [kept(lldp("n1", "eth0")), kept(lldp("n1", "eth1")), kept(sweep("n2", text.sha256))]
+    store.apply(Changes(rows, bulks=[text], agents=[AgentRow("n1", 7, "0.1")]))
+    store.save_topology(b"a topology")
     store.close()
     with sqlite3.connect(store.path) as db:
-        db.execute("UPDATE findings SET finding = x'ff' WHERE subject = 'eth0'")
+        db.execute(statement)
     db.close()
-    again = SqliteStore(store.path)
+    damage = Damage()
+    again = SqliteStore(store.path, damage=damage)
     loaded = again.load()
+    subjects = {"mlx5_0/1": "sweep"}
+    assert sorted(subjects.get(row.key.subject, row.key.subject) for row in loaded.rows) == left
+    assert (damage.rows, damage.files) == ({"evidence.db": dropped}, {})
+    assert f"{dropped} damaged rows were dropped: agents send" in loaded.problems[0]
     again.close()
-    assert [row.key.subject for row in loaded.rows] == ["eth1"]
-    assert "1 findings cannot be read" in loaded.problems[0]
+    again = SqliteStore(store.path, damage=damage)
+    assert again.load().problems == ()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 3",
+        "UPDATE sqlite_master SET sql = replace(sql, 'observed_ns', 'observed_nt') WHERE name = 'findings'",
+        "UPDATE sqlite_master SET sql = replace(sql, 'id = 1', 'id = 3') WHERE name = 'topology'",
+    ],
+)
+def test_a_damaged_header_or_schema_is_moved_aside(store: SqliteStore, statement: str) -> None:
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(statement)
+    db.close()
+    damage = Damage()
+    again = SqliteStore(store.path, now_ns=lambda: T0, damage=damage)
+    assert "evidence.db is damaged (" in again.load().problems[0]
+    assert damage.files == {"evidence.db": 1}
+    again.close()
+    assert len(list(store.path.parent.glob("evidence.db.damaged-*Z"))) == 1
+
+
+def test_only_the_owner_reads_files_and_folder(store: SqliteStore) -> None:
+    store.apply(Changes([kept(lldp("n1", "eth0"))]))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.path.parent.iterdir()}
+    assert modes == {
+        "evidence.db": 0o600,
+        "evidence.db-wal": 0o600,
+        "evidence.db-shm": 0o600,
+        "evidence.db.lock": 0o600,
+    }
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
 
 
 def test_one_collector_a_file(store: SqliteStore) -> None:
@@ -130,6 +198,7 @@ def test_one_collector_a_file(store: SqliteStore) -> None:
 def test_a_newer_format_is_left_alone(store: SqliteStore) -> None:
     store.close()
     with sqlite3.connect(store.path) as db:
+        db.execute("CREATE TABLE newer (number INTEGER)")
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreError, match="format 99"):

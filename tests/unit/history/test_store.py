@@ -15,6 +15,7 @@ from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.errors import BadHistoryRequestError, NotKeptError
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.store import HistoryFile, HistorySize, names_of
+from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_topology.diff import Diff
@@ -24,7 +25,7 @@ from hyperscout_topology.topology import Endpoint, HyperNode, Link, LinkTable, T
 from hypothesis import given
 from hypothesis import strategies as st
 from support.any_topologies import TOPOLOGIES, lost_cable, same
-from support.recorder import record
+from support.recorder import generation, record
 from support.topologies import SINCE_NS, measured, two_leaves
 
 S = 1_000_000_000
@@ -34,10 +35,21 @@ WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
 
 
 def opened(
-    path: Path, size: HistorySize | None = None, *, mib: float = 64, days: float = 30, now_ns: int = T0
+    path: Path,
+    size: HistorySize | None = None,
+    *,
+    mib: float = 64,
+    days: float = 30,
+    now_ns: int = T0,
+    damage: Damage | None = None,
 ) -> HistoryFile:
     return HistoryFile(
-        path, size or HistorySize(), max_bytes=int(mib * 2**20), max_age_ns=int(days * DAY), now_ns=now_ns
+        path,
+        size or HistorySize(),
+        max_bytes=int(mib * 2**20),
+        max_age_ns=int(days * DAY),
+        now_ns=now_ns,
+        damage=damage,
     )
 
 
@@ -379,10 +391,53 @@ def test_one_collector_a_file(tmp_path: Path) -> None:
 def test_another_format_is_left_alone(tmp_path: Path) -> None:
     opened(tmp_path / "history.db").close()
     with sqlite3.connect(tmp_path / "history.db") as db:
+        db.execute("CREATE TABLE newer (number INTEGER)")
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreError, match="format 99"):
         opened(tmp_path / "history.db")
+
+
+@pytest.mark.parametrize(
+    ("statement", "left", "dropped"),
+    [
+        ("UPDATE pictures SET frame = 'x' WHERE id = 2", [0, 3, 4], 1),  # 3 is a whole topology
+        ("UPDATE pictures SET at_ns = 0 WHERE id = 2", [0, 3, 4], 1),
+        ("UPDATE pictures SET at_ns = 1 WHERE id = 4", [0, 1, 3], 1),
+        ("UPDATE pictures SET span = 1 WHERE id = 3", [0, 1], 1),
+        ("UPDATE pictures SET id = 1 << 60 WHERE id = 4", [0, 1, 3], 1),
+        ("UPDATE events SET kind = 99 WHERE picture = 2", [0, 1, 3, 4], 1),
+        ("UPDATE events SET body = CAST(x'c3ff' AS TEXT) WHERE picture = 2", [0, 1, 3, 4], 1),
+        ("UPDATE names SET name = x'07' WHERE id = 1", [0, 1, 3, 4], 1),
+    ],
+)
+def test_damaged_rows_are_deleted_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, left: list[int], dropped: int
+) -> None:
+    path = tmp_path / "history.db"
+    monkeypatch.setattr(store_module, "_MAX_STEPS", 1)  # spans of two
+    store = opened(path)
+    several = {number: generation(number) for number in (0, 1, 3, 4)}
+    for number, topology in several.items():
+        record(store, T0 + number * S, topology, WHY)
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+    damage = Damage()
+    store = opened(path, now_ns=T0 + 9 * S, damage=damage)
+    assert (damage.rows["history.db"] >= dropped, damage.files) == (True, {})
+    assert "damaged rows were dropped" in store.problem
+    reader = reading(path)
+    assert {reader.topology_at(T0 + number * S).generation for number in left} == set(left)
+    record(store, T0 + 9 * S, generation(9), WHY)
+    assert {event.generation for event in told(reader)} <= {*several, 9}
+    assert reader.topology_at(T0 + 9 * S).generation == 9
+    reader.close()
+    store.close()
+    store = opened(path, now_ns=T0 + 9 * S)
+    assert store.problem == ""
+    store.close()
 
 
 def test_a_clock_that_was_ahead_leaves_nothing_in_the_future(tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ class Collector:
             publishing=publishing,
             callers=build_callers(context),
             event_logs=context.event_logs,
+            damage=context.damage,
         )
 
     # Backend of the API

@@ -14,6 +14,7 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.ingest.streams import AgentStream
+from hyperscout_collector.store.database import Damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Context:
     signals: Signals = field(default_factory=Signals)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     event_logs: list[EventLog] = field(default_factory=list)
+    damage: Damage = field(default_factory=Damage)
 
     def event_log(self, kind: str) -> EventLog:
         """A new log of a state machine, which `hyperscout status --event-log` writes."""

@@ -55,12 +55,13 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     try:
         path = settings.data_dir / "evidence.db"
         max_bytes = settings.evidence_max_mib << 20
-        store = await in_thread(partial(SqliteStore, path, max_bytes=max_bytes, now_ns=clock_ns))
+        opened = partial(SqliteStore, path, max_bytes=max_bytes, now_ns=clock_ns, damage=context.damage)
+        store = await in_thread(opened)
         lifecycle.on_stop("evidence", partial(in_thread, store.close))
         loaded = await in_thread(store.load)
         # After the store, whose lock protects the folder.
         path = settings.data_dir / "placements.db"
-        file = await in_thread(ReservationFile, path, clock_ns)
+        file = await in_thread(ReservationFile, path, clock_ns, context.damage)
         lifecycle.on_stop("reservations", partial(in_thread, file.close))
     except StoreError as error:
         raise StartError(str(error)) from error

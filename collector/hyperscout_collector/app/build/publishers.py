@@ -165,7 +165,8 @@ def build_publishing(
     saver = Saver(storage.store, storage.writer)
     recorder = None
     if settings.history_max_days:
-        recorder = Recorder(settings.data_dir / "history.db", settings, clock_ns, storage.writer)
+        path = settings.data_dir / "history.db"
+        recorder = Recorder(path, settings, clock_ns, storage.writer, context.damage)
         signals.published.subscribe(recorder.offer)
     for offer in (runner.offer, saver.offer, placing.published):
         signals.published.subscribe(partial(_without_cause, offer))

@@ -15,6 +15,7 @@ from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.ingest.streams import REFUSALS
 
 _MAX_PROBES = 32
+_FILES = ("evidence.db", "history.db", "placements.db")
 OTHER = "other"
 
 AGENTS = gauge("hyperscout_collector_agents", "Agents connected.")
@@ -33,6 +34,14 @@ BULK_TEXTS = counter("hyperscout_collector_bulk_texts_total", "Texts (sweeps) re
 WAITING = gauge("hyperscout_collector_waiting_bytes", "Bytes of findings that wait to be written to disk.")
 WRITE_FAILURES = counter(
     "hyperscout_collector_write_failures_total", "Transactions that failed because of the disk."
+)
+DAMAGED_FILES = counter(
+    "hyperscout_collector_damaged_files_total",
+    "Files that were damaged and moved aside, or were empty, since the start.",
+    "file",
+)
+DAMAGED_ROWS = counter(
+    "hyperscout_collector_damaged_rows_total", "Damaged rows that were dropped since the start.", "file"
 )
 EVIDENCE = gauge(
     "hyperscout_collector_evidence", "Findings in the evidence, by probe and outcome.", "probe", "outcome"
@@ -96,6 +105,8 @@ PAIRS_DISAGREEING = gauge(
 def ingest(components: Components) -> Iterator[str]:
     evidence, inference = components.evidence, components.inference
     yield from _streams(components.ingest, evidence)
+    yield DAMAGED_FILES.by({file: components.damage.files[file] for file in _FILES})
+    yield DAMAGED_ROWS.by({file: components.damage.rows[file] for file in _FILES})
     yield from _evidence(components.ingest, evidence, components.clock_ns() - components.stale_after_ns)
     yield PORTS_ERRORING.by(inference.links.erroring())
     yield PORTS_COUNTING.of(inference.links.watched)

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.cluster.request import size
 from hyperscout_placer.messages.placements import held_message, placement_of
 from hyperscout_placer.messages.requests import request_message, stored_request
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_collector.serve.grpc.placement_service import API
-from hyperscout_collector.store.database import Database, Kind
+from hyperscout_collector.store.database import Damage, Database, Kind
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
@@ -31,7 +30,14 @@ CREATE TABLE gangs (
 ) WITHOUT ROWID;
 """
 _MAX_BYTES = 512 * 1024 * 1024  # a million ranks take about 50 MB
-_KIND = Kind(_SCHEMA, 1, _MAX_BYTES, "nothing is reserved", synced=True)
+_KIND = Kind(
+    _SCHEMA,
+    1,
+    _MAX_BYTES,
+    "nothing is reserved",
+    "the nodes of their gangs are free: reserve them again",
+    synced=True,
+)
 
 Row = tuple[str, bytes, bytes]  # gang, request, placement
 _Changes = dict[str, Reservation | None]  # by gang; None = removed
@@ -40,9 +46,12 @@ _Changes = dict[str, Reservation | None]  # by gang; None = removed
 class ReservationStore(Protocol):
     """Durable storage of reservations. Every method blocks and may raise StoreError."""
 
-    problem: str  # what an operator should know about the stored data; "" = nothing
+    @property
+    def problem(self) -> str:
+        """What an operator should know about the stored data; "" = nothing."""
 
-    def load(self) -> list[Row]: ...
+    def load(self) -> list[Reservation]:
+        """Returns all reservations. Rows that cannot be read are deleted, and `problem` reports them."""
 
     def write(self, changed: list[Row], removed: list[str]) -> None:
         """Write all changes in one transaction. After it returns, they survive a power cut."""
@@ -55,14 +64,31 @@ class ReservationStore(Protocol):
 class ReservationFile:
     """A `ReservationStore` in one SQLite file."""
 
-    def __init__(self, path: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self._file = Database(path, _KIND, now_ns)
-        self.problem = self._file.problem
+    def __init__(
+        self, path: Path, now_ns: Callable[[], int] = time.time_ns, damage: Damage | None = None
+    ) -> None:
+        self._file = Database(path, _KIND, now_ns, damage)
         self.close = self._file.close
 
-    def load(self) -> list[Row]:
-        with self._file.using() as db:
-            return db.execute("SELECT gang, request, placement FROM gangs ORDER BY gang").fetchall()
+    @property
+    def problem(self) -> str:
+        return self._file.problem
+
+    def load(self) -> list[Reservation]:
+        found, bad = [], []
+        with self._file.transaction() as db:
+            # A damaged text may be no UTF-8.
+            columns = ", ".join(f"CAST({name} AS BLOB)" for name in ("gang", "request", "placement"))
+            rows = db.execute(f"SELECT {columns} FROM gangs ORDER BY gang").fetchall()  # noqa: S608
+            for gang, request, placement in rows:
+                held = read_row(gang, request, placement)
+                if held is not None:
+                    found.append(held)
+                else:
+                    bad.append((gang,))
+            db.executemany("DELETE FROM gangs WHERE CAST(gang AS BLOB) = ?", bad)
+        self._file.dropped(len(bad))
+        return found
 
     def write(self, changed: list[Row], removed: list[str]) -> None:
         with self._file.transaction() as db:
@@ -93,29 +119,24 @@ class Reservations:
 
         `over`: first delete all reservations, because another collector was the leader since.
         """
-        found, bad = [], 0
+        found = []
         expired: _Changes = {}
-        problems = [self._store.problem] if self._store.problem else []
         try:
             if over:
                 self._store.clear()
             rows = self._store.load()
         except StoreError as error:
-            return [], [*problems, f"the earlier reservations are unknown: {error}"]
-        for gang, request, placement in rows:
-            held = read_row(gang, request, placement)
-            if held is None:
-                bad += 1
-            elif not 0 < held.expires_ns <= self._now_ns():
+            problems = [self._store.problem, f"the earlier reservations are unknown: {error}"]
+            return [], list(filter(None, problems))
+        for held in rows:
+            if not 0 < held.expires_ns <= self._now_ns():
                 found.append(held)
-                self._ours.add(gang)
+                self._ours.add(held.gang)
             else:
-                expired[gang] = None
+                expired[held.gang] = None
         if expired:
             self.queue.put(expired)
-        if bad:
-            problems.append(f"{bad} stored reservations cannot be read and are ignored")
-        return found, problems
+        return found, [self._store.problem] if self._store.problem else []
 
     def follow(self, gang: str, held: Reservation | None) -> None:
         """Record that a gang was added, changed or removed. Gangs of other holders are ignored."""
@@ -156,17 +177,19 @@ def _rows(changes: _Changes) -> list[Row]:
     ]
 
 
-def read_row(gang: str, request: bytes, placement: bytes) -> Reservation | None:
+def read_row(gang: bytes, request: bytes, placement: bytes) -> Reservation | None:
     """Returns the gang in a row; None = it cannot be read."""
     try:
         asked, message = pb.PlaceRequest.FromString(request), pb.Placement.FromString(placement)
-        return Reservation(
-            gang,
+        found = Reservation(
+            gang.decode(),
             API,
             stored_request(asked),
             placement_of(message),
             message.reserved_at.ToNanoseconds(),
             message.expires_at.ToNanoseconds() if message.HasField("expires_at") else 0,
         )
-    except (DecodeError, RequestError, ValueError):
+        same = found.gang == message.gang == asked.gang
+        return found if same and size(found.request.gang) == len(found.placement.nodes) else None
+    except Exception:  # a damaged row may raise anything
         return None

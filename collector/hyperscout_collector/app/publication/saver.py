@@ -9,8 +9,9 @@ import json
 import zlib
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_topology.frames import FrameError, decoded, encoded_whole
-from hyperscout_topology.json_reader import TopologyError, from_json
+from hyperscout_runtime.errors import described
+from hyperscout_topology.frames import decoded, encoded_whole
+from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.store import EvidenceStore
@@ -55,5 +56,5 @@ def read_saved(encoded: bytes | None) -> tuple[Topology | None, str | None]:
         if text.startswith(b"{") and not inflate.unused_data:  # version 0.1 saved JSON
             return from_json(json.loads(text)), None
         return decoded(encoded), None
-    except (zlib.error, ValueError, TopologyError, FrameError) as error:
-        return None, f"the saved topology cannot be read, HyperNodes get new names: {error}"
+    except Exception as error:  # damaged data may raise anything
+        return None, f"the saved topology cannot be read, HyperNodes get new names: {described(error)}"

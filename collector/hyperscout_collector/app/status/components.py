@@ -36,6 +36,7 @@ from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.http.counters import RestCounters
+from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.writer import StoreWriter
 
 Service = Callable[[], Coroutine[Any, Any, None]]
@@ -116,3 +117,4 @@ class Components:
     publishing: Publishing
     callers: Callers
     event_logs: Sequence[EventLog]
+    damage: Damage
