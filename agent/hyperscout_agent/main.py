@@ -5,13 +5,13 @@ import contextlib
 import importlib.metadata
 import logging
 import signal
-import time
 from collections import defaultdict
 from functools import partial
 from random import Random
 
 from hyperscout.v1.discovery_pb2 import Hello, Intervals
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, serving
 from hyperscout_runtime.task_watch import run_checked
@@ -37,21 +37,23 @@ class Agent:
         """Build the parts. Raises StartError."""
         self._settings = settings
         self._rng = rng
+        clock = Clock()
         self.store = FindingStore(settings.reporter, refresh_interval_s=settings.refresh_interval_s)
         outbox = Outbox(self.store.changed)
         triggers: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._parts = build_probes(
-            settings, lambda name: ProbeContext(settings, triggers[name].set, outbox.put)
+            settings, lambda name: ProbeContext(settings, triggers[name].set, outbox.put, now_ns=clock.now_ns)
         )
         probes = [parts.probe for parts in self._parts if parts.probe is not None]
-        self.scheduler = Scheduler(probes, self.store, rng=rng, triggers=triggers)
+        self.scheduler = Scheduler(probes, self.store, rng=rng, triggers=triggers, wall_ns=clock.now_ns)
         self.uplink = Uplink(
             settings.collectors,
             self.store,
-            Hello(version=version(), probes=[probe.name for probe in probes], instance=time.time_ns()),
+            Hello(version=version(), probes=[probe.name for probe in probes], instance=clock.now_ns()),
             directives=self._directives(),
             outbox=outbox,
             on_end=self._stream_ended,
+            wall_ns=clock.now_ns,
             rng=rng,
             channel=partial(settings.credentials.connect, options=CHANNEL_OPTIONS),
             metadata=settings.credentials.metadata,

@@ -6,13 +6,14 @@ shows the holder. An annotation contains the holder's address, for clients that 
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 from hyperscout_formats.text.leader import is_address
+from hyperscout_runtime.clock import boottime_ns
+from hyperscout_runtime.units import NS
 
 from hyperscout_kubernetes.client import Fence, Kube, Object
 from hyperscout_kubernetes.election import (
@@ -42,8 +43,8 @@ _RELEASE_TIMEOUT_S = 2.0
 
 
 def boottime() -> float:
-    """Return monotonic seconds that include the time a machine is suspended (clock_gettime(2))."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return monotonic seconds that include the time a machine is suspended."""
+    return boottime_ns() / NS
 
 
 def now_utc() -> datetime:

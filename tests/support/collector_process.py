@@ -19,6 +19,16 @@ from support.waiting import TIMEOUT_S
 
 _LISTENING = re.compile(rb"listens on (127\.0\.0\.\d+:\d+)")
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+# A machine whose clock is ahead by what a file says, in seconds. The monotonic clocks are the real ones.
+_STEPPED = """
+import sys, time
+real, real_ns, path = time.time, time.time_ns, sys.argv.pop(1)
+def ahead_s():
+    with open(path) as file:
+        return int(file.read() or 0)
+time.time = lambda: real() + ahead_s()
+time.time_ns = lambda: real_ns() + ahead_s() * 10**9
+"""
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
 
 
@@ -69,9 +79,12 @@ class CollectorProcess:
 
 @asynccontextmanager
 async def collector_process(
-    data_dir: Path, *flags: str, listen: str = "127.0.0.1:0"
+    data_dir: Path, *flags: str, listen: str = "127.0.0.1:0", clock: Path | None = None
 ) -> AsyncIterator[CollectorProcess]:
-    """Start one and wait until it listens; it is killed in the end if it still lives."""
+    """Start one and wait until it listens; it is killed in the end if it still lives.
+
+    `clock`: a file with the seconds by which its machine's clock is ahead.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
     command = (
         "collector",
@@ -88,7 +101,8 @@ async def collector_process(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        _MAIN,
+        _MAIN if clock is None else _STEPPED + _MAIN,
+        *(() if clock is None else (str(clock),)),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

@@ -25,6 +25,7 @@ from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_runtime.clock import Clock
 from hyperscout_topology.frames import encoded_whole
 
 from support.evidence_rows import kept
@@ -62,7 +63,7 @@ class Start:
 
 async def write(folder: Path) -> None:
     """Write all three files."""
-    store = SqliteStore(folder / EVIDENCE)
+    store = SqliteStore(folder / EVIDENCE, clock=_clock())
     store.apply(Changes(_ROWS, bulks=[_BULK], agents=_AGENTS))
     store.save_topology(encoded_whole(two_leaves()))
     store.close()
@@ -78,6 +79,10 @@ async def write(folder: Path) -> None:
         for number in range(1, 31):
             recorder.offer(generation(number), why(number))
             assert await recorder.queue.flush()
+
+
+def _clock() -> Clock:
+    return Clock(lambda: T0, lambda: T0)
 
 
 def flipped(data: bytes, random: Random, count: int) -> bytes:
@@ -98,7 +103,7 @@ async def start(folder: Path) -> Start:
 
 
 async def _evidence(folder: Path, found: Start) -> None:
-    store = SqliteStore(folder / EVIDENCE, now_ns=lambda: T0, damage=found.damage)
+    store = SqliteStore(folder / EVIDENCE, clock=_clock(), damage=found.damage)
     loaded = await asyncio.to_thread(store.load)
     found.problems += loaded.problems
     state = EvidenceState()

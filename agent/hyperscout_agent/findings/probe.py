@@ -4,6 +4,7 @@ A probe is a thin runner around a pure reader in `hyperscout_formats`. The sched
 the output of each probe and isolates its failures from other probes.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,13 +112,14 @@ class ProbeContext:
     """What the `build` function of a probe's module gets from the agent.
 
     `trigger`: makes the scheduler run the probe now. `send`: sends a message to the collector; without a
-    stream the message is dropped.
+    stream the message is dropped. `now_ns`: the process's time, Unix ns.
     """
 
     settings: AgentSettings
     trigger: Callable[[], None]
     send: Callable[[StreamFindingsRequest], None]
     sysfs: Path = Path("/sys")
+    now_ns: Callable[[], int] = time.time_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def build(context: ProbeContext) -> ProbeParts | None:
         max_kbps=settings.max_kbps,
         ib_send_lat=settings.ib_send_lat,
         ib_send_bw=settings.ib_send_bw,
+        wall_ns=context.now_ns,
     )
     return ProbeParts(
         probe,

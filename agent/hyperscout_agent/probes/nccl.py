@@ -83,6 +83,7 @@ def build(context: ProbeContext) -> ProbeParts:
         timeout_s=settings.timeout_s,
         send=send,
         trigger=context.trigger,
+        wall_ns=context.now_ns,
     )
     return ProbeParts(
         probe,

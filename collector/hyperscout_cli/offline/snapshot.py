@@ -1,6 +1,5 @@
 """`hyperscout snapshot`: saves the topology to a file, and loads it."""
 
-import time
 from pathlib import Path
 
 import click
@@ -83,7 +82,7 @@ def load(*, file: str, output: str, data_dir: Path | None) -> None:
     from hyperscout_topology.frames import encoded_whole
 
     try:
-        store = SqliteStore(data_dir / "evidence.db", now_ns=time.time_ns)
+        store = SqliteStore(data_dir / "evidence.db")
         try:
             store.save_topology(encoded_whole(found))
         finally:

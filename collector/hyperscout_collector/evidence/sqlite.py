@@ -8,20 +8,26 @@ and generations are already in use. It is written with FULL.
 
 A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it. In a file
 that SQLite can read, each row is checked at the start. A damaged row is deleted; its agent sends it again.
+
+Times are of the process that wrote them (`hyperscout_runtime.clock`). With each write the file records that
+time and the machine's clock. At the start the difference between the two machine clocks is the time since the
+last write, and all stored times are moved so that ages are what they were then, plus this time. A clock that
+was set while the collector ran changes no age; one that was set back since the last write counts as no time.
 """
 
 import hashlib
 import sqlite3
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_runtime.clock import Clock
+from hyperscout_runtime.units import NS
 
-from hyperscout_collector.evidence.rows import Key, Row, stored_row
+from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import Changes, Loaded, StoredFinding
 from hyperscout_collector.store.database import Damage, Database, Kind, Reader
@@ -39,6 +45,14 @@ CREATE TABLE bulks (sha256 BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, compre
 CREATE TABLE agents (node TEXT PRIMARY KEY, instance TEXT NOT NULL, version TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topology (id INTEGER PRIMARY KEY CHECK (id = 1), json BLOB NOT NULL);
 """
+_LATER = """
+CREATE TABLE IF NOT EXISTS written (  -- when this file was last written
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  now_ns INTEGER NOT NULL,            -- by the time of the process, as all times in this file
+  wall_ns INTEGER NOT NULL            -- by the machine's clock
+);
+"""
+_STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
 _WITHOUT = (
     "the collector starts without it: "
@@ -72,12 +86,13 @@ class SqliteStore:
         path: Path,
         *,
         max_bytes: int = 4 * 1024**3,
-        now_ns: Callable[[], int] = time.time_ns,
+        clock: Clock | None = None,
         damage: Damage | None = None,
     ) -> None:
         self.path = path
-        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, _WITHOUT_ROW, size_setting="evidence_max_mib")
-        self._file = Database(path, kind, now_ns, damage)
+        self._clock = clock or Clock()
+        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, _WITHOUT_ROW, _LATER, size_setting="evidence_max_mib")
+        self._file = Database(path, kind, self._clock.now_ns, damage)
         try:
             self._reader = Reader(path)
         except BaseException:
@@ -91,6 +106,7 @@ class SqliteStore:
 
         A finding whose text is damaged is deleted with it, because its agent sends a stored text only once.
         """
+        shift_ns = self._shifted()
         rows: list[Row] = []
         agents: list[AgentRow] = []
         topology: bytes | None = None
@@ -128,7 +144,36 @@ class SqliteStore:
                     bad.append(("topology", (ident,)))
         self._delete(bad)
         problems = [self._file.problem] if self._file.problem else []
-        return Loaded(rows, agents, topology, tuple(problems))
+        return Loaded(rows, agents, topology, tuple(problems), shift_ns)
+
+    def _shifted(self) -> int:
+        """Move all times to the time of this process. Returns by how much, in ns."""
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        numbers = "typeof(observed_ns) = 'integer' AND typeof(offset_ns) = 'integer'"
+        with self._file.transaction() as db:
+            found = db.execute(
+                "SELECT now_ns, wall_ns FROM written"
+                " WHERE typeof(now_ns) = 'integer' AND typeof(wall_ns) = 'integer'"
+            ).fetchone()
+            if found is not None and all(0 <= at_ns < MAX_TIME_NS for at_ns in found):
+                shift_ns = int(now_ns - max(wall_ns - found[1], 0) - found[0])
+            else:  # version 0.1 wrote times of the machine's clock
+                newest = "SELECT MAX(received_ns) FROM findings WHERE typeof(received_ns) = 'integer'"
+                (newest_ns,) = db.execute(newest).fetchone()
+                shift_ns = 0 if newest_ns is None else int(min(now_ns - newest_ns, 0))
+            if abs(shift_ns) <= _STEP_NS or abs(shift_ns) >= MAX_TIME_NS:
+                return 0
+            db.execute(
+                "UPDATE findings SET offset_ns = offset_ns - ?1, received_ns = received_ns + ?1"  # noqa: S608
+                f" WHERE typeof(received_ns) = 'integer' AND {numbers}",
+                (shift_ns,),
+            )
+            self._stamp(db)
+        return shift_ns
+
+    def _stamp(self, db: sqlite3.Connection) -> None:
+        values = (self._clock.now_ns(), self._clock.wall_ns())
+        db.execute("INSERT OR REPLACE INTO written VALUES (1, ?, ?)", values)
 
     @contextmanager
     def _raw(self) -> Iterator[sqlite3.Connection]:
@@ -206,6 +251,7 @@ class SqliteStore:
                 f"DELETE FROM bulks WHERE sha256 = ? AND {_UNNAMED}",  # noqa: S608
                 [(digest,) for digest in changes.maybe_unnamed_bulks],
             )
+            self._stamp(db)
 
     def save_topology(self, topology: bytes) -> None:
         with self._file.using() as db:
@@ -213,6 +259,7 @@ class SqliteStore:
             try:
                 with self._file.transaction():
                     db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
+                    self._stamp(db)
             finally:
                 db.execute("PRAGMA synchronous = NORMAL")
 

@@ -29,12 +29,17 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The content of the store at start. `problems`: what could not be read, and what happened to it."""
+    """The content of the store at start. `problems`: what could not be read, and what happened to it.
+
+    `shift_ns`: by how much the times of the rows were moved to the time of this process. Times in other data
+    that was stored beside them must be moved too.
+    """
 
     rows: Sequence[Row] = ()
     agents: Sequence[AgentRow] = ()
     topology: bytes | None = None  # as `save_topology` received it
     problems: Sequence[str] = field(default_factory=tuple)
+    shift_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class Access:
     """Checks credentials. `reviews`: None = callers without a certificate are admitted as "anonymous".
 
     `agents`: the service account of the node agents, as "namespace:name". `fabric`: the service account of
-    the agent that reports whole fabrics. `now_s`: returns Unix seconds.
+    the agent that reports whole fabrics. `now_s`: the process's time, in which `until_s` of callers is;
+    `wall_s`: the machine's clock, for the times in tokens and certificates. Both are Unix seconds.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Access:
         fabric: str = "",
         *,
         now_s: Callable[[], float] = time.time,
+        wall_s: Callable[[], float] | None = None,
     ) -> None:
         self._reviews = reviews
         self._agents = agents
         self._fabric = fabric
         self._now_s = now_s
+        self._wall_s = wall_s or now_s
 
     # Agents
 
@@ -120,7 +123,7 @@ class Access:
 
     def _certified(self, found: Shown) -> Caller:
         try:
-            until_s = not_after_s(found.certificate)
+            until_s = self._in_process(not_after_s(found.certificate))
         except ValueError as error:
             raise UnknownCallerError(f"the client certificate cannot be read: {error}") from error
         return replace(of_certificate(found.uris), until_s=until_s)
@@ -128,7 +131,11 @@ class Access:
     def _until_s(self, token: str) -> float:
         expires_s = claims_of(token).expires_s
         most_s = self._now_s() + _RECHECK_AGENT_S
-        return most_s if expires_s is None else min(expires_s, most_s)
+        return most_s if expires_s is None else min(self._in_process(expires_s), most_s)
+
+    def _in_process(self, at_s: float) -> float:
+        """Returns a time of another system in the process's time."""
+        return at_s - self._wall_s() + self._now_s()
 
     def over(self, caller: Caller) -> bool:
         """Whether the caller's `until_s` has passed and the caller must be checked again."""

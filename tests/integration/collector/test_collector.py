@@ -27,6 +27,7 @@ from hyperscout_collector.evidence import view
 from hyperscout_collector.evidence.rows import Row
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import Cable
@@ -506,7 +507,7 @@ async def test_an_agent_that_left_a_week_ago_is_removed(tmp_path: Path) -> None:
         return {a.node: (a.connected, a.version, a.findings) for a in status_of(collector).agents}
 
     async with (
-        Collector(settings(tmp_path), clock_ns=lambda: now_ns) as collector,
+        Collector(settings(tmp_path), clock=Clock(lambda: now_ns, lambda: now_ns)) as collector,
         AgentStream(collector.address, "stays") as stays,
     ):
         await stays.store(finding("stays"), full=True, sent_ns=now_ns)

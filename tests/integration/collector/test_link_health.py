@@ -21,6 +21,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_formats.facts.facts import PortCounters
 from hyperscout_formats.facts.wire import counters_to_proto
+from hyperscout_runtime.clock import Clock
 from hyperscout_topology.topology import Anomaly, Topology
 from support.agent_stream import AgentStream
 from support.collectors import at_rest
@@ -51,7 +52,7 @@ class World:
             **QUICK,
             **more,
         }
-        self.collector = Collector(load_settings(flags=flags), clock_ns=self.clock_ns)
+        self.collector = Collector(load_settings(flags=flags), clock=Clock(self.clock_ns, self.clock_ns))
 
     def clock_ns(self) -> int:
         return time.time_ns() + self.ahead_ns

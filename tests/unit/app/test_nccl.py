@@ -19,6 +19,7 @@ from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_formats.facts.wire_measured import nccl_to_proto
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
@@ -361,7 +362,7 @@ def window_of(world: World, text: str = "Sun 02:00-04:00") -> NcclSchedule:
         world.streams,
         world.state,
         lambda: TREE,
-        clock_ns=lambda: world.now_ns,
+        clock=Clock(lambda: world.now_ns, lambda: world.now_ns),
     )
 
 
@@ -434,6 +435,6 @@ async def test_the_task_of_a_window_sleeps_between_its_turns() -> None:
         await window.run()
     assert slept == [10.0] * 3
     await NcclSchedule(
-        (), world.runs, world.streams, world.state, lambda: TREE, clock_ns=lambda: 0, sleep=sleep
+        (), world.runs, world.streams, world.state, lambda: TREE, clock=Clock(), sleep=sleep
     ).run()
     assert len(slept) == 3

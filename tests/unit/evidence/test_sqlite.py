@@ -16,8 +16,11 @@ from hyperscout_collector.evidence.state import AgentRow, Bulk
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.errors import StoreError, StoreFullError
+from hyperscout_runtime.clock import Clock
 from support.evidence_rows import fill, kept
 from support.findings import T0, S, failed, lldp, sweep
+
+CLOCK = Clock(lambda: T0, lambda: T0)
 
 
 def bulk(text: bytes) -> Bulk:
@@ -26,7 +29,7 @@ def bulk(text: bytes) -> Bulk:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    found = SqliteStore(tmp_path / "deep" / "evidence.db")
+    found = SqliteStore(tmp_path / "deep" / "evidence.db", clock=CLOCK)
     yield found
     found.close()
 
@@ -37,7 +40,7 @@ def test_everything_comes_back_after_a_restart(store: SqliteStore) -> None:
     store.apply(Changes(rows, bulks=[text], agents=[AgentRow("n1", (1 << 64) - 1, "0.1")]))
     store.save_topology(b"a topology")
     store.close()
-    again = SqliteStore(store.path)
+    again = SqliteStore(store.path, clock=CLOCK)
     loaded = again.load()
     assert sorted(loaded.rows, key=lambda row: row.key) == [row for row, _ in rows]
     assert loaded.agents == [AgentRow("n1", (1 << 64) - 1, "0.1")]
@@ -97,7 +100,7 @@ def test_a_damaged_file_is_moved_aside_and_the_collector_starts(store: SqliteSto
     store.close()
     data = damage(store.path.read_bytes())  # type: ignore[operator]
     store.path.write_bytes(data)
-    again = SqliteStore(store.path, now_ns=lambda: T0)
+    again = SqliteStore(store.path, clock=CLOCK)
     loaded = again.load()
     again.apply(Changes([kept(lldp("n2", "eth0"))]))
     assert [row.key.node for row in again.load().rows] == ["n2"]
@@ -143,14 +146,14 @@ def test_damaged_rows_are_deleted_counted_and_reported(
         db.execute(statement)
     db.close()
     damage = Damage()
-    again = SqliteStore(store.path, damage=damage)
+    again = SqliteStore(store.path, clock=CLOCK, damage=damage)
     loaded = again.load()
     subjects = {"mlx5_0/1": "sweep"}
     assert sorted(subjects.get(row.key.subject, row.key.subject) for row in loaded.rows) == left
     assert (damage.rows, damage.files) == ({"evidence.db": dropped}, {})
     assert f"{dropped} damaged rows were dropped: agents send" in loaded.problems[0]
     again.close()
-    again = SqliteStore(store.path, damage=damage)
+    again = SqliteStore(store.path, clock=CLOCK, damage=damage)
     assert again.load().problems == ()
     again.close()
 
@@ -171,7 +174,7 @@ def test_a_damaged_header_or_schema_is_moved_aside(store: SqliteStore, statement
         db.execute(statement)
     db.close()
     damage = Damage()
-    again = SqliteStore(store.path, now_ns=lambda: T0, damage=damage)
+    again = SqliteStore(store.path, clock=CLOCK, damage=damage)
     assert "evidence.db is damaged (" in again.load().problems[0]
     assert damage.files == {"evidence.db": 1}
     again.close()
@@ -192,7 +195,7 @@ def test_only_the_owner_reads_files_and_folder(store: SqliteStore) -> None:
 
 def test_one_collector_a_file(store: SqliteStore) -> None:
     with pytest.raises(StoreError, match="another collector"):
-        SqliteStore(store.path)
+        SqliteStore(store.path, clock=CLOCK)
 
 
 def test_a_newer_format_is_left_alone(store: SqliteStore) -> None:
@@ -202,7 +205,7 @@ def test_a_newer_format_is_left_alone(store: SqliteStore) -> None:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreError, match="format 99"):
-        SqliteStore(store.path)
+        SqliteStore(store.path, clock=CLOCK)
     assert not list(store.path.parent.glob("*damaged*"))
 
 
@@ -222,4 +225,64 @@ def test_a_full_file_loses_nothing_and_takes_more_when_there_is_room(tmp_path: P
     store._file.connection.execute("PRAGMA max_page_count = 100000")
     store.apply(Changes([kept(failed("n2", "lldp", f"e{i}", reason="x" * 1000)) for i in range(20)]))
     assert len(store.load().rows) == count + 20
+    store.close()
+
+
+class Steps:
+    """A machine whose clock can be set, and processes that start on it."""
+
+    def __init__(self) -> None:
+        self.wall_ns = T0
+        self.steady_ns = 0
+
+    def passes(self, seconds: int) -> None:
+        self.wall_ns += seconds * S
+        self.steady_ns += seconds * S
+
+    def process(self) -> Clock:
+        return Clock(lambda: self.wall_ns, lambda: self.steady_ns)
+
+
+@pytest.mark.parametrize("step_s", [-7200, 0, 7200])
+@pytest.mark.parametrize("stop_step_s", [-7200, 0])
+def test_a_clock_that_is_set_changes_no_age_across_restarts(
+    tmp_path: Path, step_s: int, stop_step_s: int
+) -> None:
+    machine = Steps()
+    clock = machine.process()
+    store = SqliteStore(tmp_path / "evidence.db", clock=clock)
+    store.apply(Changes([kept(lldp("n1", "eth0", T0 - 3 * S), T0)]))
+    machine.passes(100)
+    machine.wall_ns += step_s * S
+    machine.passes(20)
+    store.apply(Changes([kept(lldp("n1", "eth1", clock.now_ns() - 3 * S), clock.now_ns())]))
+    store.close()
+    machine.passes(10)
+    machine.wall_ns += stop_step_s * S
+    away_s = 0 if stop_step_s < 0 else 10  # it was set back: no time has passed
+    shifts = []
+    for extra_s in (0, 30):  # the second start finds what the first one wrote
+        machine.passes(extra_s)
+        clock = machine.process()
+        store = SqliteStore(tmp_path / "evidence.db", clock=clock)
+        loaded = store.load()
+        ages_s = sorted((clock.now_ns() - row.seen_ns) / S for row in loaded.rows)
+        assert ages_s == pytest.approx([6 + away_s + extra_s, 126 + away_s + extra_s], abs=3)
+        shifts.append(loaded.shift_ns // S)
+        store.close()
+    assert shifts == [step_s + stop_step_s + (10 if stop_step_s < 0 else 0), 0]
+
+
+def test_times_of_an_earlier_version_from_the_future_are_now(tmp_path: Path) -> None:
+    machine = Steps()
+    store = SqliteStore(tmp_path / "evidence.db", clock=machine.process())
+    store.apply(Changes([kept(lldp("n1", "eth0", T0 - 3 * S), T0)]))
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute("DROP TABLE written")
+    db.close()
+    machine.wall_ns -= 7200 * S
+    store = SqliteStore(tmp_path / "evidence.db", clock=machine.process())
+    (row,) = store.load().rows
+    assert (row.received_ns, row.seen_ns) == (machine.wall_ns, machine.wall_ns - 6 * S)
     store.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hyperscout_formats.facts.facts import LatencyPort, NcclRun
 from hyperscout_kubernetes.client import Kube
 from hyperscout_publish.publisher.base import Publisher
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
@@ -39,10 +40,10 @@ from hyperscout_collector.serve.grpc.measured import MeasuredBy
 class Collector:
     """All components from the agents' streams to the publishers. `async with` starts and stops it.
 
-    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: used in addition to those in the settings.
-    `kube`: an existing client of the API server; it writes only while this collector leads. `previous`: the
-    topology that another leader published before this one took over; it replaces the one saved on this disk.
-    `transitions`: the number of times that the Lease moved to another replica.
+    `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
+    settings. `kube`: an existing client of the API server; it writes only while this collector leads.
+    `previous`: the topology that another leader published before this one took over; it replaces the one
+    saved on this disk. `transitions`: the number of times that the Lease moved to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -58,7 +59,7 @@ class Collector:
         kube: Kube | None = None,
         previous: Topology | None = None,
         transitions: Callable[[], int] = lambda: 0,
-        clock_ns: Callable[[], int] = time.time_ns,
+        clock: Clock | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings = settings
@@ -70,7 +71,7 @@ class Collector:
         self._kube = kube
         self._previous = previous
         self._transitions = transitions
-        self._clock_ns = clock_ns
+        self._clock = clock or Clock()
         self._timer = timer
         self._lifecycle = Lifecycle()
         self.crashed = self._lifecycle.failed
@@ -89,7 +90,7 @@ class Collector:
             kube = self._kube
             if kube is None and needs_kubernetes(self.settings):
                 kube = await self._lifecycle.enter("Kubernetes client", await connected(self.settings))
-            context = Context(self.settings, kube, self._clock_ns, self._timer, lifecycle=self._lifecycle)
+            context = Context(self.settings, kube, self._clock, self._timer, lifecycle=self._lifecycle)
             timings = Timings()
             self.components = await self._build(context, timings)
             start(self.components, self._lifecycle)
@@ -151,7 +152,7 @@ class Collector:
             started_ns=started_ns,
             stale_after_ns=int(settings.stale_after_s * NS),
             load_problems=[*storage.problems, *problems],
-            clock_ns=context.clock_ns,
+            clock=context.clock,
             evidence=evidence,
             ingest=ingest,
             inference=inference,
@@ -182,7 +183,7 @@ class Collector:
         return all_lines(self.components.event_logs)
 
     def is_stale(self, seen_ns: int) -> bool:
-        return seen_ns < self._clock_ns() - self.components.stale_after_ns
+        return seen_ns < self._clock.now_ns() - self.components.stale_after_ns
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
         return [key for node in nodes for key in self.components.evidence.state.keys_of(node)]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout_kubernetes.client import Kube
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
@@ -42,16 +43,21 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`kube`: None = there is no API server. `clock_ns`: Unix ns; `timer`: monotonic seconds."""
+    """`kube`: None = there is no API server. `timer`: monotonic seconds."""
 
     settings: CollectorSettings
     kube: Kube | None
-    clock_ns: Callable[[], int] = time.time_ns
+    clock: Clock = field(default_factory=Clock)
     timer: Callable[[], float] = time.perf_counter
     signals: Signals = field(default_factory=Signals)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     event_logs: list[EventLog] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
+
+    @property
+    def clock_ns(self) -> Callable[[], int]:
+        """The process's time, Unix ns: for ages and deadlines."""
+        return self.clock.now_ns
 
     def event_log(self, kind: str) -> EventLog:
         """A new log of a state machine, which `hyperscout status --event-log` writes."""

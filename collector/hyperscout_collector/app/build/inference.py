@@ -109,7 +109,7 @@ async def build_inference(
         new_id=lambda: secrets.randbits(64),
     )
     schedule = NcclSchedule(
-        parse_windows(settings.nccl_window), nccl, streams, evidence.state, topology, clock_ns=clock_ns
+        parse_windows(settings.nccl_window), nccl, streams, evidence.state, topology, clock=context.clock
     )
     signals.connected.subscribe(measuring.connected)
     signals.disconnected.subscribe(measuring.disconnected)

@@ -19,6 +19,7 @@ from hyperscout_collector.app.publication.earlier_topology import published_befo
 from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest
+from hyperscout_collector.decisions.publication.stamps import moved, not_after
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -55,7 +56,7 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     try:
         path = settings.data_dir / "evidence.db"
         max_bytes = settings.evidence_max_mib << 20
-        opened = partial(SqliteStore, path, max_bytes=max_bytes, now_ns=clock_ns, damage=context.damage)
+        opened = partial(SqliteStore, path, max_bytes=max_bytes, clock=context.clock, damage=context.damage)
         store = await in_thread(opened)
         lifecycle.on_stop("evidence", partial(in_thread, store.close))
         loaded = await in_thread(store.load)
@@ -66,11 +67,16 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     except StoreError as error:
         raise StartError(str(error)) from error
     saved, problem = await in_thread(read_saved, loaded.topology)
+    if saved is not None:
+        saved = moved(saved, loaded.shift_ns)
     published = await published_before(settings, context.kube, previous, saved)
+    is_takeover = published is not saved
+    if published is not None:
+        published = not_after(published, clock_ns())
     problems = (*loaded.problems, *([problem] if problem else []))
     writer = StoreWriter()
-    reservations = Reservations(file, writer, now_ns=clock_ns)
-    return Storage(writer, store, loaded, reservations, published, published is not saved, problems)
+    reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns)
+    return Storage(writer, store, loaded, reservations, published, is_takeover, problems)
 
 
 def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:

@@ -57,14 +57,17 @@ def build_callers(context: Context) -> Callers:
     def now_s() -> float:
         return context.clock_ns() / NS
 
+    def wall_s() -> float:
+        return context.clock.wall_ns() / NS
+
     rest = RestCounters() if settings.rest_listen else None
     if settings.authenticate == "none":
-        return Callers(Access(), None, rest, kube)
+        return Callers(Access(now_s=now_s, wall_s=wall_s), None, rest, kube)
     if kube is None:
         raise StartError("authenticate: kubernetes needs an API server, and none is configured")
-    reviews = Reviews(kube, settings.token_audience, clock=context.timer, now_s=now_s)
+    reviews = Reviews(kube, settings.token_audience, clock=context.timer, now_s=wall_s)
     accounts = settings.agent_service_account, settings.fabric_service_account
-    return Callers(Access(reviews, *accounts, now_s=now_s), reviews, rest, kube)
+    return Callers(Access(reviews, *accounts, now_s=now_s, wall_s=wall_s), reviews, rest, kube)
 
 
 async def start_servers(

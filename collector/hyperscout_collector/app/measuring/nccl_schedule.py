@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
@@ -29,7 +30,9 @@ _TICK_S = 10.0  # between two runs: the driver reports a GPU as busy for about a
 
 
 class NcclSchedule:
-    """Run `run` as a task. `topology()`: the published topology. `clock_ns`: Unix ns."""
+    """Run `run` as a task. `topology()`: the published topology. `clock`: windows are times of
+    the machine's clock.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class NcclSchedule:
         state: EvidenceState,
         topology: Callable[[], Topology],
         *,
-        clock_ns: Callable[[], int],
+        clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._windows = windows
@@ -47,7 +50,7 @@ class NcclSchedule:
         self._streams = streams
         self._state = state
         self._topology = topology
-        self._clock_ns = clock_ns
+        self._clock = clock
         self._sleep = sleep
         self._tried_ns: dict[str, int] = {}  # by domain
 
@@ -61,18 +64,19 @@ class NcclSchedule:
 
     async def turn(self) -> None:
         """Do the next run if a window is open and a pair is due. A failed run raises nothing."""
-        now_ns = self._clock_ns()
-        window = open_window(self._windows, now_ns)
-        if window is None or window.until_ns - now_ns < TIMEOUT_S * NS:
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        window = open_window(self._windows, wall_ns)
+        if window is None or window.until_ns - wall_ns < TIMEOUT_S * NS:
             return
+        since_ns = window.since_ns - wall_ns + now_ns
         free = {stream.node for stream in self._streams if self._runs.free(stream.node)}
         pairs = pairs_of_domains(self._topology().hypernodes, free)
-        chosen = next_pair(pairs, self._last_ns, window.since_ns)
+        chosen = next_pair(pairs, self._last_ns, since_ns)
         if chosen is None:
             return
         name, pair = chosen
         # Without this, names of removed domains would accumulate.
-        self._tried_ns = {k: v for k, v in self._tried_ns.items() if v >= window.since_ns}
+        self._tried_ns = {k: v for k, v in self._tried_ns.items() if v >= since_ns}
         self._tried_ns[name] = now_ns
         try:
             await self._runs.run(pair)

@@ -35,6 +35,10 @@ WAITING = gauge("hyperscout_collector_waiting_bytes", "Bytes of findings that wa
 WRITE_FAILURES = counter(
     "hyperscout_collector_write_failures_total", "Transactions that failed because of the disk."
 )
+CLOCK_STEP = gauge(
+    "hyperscout_collector_clock_step_seconds",
+    "How far the machine's clock is ahead of the collector's time: what it was set by since the start.",
+)
 DAMAGED_FILES = counter(
     "hyperscout_collector_damaged_files_total",
     "Files that were damaged and moved aside, or were empty, since the start.",
@@ -105,6 +109,7 @@ PAIRS_DISAGREEING = gauge(
 def ingest(components: Components) -> Iterator[str]:
     evidence, inference = components.evidence, components.inference
     yield from _streams(components.ingest, evidence)
+    yield CLOCK_STEP.of(round(components.clock.step_ns() / NS, 3))
     yield DAMAGED_FILES.by({file: components.damage.files[file] for file in _FILES})
     yield DAMAGED_ROWS.by({file: components.damage.rows[file] for file in _FILES})
     yield from _evidence(components.ingest, evidence, components.clock_ns() - components.stale_after_ns)

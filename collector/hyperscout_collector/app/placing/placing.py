@@ -6,7 +6,6 @@ published topology, evidence, cluster -> Placements -> watchers, reservations on
 from collections.abc import Callable, Iterable, Sequence
 
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import PlacementsError
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.inference.cluster import Cluster
@@ -51,10 +50,7 @@ class Placing:
         """
         found, problems = self.reservations.load(over=over)
         for held in found:
-            try:
-                self.placements.restore(held)
-            except PlacementsError as error:
-                problems.append(f"a reservation on disk is ignored: {error}")
+            self.placements.restore(held)
         self.placements.changed.subscribe(self.watchers.changed)
         self.placements.changed.subscribe(self.reservations.follow)
         if self._capacity is not None:

@@ -7,6 +7,7 @@ synced (FULL), because no caller sends a reservation twice.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -101,13 +102,22 @@ class ReservationFile:
 
 
 class Reservations:
-    """Writes the API's reservations to `store` with `writer`. Call `load` once, before `follow`."""
+    """Writes the API's reservations to `store` with `writer`. Call `load` once, before `follow`.
+
+    `shift_ns`: by how much stored times differ from the time of this process.
+    """
 
     def __init__(
-        self, store: ReservationStore, writer: StoreWriter, *, now_ns: Callable[[], int] = time.time_ns
+        self,
+        store: ReservationStore,
+        writer: StoreWriter,
+        *,
+        now_ns: Callable[[], int] = time.time_ns,
+        shift_ns: int = 0,
     ) -> None:
         self._store = store
         self._now_ns = now_ns
+        self._shift_ns = shift_ns
         self._ours: set[str] = set()  # gangs that are stored, or waiting in the queue
         self._encoder = BoundedExecutor("reservations-encoder")
         self.queue: WriteQueue[_Changes] = WriteQueue(
@@ -120,7 +130,7 @@ class Reservations:
         `over`: first delete all reservations, because another collector was the leader since.
         """
         found = []
-        expired: _Changes = {}
+        changed: _Changes = {}
         try:
             if over:
                 self._store.clear()
@@ -128,14 +138,18 @@ class Reservations:
         except StoreError as error:
             problems = [self._store.problem, f"the earlier reservations are unknown: {error}"]
             return [], list(filter(None, problems))
-        for held in rows:
-            if not 0 < held.expires_ns <= self._now_ns():
+        now_ns = self._now_ns()
+        for stored in rows:
+            held = _moved(stored, min(self._shift_ns, now_ns - stored.reserved_ns))
+            if held != stored:
+                changed[held.gang] = held
+            if not 0 < held.expires_ns <= now_ns:
                 found.append(held)
                 self._ours.add(held.gang)
             else:
-                expired[held.gang] = None
-        if expired:
-            self.queue.put(expired)
+                changed[held.gang] = None
+        if changed:
+            self.queue.put(changed)
         return found, [self._store.problem] if self._store.problem else []
 
     def follow(self, gang: str, held: Reservation | None) -> None:
@@ -158,6 +172,11 @@ class Reservations:
         removed = [gang for gang, held in changes.items() if held is None]
         await self.queue.in_thread(self._store.write, changed, removed)
         return True
+
+
+def _moved(held: Reservation, by_ns: int) -> Reservation:
+    expires_ns = held.expires_ns and max(held.expires_ns + by_ns, 1)
+    return replace(held, reserved_ns=held.reserved_ns + by_ns, expires_ns=expires_ns)
 
 
 def _joined(old: _Changes, new: _Changes) -> _Changes:

@@ -16,7 +16,6 @@ import secrets
 import signal
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Coroutine
 from random import Random
 from typing import Any
@@ -25,6 +24,7 @@ from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
 from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.task_watch import TaskWatch
 
@@ -231,7 +231,7 @@ async def recorded(
         yield None
         return
     writer = StoreWriter()
-    recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns, writer)
+    recorder = Recorder(settings.data_dir / "history.db", settings, Clock().now_ns, writer)
     following = Following(recorder, follower.cause_of)
     lifecycle = Lifecycle(watch)
     lifecycle.on_stop("history", recorder.close)

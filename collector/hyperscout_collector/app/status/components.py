@@ -8,6 +8,7 @@ from hyperscout_gates.control.controller import Gates
 from hyperscout_kubernetes.client import Kube
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.event_log import EventLog
 
 from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
@@ -110,7 +111,7 @@ class Components:
     started_ns: int
     stale_after_ns: int
     load_problems: Sequence[str]
-    clock_ns: Callable[[], int]
+    clock: Clock
     evidence: Evidence
     ingest: Ingest
     inference: Inferring
@@ -118,3 +119,8 @@ class Components:
     callers: Callers
     event_logs: Sequence[EventLog]
     damage: Damage
+
+    @property
+    def clock_ns(self) -> Callable[[], int]:
+        """The process's time, Unix ns."""
+        return self.clock.now_ns

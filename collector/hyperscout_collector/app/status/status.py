@@ -1,10 +1,13 @@
 """Builds the answer that `hyperscout status` shows."""
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_runtime.units import NS
 from hyperscout_topology.problems import all_problems
 from hyperscout_topology.proto import timestamp
 
 from hyperscout_collector.app.status.components import Components
+
+_STEP_S = 60.0  # a smaller step of the machine's clock is no problem
 
 
 def status(components: Components, *, omit_agents: bool = False) -> bytes:
@@ -68,4 +71,12 @@ def problems(components: Components) -> list[str]:
         *(publishing.gates.problems if publishing.gates is not None else ()),
         *publishing.runner.problems,
         *components.ingest.sweeps.problems,
+        *_clock_problem(components.clock.step_ns() / NS),
     ]
+
+
+def _clock_problem(step_s: float) -> list[str]:
+    if abs(step_s) < _STEP_S:
+        return []
+    text = f"the clock of this machine was set by {step_s:+.0f} s since the collector started"
+    return [f"{text}; the collector keeps its earlier time: restart it if the new time is right"]

@@ -1,6 +1,6 @@
 """Adds to a generation what inference does not provide: lasting times, and the HyperNodes of anomalies."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Topology
@@ -20,6 +20,36 @@ def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anom
         link = tuple(sorted((e.device, e.port or "") for e in ends))
         found.setdefault(link, {})[x.key] = replace(x, since_ns=0) if x.since_ns else x
     return found
+
+
+def moved(topology: Topology, by_ns: int) -> Topology:
+    """Moves the times of conditions and anomalies."""
+    return _with_times(topology, lambda since_ns: max(since_ns + by_ns, 1)) if by_ns else topology
+
+
+def not_after(topology: Topology, now_ns: int) -> Topology:
+    """Replaces later times of conditions and anomalies by `now_ns`: the clock that made them was ahead."""
+    times = [x.since_ns for x in topology.anomalies]
+    times += [c.since_ns for h in topology.hypernodes for c in h.conditions]
+    return (
+        _with_times(topology, lambda at_ns: min(at_ns, now_ns))
+        if max(times, default=0) > now_ns
+        else topology
+    )
+
+
+def _with_times(topology: Topology, time: Callable[[int], int]) -> Topology:
+    def changed(since_ns: int) -> int:
+        return time(since_ns) if since_ns else 0
+
+    return replace(
+        topology,
+        anomalies=tuple(replace(x, since_ns=changed(x.since_ns)) for x in topology.anomalies),
+        hypernodes=tuple(
+            replace(h, conditions=tuple(replace(c, since_ns=changed(c.since_ns)) for c in h.conditions))
+            for h in topology.hypernodes
+        ),
+    )
 
 
 def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: int) -> tuple[HyperNode, ...]:
