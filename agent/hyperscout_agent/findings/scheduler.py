@@ -15,6 +15,7 @@ from random import Random
 from types import MappingProxyType
 
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout_formats.text.clean_text import clean, cleaned
 
 from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
 from hyperscout_agent.findings.store import FindingStore, StoreFull
@@ -218,6 +219,7 @@ class Scheduler:
 
     def _fault(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
         """Count an incomplete run, and log it when the reason is new."""
+        reason = cleaned(reason)
         runner.stats.success = False
         runner.stats.failures += 1
         if reason != runner.trouble:
@@ -244,6 +246,7 @@ class Scheduler:
         finding.observed_at.FromNanoseconds(self._wall_ns())
         if sample.payload is not None:
             getattr(finding, payload_field(sample.payload)).CopyFrom(sample.payload)
+        clean(finding)
         self._store.put(finding)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hyperscout_formats.facts.facts import Gpu, GpuPeer, MigInstance, NvlinkFabric, NvlinkLink
 from hyperscout_formats.nvidia import nvml_values
-from hyperscout_formats.text.lldp_text import cleaned
+from hyperscout_formats.text.clean_text import cleaned
 
 from hyperscout_agent.nvml.library import GpuUnreadableError, Nvml
 

@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from hyperscout_formats.text.clean_text import cleaned
+
 UNKNOWN, SWITCH, CA, ROUTER = 0, 1, 2, 3
 
 MAX_LINE: Final = 4096
@@ -133,12 +135,8 @@ def read_line(line: bytes, *, cut: bool = False) -> Line:
 
 
 def printable(text: bytes) -> str:
-    """Return a description as printable text.
-
-    Control characters of a device must not reach a terminal, log or label.
-    """
-    decoded = text.decode("utf-8", "replace")
-    return decoded if decoded.isprintable() else "".join(c if c.isprintable() else " " for c in decoded)
+    """Return a description as printable text."""
+    return cleaned(text.decode("utf-8", "replace"))
 
 
 def _record(found: re.Match[bytes], *, cut: bool) -> Line:

@@ -10,9 +10,10 @@ from typing import Final
 
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.counters import SYSFS_NAMES, port_counters
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import Problem
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_formats.text.lldp_text import cleaned, text_of_bytes
+from hyperscout_formats.text.lldp_text import text_of_bytes
 from hyperscout_formats.text.problems import Problems
 
 DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id")

@@ -13,13 +13,13 @@ from scapy.config import conf
 from scapy.contrib import lldp
 
 from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.lldp_text import (
     CHASSIS_WORDS,
     MAX_ADDRESSES,
     PORT_WORDS,
     UNHANDLED,
-    cleaned,
     first_distinct,
     text_of_bytes,
 )

@@ -9,8 +9,9 @@ import re
 from typing import Any, Final
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError, Problem
-from hyperscout_formats.text.lldp_text import cleaned, first_distinct
+from hyperscout_formats.text.lldp_text import first_distinct
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 16 << 20

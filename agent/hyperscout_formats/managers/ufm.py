@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from hyperscout_formats.infiniband.ibnetdiscover_line import CA, LANE_GBPS, ROUTER, SWITCH, WIDTHS
 from hyperscout_formats.text import json_document
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.json_array import objects
 from hyperscout_formats.text.problems import Problems
@@ -237,7 +238,7 @@ def _text(value: Any) -> str:
     """Return a printable text in one line, without quotes, which would end a description."""
     if not isinstance(value, str):
         return ""
-    text = "".join(c if c.isprintable() and c != '"' else " " for c in value[:1024]).strip()
+    text = cleaned(value[:1024]).replace('"', " ").strip()
     return text.encode(errors="replace")[:_DESCRIPTION_BYTES].decode(errors="ignore")
 
 

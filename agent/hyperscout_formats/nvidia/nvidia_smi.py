@@ -13,8 +13,8 @@ from xml.parsers import expat  # entities are refused below, and nothing is fetc
 
 from hyperscout_formats.facts.facts import Gpu, MigInstance, NvlinkFabric
 from hyperscout_formats.nvidia import nvml_values
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError, Problem
-from hyperscout_formats.text.lldp_text import cleaned
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 16 << 20

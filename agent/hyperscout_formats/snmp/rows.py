@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError, Problem
-from hyperscout_formats.text.lldp_text import cleaned
 from hyperscout_formats.text.problems import Problems
 
 Value = bytes | int | tuple[int, ...]

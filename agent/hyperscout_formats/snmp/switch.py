@@ -19,7 +19,8 @@ from hyperscout_formats.snmp import interfaces as snmp_interfaces
 from hyperscout_formats.snmp import values
 from hyperscout_formats.snmp.interfaces import Interfaces
 from hyperscout_formats.snmp.rows import Row
-from hyperscout_formats.text.lldp_text import cleaned, first_distinct
+from hyperscout_formats.text.clean_text import cleaned
+from hyperscout_formats.text.lldp_text import first_distinct
 
 MAX_NEIGHBOURS: Final = 20_000
 """Neighbours of one switch."""

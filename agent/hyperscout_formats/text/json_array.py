@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError
-from hyperscout_formats.text.lldp_text import cleaned
 
 MAX_OBJECT_CHARS: Final = 1 << 20
 """Characters of one object. A port of a UFM has about a thousand."""

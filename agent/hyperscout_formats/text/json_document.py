@@ -3,8 +3,8 @@
 import json
 from typing import Any, Final
 
+from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError
-from hyperscout_formats.text.lldp_text import cleaned
 
 MAX_NAME: Final = 253  # RFC 1123: the longest host name
 _MAX_READ: Final = 1024  # characters of a text that are read

@@ -8,6 +8,8 @@ reach a terminal, the rules are hyperscout's own.
 from collections.abc import Mapping
 from typing import Final
 
+from hyperscout_formats.text.clean_text import cleaned
+
 # IEEE 802.1AB-2016, tables 8-2 and 8-3, with lldpctl's words. lldpctl prints the values of unhandled subtypes
 # as bytes. Subtypes that are not in the tables are reserved, and lldpd drops their frames.
 UNHANDLED: Final = "unhandled"
@@ -41,11 +43,6 @@ def text_of_bytes(raw: bytes) -> str:
         return cleaned(sent.decode("ascii"))
     decoded = sent.decode("utf-8", "surrogateescape")
     return cleaned("".join("\ufffd" if "\udc80" <= c <= "\udcff" else c for c in decoded))
-
-
-def cleaned(text: str) -> str:
-    """Replace control characters and other unprintable characters by blanks."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def first_distinct(texts: list[str]) -> tuple[str, ...]:

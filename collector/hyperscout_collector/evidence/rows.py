@@ -166,6 +166,8 @@ def _checked_key(finding: Finding) -> Key:
     for name, text in zip(Key._fields, key, strict=True):
         if not 0 < len(text) <= MAX_NAME_CHARS:
             raise BadFinding(f"key.{name} has {len(text)} characters; expected 1 to {MAX_NAME_CHARS}")
+        if not text.isprintable():
+            raise BadFinding(f"key.{name} contains characters that cannot be printed: {text!a}")
     if finding.outcome not in OUTCOME_WORDS:
         raise BadFinding(
             f"outcome {finding.outcome}: expected OUTCOME_DATA, OUTCOME_NOTHING or OUTCOME_FAILED"

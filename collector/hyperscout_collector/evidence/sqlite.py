@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_formats.text.clean_text import clean
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 
@@ -294,7 +295,9 @@ def _row(values: Sequence[Any]) -> Row | None:
     if not all(type(number) is int for number in numbers):
         return None
     try:
-        row = stored_row(Finding.FromString(encoded), *numbers)
+        finding = Finding.FromString(encoded)
+        clean(finding)  # an earlier version stored texts as they came
+        row = stored_row(finding, *numbers)
         same = row.key == tuple(x.decode() for x in key) and row.sha256 == sha256
     except Exception:  # a reader of facts may raise anything for a damaged message
         return None

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from hyperscout_formats.text.clean_text import cleaned
 
 from hyperscout_collector.identity.callers import (
     AccessError,
@@ -108,7 +109,7 @@ class Access:
     async def _user(self, reviews: Reviews, token: str, verb: Verb) -> Caller:
         user = await reviews.user(token)
         await reviews.allow(user, token, verb)
-        return Caller("user", user.name, self._now_s() + _RECHECK_S, token)
+        return Caller("user", cleaned(user.name), self._now_s() + _RECHECK_S, token)
 
     async def _again(self, caller: Caller, check: Callable[[Reviews, str], Awaitable[Caller]]) -> Caller:
         if self._reviews is None or not caller.token:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
+from hyperscout_formats.text.clean_text import clean
 from hyperscout_formats.text.reporters import (
     DEVICE_PROBE,
     FABRIC_PROBES,
@@ -89,6 +90,8 @@ class Intake:
             return
         key = _key(finding.key)
         checked.named.add(key)
+        if all(text.isprintable() for text in key):  # otherwise `row_of` refuses it
+            clean(finding)
         try:
             row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, known=self.state.rows_of_key(key))
         except BadFinding as error:

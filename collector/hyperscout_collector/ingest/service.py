@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+from hyperscout_formats.text.clean_text import clean
 from hyperscout_formats.text.collector_time import stamp
 from hyperscout_formats.text.leader import refusal
 from hyperscout_formats.text.reporters import is_reporter
@@ -161,6 +162,7 @@ class DiscoveryService(DiscoveryServiceServicer):
                 grpc.StatusCode.INVALID_ARGUMENT, f"expected Hello, received {found or 'nothing'}"
             )
         _check(first.hello)
+        clean(first.hello)
         # Authenticate only after Hello: a client that is refused while it writes may not receive the reason.
         try:
             caller = await self._identify.reporter(context)

@@ -21,6 +21,7 @@ from hyperscout.v1.discovery_pb2 import (
     StreamFindingsResponse,
 )
 from hyperscout.v1.finding_pb2 import FindingKey
+from hyperscout_formats.text.clean_text import clean
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
 
@@ -102,6 +103,7 @@ class Session:
             case "chunk":
                 await self._take_chunk(request.chunk)
             case "nccl_id":
+                clean(request.nccl_id)
                 self.take_id(self.stream.node, request.nccl_id)
             case "heartbeat":
                 pass

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.finding_pb2 import NcclRun
+from hyperscout_formats.text.clean_text import clean
 
 from hyperscout_collector.identity.access import CALLER
 
@@ -95,6 +96,7 @@ class MeasurementService:
 
 def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     async def guarded(request: Any, context: Any) -> Any:
+        clean(request)
         try:
             return await call(request, context)
         except MeasurementError as error:

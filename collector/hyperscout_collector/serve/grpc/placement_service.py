@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_formats.text.clean_text import clean
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import (
@@ -307,6 +308,7 @@ def _encode(message: Any) -> bytes:
 
 def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     async def guarded(request: Any, context: Any) -> Any:
+        clean(request)
         try:
             return await call(request, context)
         except tuple(kind for kind, _ in _CODES) as error:
