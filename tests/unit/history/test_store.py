@@ -25,7 +25,8 @@ from hyperscout_topology.topology import Endpoint, HyperNode, Link, LinkTable, T
 from hypothesis import given
 from hypothesis import strategies as st
 from support.any_topologies import TOPOLOGIES, lost_cable, same
-from support.recorder import generation, record
+from support.recorder import generation as numbered
+from support.recorder import record
 from support.topologies import SINCE_NS, measured, two_leaves
 
 S = 1_000_000_000
@@ -417,7 +418,7 @@ def test_damaged_rows_are_deleted_and_the_rest_is_read(
     path = tmp_path / "history.db"
     monkeypatch.setattr(store_module, "_MAX_STEPS", 1)  # spans of two
     store = opened(path)
-    several = {number: generation(number) for number in (0, 1, 3, 4)}
+    several = {number: numbered(number) for number in (0, 1, 3, 4)}
     for number, topology in several.items():
         record(store, T0 + number * S, topology, WHY)
     store.close()
@@ -430,7 +431,7 @@ def test_damaged_rows_are_deleted_and_the_rest_is_read(
     assert "damaged rows were dropped" in store.problem
     reader = reading(path)
     assert {reader.topology_at(T0 + number * S).generation for number in left} == set(left)
-    record(store, T0 + 9 * S, generation(9), WHY)
+    record(store, T0 + 9 * S, numbered(9), WHY)
     assert {event.generation for event in told(reader)} <= {*several, 9}
     assert reader.topology_at(T0 + 9 * S).generation == 9
     reader.close()

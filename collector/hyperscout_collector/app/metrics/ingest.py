@@ -37,7 +37,7 @@ WRITE_FAILURES = counter(
 )
 CLOCK_STEP = gauge(
     "hyperscout_collector_clock_step_seconds",
-    "How far the machine's clock is ahead of the collector's time: what it was set by since the start.",
+    "Seconds by which the machine's clock was set since the collector started.",
 )
 DAMAGED_FILES = counter(
     "hyperscout_collector_damaged_files_total",
