@@ -37,7 +37,7 @@ WRITE_FAILURES = counter(
 )
 CLOCK_STEP = gauge(
     "hyperscout_collector_clock_step_seconds",
-    "Seconds by which the machine's clock was set since the collector started.",
+    "By how many seconds the machine's clock was set since the collector started.",
 )
 DAMAGED_FILES = counter(
     "hyperscout_collector_damaged_files_total",
