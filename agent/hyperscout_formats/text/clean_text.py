@@ -30,11 +30,13 @@ def clean(message: Message) -> None:
             values[:] = [cleaned(text) for text in values]
     for name in fields.maps:
         values = getattr(message, name)
-        for key in [key for key in values if not key.isprintable()]:
-            values[cleaned(key)] = values.pop(key)
-        for key, value in values.items():
-            if isinstance(value, str) and not value.isprintable():
-                values[key] = cleaned(value)
+        # A map must not change while it is read: protobuf then skips entries.
+        for key, value in list(values.items()):
+            if not key.isprintable():
+                del values[key]
+            safe = cleaned(value) if isinstance(value, str) else value
+            if safe != value or not key.isprintable():
+                values[cleaned(key)] = safe
     for name in fields.messages:
         if message.HasField(name):
             clean(getattr(message, name))

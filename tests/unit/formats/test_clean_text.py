@@ -42,10 +42,11 @@ def test_maps_and_lists_are_cleaned() -> None:
     assert (list(hello.probes), hello.version) == (["lldp", "a b"], "1 2")
     request = PlaceRequest()
     workers = request.parts.add().group.parts.add().workers
-    workers.resources["a\x07"] = "8\x1b"
+    for i in range(50):  # enough that an iteration over the changing map would miss some
+        workers.resources[f"a\x07{i}"] = f"{i}\x1b"
     workers.resources["b"] = "\u202e1"
     clean(request)
-    assert dict(workers.resources) == {"a ": "8 ", "b": " 1"}
+    assert dict(workers.resources) == {"b": " 1"} | {f"a {i}": f"{i} " for i in range(50)}
     intervals = Intervals(interval_s_by_probe={"lldp\n": 3.0})
     clean(intervals)
     assert dict(intervals.interval_s_by_probe) == {"lldp ": 3.0}
