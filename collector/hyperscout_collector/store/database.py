@@ -195,6 +195,8 @@ class Database:
             (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
             db.execute(f"PRAGMA max_page_count = {max(kind.max_bytes // page_bytes, 1)}")
             self._check_schema(db)
+            # A damaged header may make the file read-only, which only a write shows.
+            db.executescript(f"BEGIN IMMEDIATE; PRAGMA user_version = {kind.version}; ROLLBACK;")
             db.text_factory = str
         except BaseException:
             db.close()

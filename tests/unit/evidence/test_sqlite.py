@@ -181,6 +181,20 @@ def test_a_damaged_header_or_schema_is_moved_aside(store: SqliteStore, statement
     assert len(list(store.path.parent.glob("evidence.db.damaged-*Z"))) == 1
 
 
+@pytest.mark.parametrize("at", [18, 19, 60])
+def test_a_header_that_asks_for_another_sqlite_is_moved_aside(store: SqliteStore, at: int) -> None:
+    store.apply(Changes([kept(lldp("n1", "eth0"))]))
+    store.close()
+    data = bytearray(store.path.read_bytes())
+    data[at] = 77  # https://www.sqlite.org/fileformat2.html#the_database_header
+    store.path.write_bytes(data)
+    again = SqliteStore(store.path, clock=CLOCK)
+    again.apply(Changes([kept(lldp("n2", "eth0"))]))
+    assert [row.key.node for row in again.load().rows] == ["n2"]
+    again.close()
+    assert len(list(store.path.parent.glob("evidence.db.damaged-*Z"))) == 1
+
+
 def test_only_the_owner_reads_files_and_folder(store: SqliteStore) -> None:
     store.apply(Changes([kept(lldp("n1", "eth0"))]))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.path.parent.iterdir()}
