@@ -227,9 +227,12 @@ def _leaf_down(wiring: Wiring, rng: Random) -> list[Defect]:
     cable = rng.choice(wiring.links[host])
     below = [h for h, mine in wiring.links.items() if any(c.b == cable.b for c in mine)]
     thin = any(len(wiring.links[h]) < 3 for h in below)
-    if len(like) < 3 or leaves < 3 or thin or wiring.touched.intersection(below):
+    unit = {c.b for h in below for c in wiring.links[h]}
+    if len(like) < 3 or leaves < 3 or thin or wiring.touched & {*below, *unit}:
         raise NotApplicableError("too few units are alike")
-    return _down(wiring, cable.b)
+    found = _down(wiring, cable.b)
+    wiring.touch(*unit)
+    return found
 
 
 def _down(wiring: Wiring, guid: int) -> list[Defect]:
@@ -321,9 +324,10 @@ def _ends(cable: Cable, wiring: Wiring) -> tuple[tuple[int, int | None], ...]:
 
 
 def _two(rng: Random, lowers: Sequence[int], wiring: Wiring) -> tuple[int, int]:
-    """Return two switches of one level."""
+    """Return two switches of one level. Each has two others alike beside the other one."""
     one = _pick(rng, lowers)
-    return one, _pick(rng, [g for g in lowers if g != one and wiring.level(g) == wiring.level(one)])
+    others = [g for g in lowers if g != one and wiring.level(g) == wiring.level(one)]
+    return one, _pick(rng, [g for g in others if wiring.lower_has_witnesses(g, besides=one)])
 
 
 def _pick(rng: Random, items: Sequence[_T]) -> _T:

@@ -119,4 +119,4 @@ def dgx_dump(site: Site, rng: Random) -> None:
     unit = site.spare_unit(rng, least_left=1)
     for host in unit.hosts:
         host.devices = site.naming.styles[1][: len(host.rails)]
-    site.outsiders.append(Outsider("ufm1", "manager", 1, 1))
+    site.outsiders.append(Outsider("ufm9", "manager", 1, 1))

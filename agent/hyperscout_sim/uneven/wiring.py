@@ -66,11 +66,12 @@ class Wiring:
 
     def lowers(self, least: int = 1) -> list[int]:
         """Return the untouched switches with so many uplinks, and with two alike below the same ones."""
-        return [g for g, mine in self.uplinks.items() if len(mine) >= least and self._lower_has_witnesses(g)]
+        return [g for g, mine in self.uplinks.items() if len(mine) >= least and self.lower_has_witnesses(g)]
 
-    def _lower_has_witnesses(self, guid: int) -> bool:
-        mine = self._place(guid)
-        others = [g for g in self.uplinks if g != guid and g not in self.touched and self._place(g) == mine]
+    def lower_has_witnesses(self, guid: int, besides: int = 0) -> bool:
+        """Return whether a switch and two alike, other than `besides`, are untouched."""
+        mine, away = self._place(guid), {guid, besides, *self.touched}
+        others = [g for g in self.uplinks if g not in away and self._place(g) == mine]
         return guid not in self.touched and len(others) >= WITNESSES
 
     def free_port(self, guid: int) -> int:
