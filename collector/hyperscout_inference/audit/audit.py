@@ -153,6 +153,7 @@ class _Auditor:
             waiting &= ~like
         self.regular = np.array(regular, np.bool_)
         self.lacking.sort()
+        self.lacks = Counter(self.lacking)
         placed = self.cls[self.cls >= 0]
         self.size = np.bincount(placed, minlength=len(regular))
         self.cable_class = self.cls[c.child]
@@ -337,8 +338,10 @@ class _Auditor:
         self.wanted[child].remove(item)
         cls, rows = int(self.cls[child]), self._rows_of(child)
         own = self.cables.child_port[rows].tolist()
-        plan = self.port_of.get((cls, item), ())
+        plan = self.port_of.get((cls, item), ()) if self._follows(child, rows) else ()
         ports = [p for p in plan if p not in own and (child, p) not in self.named]
+        if len(plan) - len({*plan} & {*own}) < self.lacks[child, item]:
+            ports = []  # which of the missing cables is on which port is unknown
         slots = [p for p in self._slots_of(child, rows) if self._holder(item, p) < 0]
         item_port = next((p for p in slots if (child, item, p) not in self.named), -1)
         self.named |= {(child, port) for port in ports[:1]} | {(child, item, item_port)}
@@ -346,6 +349,14 @@ class _Auditor:
         first = min((p for c, p in self.plan if c == cls), default=-1) if self.half[child] else -1
         unsure = self.grouping.tie[child] or (self.half[child] and first not in ports)
         return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else 0.9)
+
+    def _follows(self, child: int, rows: npt.NDArray[np.intp]) -> bool:
+        """Return whether most cables of a child follow the port plan."""
+        c, cls = self.cables, int(self.cls[child])
+        places = zip(c.child_port[rows].tolist(), c.item[rows].tolist(), strict=True)
+        follow = [self.plan.get((cls, port)) == item for port, item in places]
+        most: bool = 2 * sum(follow) > len(follow)
+        return most
 
     def _slots_of(self, child: int, rows: npt.NDArray[np.intp]) -> list[int]:
         """Return the ports that a child uses on most of its items, ascending."""
@@ -387,8 +398,3 @@ def _gaps(used: set[int]) -> list[int]:
         else []
     )
     return gaps if len(gaps) * 4 <= len(used) or len(gaps) == 1 else []
-
-
-def ports_in_use(devices: npt.NDArray[np.integer], ports: npt.NDArray[np.integer]) -> set[tuple[int, int]]:
-    """Return the (device, port) pairs of the cables."""
-    return set(zip(devices.tolist(), ports.tolist(), strict=True))

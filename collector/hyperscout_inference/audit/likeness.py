@@ -1,9 +1,10 @@
 """Decide which children of a group are alike, and which cables each of them lacks or has in surplus.
 
-The usual number of cables of a class to an item is the median over its children. A child is like its class if
-it lacks less than half of those cables, or no more than it reports as down. It is not if it lacks equally
-many cables to each of several items: it was built with fewer uplinks. Half of two or four cables decides
-nothing.
+The usual number of cables of a class to an item is the median over the children that are near to the most
+frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
+reports as down, and has less than half as many in surplus. It is not if it lacks equally many cables to each
+of several items: it was built with fewer uplinks. Half of two or four cables of a single child decides
+nothing. The others are compared with each other in the same way.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
+from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs, set_marks
 
 _FEW_CABLES = 4  # half of more cables than these is another model
 # Cables of like children that may be lacking or surplus in a class with a plan: a share, and at least this
@@ -41,53 +42,62 @@ class Comparison:
         self, grouping: Grouping, kinds: Kinds, waiting: Bools, child: Longs, item: Longs, count: Longs
     ) -> None:
         children = len(grouping.group)
-        self._child, self._item, self._count = child, item, count
         mark = grouping.group * len(kinds.cables) + kinds.of_child
         present = np.unique(mark[waiting])
         self.group = present // len(kinds.cables)
         self.cls = np.where(waiting, np.searchsorted(present, mark), -1)
-        self._size = np.bincount(self.cls[waiting], minlength=len(present))
-        self._expect(kinds, present % len(kinds.cables))
+        alike = _Alike(self.cls, len(present), child, item, count)
+        # Of classes in which all children have the same cables, nothing else needs to be known.
+        mixed = alike.mixed[self.cls[child]]
+        self._child, self._item, self._count = child[mixed], item[mixed], count[mixed]
+        plain = np.bincount(self.cls[child[~mixed]], weights=count[~mixed], minlength=len(present))
+        self._expect(kinds, present % len(kinds.cables), alike)
         total = np.bincount(self._owner, weights=self._usual, minlength=len(present))
-        have = np.bincount(child, weights=np.minimum(count, self._usual[self._place]), minlength=children)
+        same = np.minimum(self._count, self._usual[self._place])
+        have = np.bincount(self._child, weights=same, minlength=children)
+        over = np.bincount(self._child, weights=self._count - same, minlength=children)
         full = np.where(waiting, total[self.cls], 0)
         lack = full - have
         down = waiting & (lack > 0) & (lack <= kinds.down)
-        plain = waiting & ~self._built_with_fewer(children, lack)
-        self.like = plain & (lack * 2 < full)
-        self.half = plain & (lack * 2 == full) & (full > 0) & (full <= _FEW_CABLES) & ~down
-        self.like |= self.half | down
+        others = waiting & ~self._built_with_fewer(children, lack)
+        half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
+        self.half = others & half & ~down & ~alike.several
+        near = (lack * 2 < full) & (over * 2 < full)
+        self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class.
-        use = self.like[child]
-        over = np.maximum(count - self._usual[self._place], 0)
-        off = np.bincount(self.cls[self.like], weights=lack[self.like], minlength=len(present))
-        off += np.bincount(self.cls[child[use]], weights=over[use], minlength=len(present))
-        cables = np.bincount(self.cls[self.like], weights=full[self.like], minlength=len(present))
+        off = np.bincount(self.cls[self.like], weights=(lack + over)[self.like], minlength=len(present))
+        cables = np.bincount(self.cls[self.like], weights=full[self.like], minlength=len(present)) + plain
         self.regular = off <= np.maximum(_OFF_FEW, _OFF_SHARE * cables)
         if len(present) > 2 and off.sum() <= _OFF_SHARE / 2 * cables.sum():
             self.regular[:] = True
 
-    def _expect(self, kinds: Kinds, kind: Longs) -> None:
+    def _expect(self, kinds: Kinds, kind: Longs, alike: "_Alike") -> None:
         """Set `_planned`: (places,) all (class, item) with cables, as class * items + item; `_owner`: their
-        classes; `_usual`: the usual number of cables; `_place`: (pairs,) the place of each pair."""
+        classes; `_usual`: the usual number of cables, by the children near to the most frequent ones;
+        `_place`: (pairs,) the place of each pair."""
         items = int(self._item.max(initial=0)) + 1
         key = self.cls[self._child] * items + self._item
         self._planned, self._place = np.unique(key, return_inverse=True)
         self._owner = self._planned // items
         self._items = items
-        order = np.lexsort((-self._count, self._place))
+        near = alike.near(self._planned, self._place, self._child, self._count)
+        self._size = np.bincount(self.cls[near & (self.cls >= 0)], minlength=len(kind))
+        counts = np.where(near[self._child], self._count, 0)
+        order = np.lexsort((-counts, self._place))
         begin = np.searchsorted(self._place[order], np.arange(len(self._planned) + 1))
-        ranked = np.r_[self._count[order], 0]
+        ranked = np.r_[counts[order], 0]
         size = self._size[self._owner]
         middle = begin[:-1] + size // 2
-        self._present = begin[1:] - begin[:-1]
+        self._present = np.bincount(self._place, weights=counts > 0, minlength=len(self._planned)).astype(
+            np.int64
+        )
 
         def at(rank: Longs) -> Longs:
             within = (rank >= begin[:-1]) & (rank < begin[1:])
             return np.where(within, ranked[np.clip(rank, 0, len(order))], 0)
 
         # Of an even number of children, the usual number of all classes decides between the middle two.
-        most = int(np.bincount(self._count).argmax()) if len(self._count) else 0
+        most = int(np.bincount(counts[counts > 0]).argmax()) if counts.any() else 0
         upper = at(middle - 1)
         self._usual = np.where((size % 2 == 0) & (upper == most), np.maximum(at(middle), upper), at(middle))
         self._fill(kinds, kind, ranked[begin[:-1]])
@@ -126,7 +136,9 @@ class Comparison:
         for k in np.flatnonzero((self._count < usual) & good[self._child]).tolist():
             pair = int(self._child[k]), int(self._item[k])
             found += [pair] * int(usual[k] - self._count[k])
-        partial = (self._usual > 0) & (self._present < self._size[self._owner]) & self.regular[self._owner]
+        size = np.bincount(self.cls[self.like], minlength=len(self.group))
+        there = np.bincount(self._place, weights=self.like[self._child], minlength=len(self._planned))
+        partial = (self._usual > 0) & (there < size[self._owner]) & self.regular[self._owner]
         if not partial.any():
             return found
         members: dict[int, list[int]] = {}
@@ -135,10 +147,10 @@ class Comparison:
         order = np.argsort(self._place, kind="stable")
         bounds = np.searchsorted(self._place[order], np.arange(len(self._planned) + 1))
         for place in np.flatnonzero(partial).tolist():
-            there = set(self._child[order[bounds[place] : bounds[place + 1]]].tolist())
+            holders = set(self._child[order[bounds[place] : bounds[place + 1]]].tolist())
             pair_item, times = int(self._planned[place] % self._items), int(self._usual[place])
             for child in members.get(int(self._owner[place]), ()):
-                if child not in there:
+                if child not in holders:
                     found += [(child, pair_item)] * times
         return found
 
@@ -147,3 +159,45 @@ class Comparison:
         over = (self._count > self._usual[self._place]) & self.like[self._child]
         over &= self.regular[self.cls[self._child]]
         return list(zip(self._child[over].tolist(), self._item[over].tolist(), strict=True))
+
+
+class _Alike:
+    """The children of each class with equal cables. `mixed`: (classes,) whether not all are equal.
+    `several`: (children,) those with the cables of another one."""
+
+    def __init__(self, cls: Longs, classes: int, child: Longs, item: Longs, count: Longs) -> None:
+        self._cls = cls
+        children = len(cls)
+        start = np.flatnonzero(np.r_[True, child[1:] != child[:-1]])
+        mark = np.zeros(children, np.uint64)
+        mark[child[start]] = set_marks(item * (int(count.max()) + 1) + count, start)
+        total = np.bincount(child, weights=count, minlength=children).astype(np.int64)
+        mine = np.flatnonzero(cls >= 0)
+        order = mine[np.lexsort((mine, mark[mine], cls[mine]))]
+        first = np.flatnonzero(
+            np.r_[True, (cls[order][1:] != cls[order][:-1]) | (mark[order][1:] != mark[order][:-1])]
+        )
+        times = np.diff(np.r_[first, len(order)])
+        lead = order[first]
+        self.several = np.zeros(children, np.bool_)
+        self.several[order] = np.repeat(times > 1, times)
+        self.mixed = np.bincount(cls[lead], minlength=classes) > 1
+        best = np.lexsort((lead, -total[lead], -times, cls[lead]))
+        best = best[np.r_[True, cls[lead][best][1:] != cls[lead][best][:-1]]]
+        self._sample = lead[best]  # (classes,) a child of the most frequent ones, of these with most cables
+
+    def near(self, planned: Longs, place: Longs, child: Longs, count: Longs) -> Bools:
+        """Return (children,) those that lack less than half of the cables of their class's most frequent
+        children, and have less than half in surplus. `planned`, `place`: see `Comparison`."""
+        cls, children = self._cls, len(self._cls)
+        model = np.zeros(len(planned), np.int64)
+        own = self._sample[cls[child]] == child
+        model[place[own]] = count[own]
+        full = np.zeros(len(self.mixed), np.int64)
+        np.add.at(full, cls[child[own]], count[own])
+        same = np.minimum(count, model[place])
+        have = np.bincount(child, weights=same, minlength=children)
+        over = np.bincount(child, weights=count - same, minlength=children)
+        whole = np.where(cls >= 0, full[cls], 0)
+        near: Bools = (cls >= 0) & ((whole - have) * 2 < whole) & (over * 2 < whole)
+        return near

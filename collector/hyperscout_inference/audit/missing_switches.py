@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import EITHER, INFERRED, ports_in_use
+from hyperscout_inference.audit.audit import EITHER, INFERRED
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
@@ -24,7 +24,7 @@ def missing_switches(
     its level are numbered and as many numbers as switches are missing."""
     busy: set[tuple[int, int]] = set()
     if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
-        busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
+        busy = _ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
     below: dict[int, list[_Hole]] = defaultdict(list)
     above: dict[int, list[_Hole]] = defaultdict(list)
     below[1] += _missing_rails(net, level, hosts)
@@ -180,6 +180,11 @@ def _orphans(net: Network, level: Ints, low: int, rank: Rank, home: dict[int, Pl
     names = ", ".join(net.names[s] for s in alone[:4])
     text = f"{len(alone)} switches have no switch above them, unlike their peers: {names}"
     return [_Hole(home.get(alone[0], NOWHERE), text, net.end(alone[0]))]
+
+
+def _ports_in_use(devices: npt.NDArray[np.integer], ports: npt.NDArray[np.integer]) -> set[tuple[int, int]]:
+    """Return the (device, port) pairs of the cables."""
+    return set(zip(devices.tolist(), ports.tolist(), strict=True))
 
 
 def _mute(net: Network) -> npt.NDArray[np.bool_]:

@@ -76,7 +76,8 @@ def group_children(
         with_voter = np.zeros(items, np.bool_)
         with_voter[pair_item[votes]] = True
         votes |= ~with_voter[pair_item]
-    prototypes = _prototypes(pair_child[votes], pair_item[votes], items)
+    single = np.bincount(child, minlength=children) == 1
+    prototypes = _prototypes(pair_child[votes], pair_item[votes], single, items)
     group, tie, rival = _settle(
         children, items, pair_child, pair_item, cables, strong, prototypes, before, kin
     )
@@ -85,7 +86,7 @@ def group_children(
     return _number(group, tie, rival, items, pair_child, pair_item, cables, strong)
 
 
-def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[int, ...]]:
+def _prototypes(pair_child: Longs, pair_item: Longs, single: Bools, items: int) -> list[tuple[int, ...]]:
     kind, members = _twins(pair_child, pair_item, items)
     # Items with the same children are represented by the first of them.
     first_of = np.fromiter((m[0] for m in members), np.int64, len(members))
@@ -95,7 +96,9 @@ def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[i
     child, item = pair_child[chosen], kind[pair_item[chosen]]
     degree = np.bincount(item, minlength=len(members))
     first, second, shared = _co_occurrence(child, item, len(members))
-    goes = shared * 2 > degree[first]
+    # A child with one cable says nothing about which items go together: in an even split the others decide.
+    telling = np.bincount(item[~single[child]], minlength=len(members))
+    goes = (shared * 2 > degree[first]) | ((shared * 2 == degree[first]) & (shared == telling[first]))
     sets = _maximal_sets(first[goes], second[goes], len(members))
     return sorted(tuple(sorted(m for k in one for m in members[k])) for one in sets)
 
@@ -106,7 +109,7 @@ def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list
     order = np.argsort(pair_item, kind="stable")
     child, item = pair_child[order], pair_item[order]
     start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
-    mark = _set_marks(child, start)
+    mark = set_marks(child, start)
     _, inverse = np.unique(mark, return_inverse=True)
     kind = np.full(items, -1, np.int64)
     kind[item[start]] = inverse
@@ -116,7 +119,7 @@ def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list
     return kind, members
 
 
-def _set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
+def set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash of each run of values (runs begin at `start`); it does not depend on the order."""
     mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finish
@@ -129,7 +132,7 @@ def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ..
     order = np.argsort(first * items + second)
     first, second = first[order], second[order]
     start = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
-    _, unique = np.unique(_set_marks(second, start), return_index=True)
+    _, unique = np.unique(set_marks(second, start), return_index=True)
     bounds = np.r_[start, len(second)]
     sets = sorted(
         {tuple(second[bounds[i] : bounds[i + 1]].tolist()) for i in unique.tolist()},
