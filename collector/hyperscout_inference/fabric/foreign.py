@@ -17,14 +17,15 @@ _ROLE = re.compile(
     r"(?:[_-](?:(?:node|server|srv|host)?\d*|[a-d]))*$)"
 )
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-# A number of cables that belongs to less than this share of the compute hosts' cables is unusual.
+# A number of cables that belongs to less than this share of the compute hosts' cables is unusual, unless it
+# is more than half of a usual one: cables may be missing.
 _USUAL = 0.1
-# Wiring of one or two cables says little. Endpoints of one name are then foreign if they are few: less than
-# this share of all cables.
+# Wiring of one or two cables says little. Endpoints of one name are then foreign if they are few, less than
+# this share of all cables, and have no switch of their own.
 _FEW_CABLES = 2
 _RARE = 0.15
-# A switch with less than this many cables to compute hosts, for each switch below it, is a spine.
-_FEW = 0.25
+# A switch above several others is a spine if it has less than this many cables to compute hosts for each one.
+_FEW, _SEVERAL = 0.25, 2
 
 
 def is_foreign(name: str) -> bool:
@@ -64,24 +65,48 @@ def foreign_by_name(
     for host, n in count.items():
         if host not in suspects:
             usual[n] += n
+    widths = {n for n, share in usual.items() if share >= _USUAL * usual.total()}
     on: Counter[str] = Counter()
+    every: Counter[str] = Counter()
+    of_name_on: Counter[tuple[str, str]] = Counter()
     switches: dict[str, set[str]] = {host: set() for host in roles}
     for host, switch in cables:
         on[switch] += host not in suspects
+        every[switch] += 1
         if host in switches:
             switches[host].add(switch)
+            of_name_on[_without_numbers(host), switch] += 1
     leaves_below: Counter[str] = Counter()
     for one, other in {*between}:
         leaves_below[one] += on[other] > 0
         leaves_below[other] += on[one] > 0
     rare = _RARE * len(cables)
-    return {
+
+    def at_others(host: str) -> bool:
+        """Return whether the host is alone on its switches, or shares them with as many endpoints of other
+        names."""
+        own = {switch: of_name_on[_without_numbers(host), switch] for switch in switches[host]}
+        return all(n == 1 or n * 2 <= every[switch] for switch, n in own.items())
+
+    found = {
         host
         for host in roles
-        if usual[count[host]] < _USUAL * usual.total()
-        or all(on[switch] < _FEW * leaves_below[switch] for switch in switches[host])
-        or (host in suspects and count[host] <= _FEW_CABLES and of_name[_without_numbers(host)] < rare)
+        if not any(width < 2 * count[host] <= 2 * width for width in widths)
+        or all(
+            on[switch] < _FEW * leaves_below[switch] and leaves_below[switch] >= _SEVERAL
+            for switch in switches[host]
+        )
+        or (
+            host in suspects
+            and count[host] <= _FEW_CABLES
+            and of_name[_without_numbers(host)] < rare
+            and at_others(host)
+        )
     }
+    # Endpoints of one name are of one kind, that of most of them.
+    balance = Counter(map(_without_numbers, found))
+    balance.subtract(map(_without_numbers, roles - found))
+    return {host for host in found if balance[_without_numbers(host)] >= 0}
 
 
 def _without_numbers(name: str) -> str:
