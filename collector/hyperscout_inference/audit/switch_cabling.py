@@ -1,6 +1,6 @@
 """Audit switches against the switches above them, and cables that join no neighbouring levels."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ def switch_ranks(
         _majority(rail, rank.upper.astype(np.int64), rail[rank.lower])
         ranks[low] = rank
         found += _switch_verdicts(net, rank, below, above, home)
-        found += _exchanged(net, rank, rail[below], home)
+        found += _exchanged(net, rank, home)
     pairs = _Pairs(rows, lower, upper, lower_port, upper_port)
     found += _to_other_groups(net, level, layers, home, pairs, found)
     found += _skipping(net, level, home, pairs)
@@ -129,28 +129,70 @@ class _Pairs:
         return Suspicion("Miswired", subject, peer, *place, confidence, text, all_sources(net))
 
 
-def _exchanged(net: Network, rank: Rank, rail: Longs, home: dict[int, Place]) -> list[Suspicion]:
-    """Return the cables of two switches that have exchanged all their cables up, by the rails of the hosts
-    below them: each is above the switches of the other one's rail."""
-    group = rank.grouping.group
-    usual = np.full(max(1, rank.grouping.count), -1, np.int64)
-    _majority(usual, group[group >= 0], rail[group >= 0])
-    misfit = np.flatnonzero((group >= 0) & (rail >= 0) & (usual[group] >= 0) & (usual[group] != rail))
-    where = Counter((int(rail[s]), int(usual[group[s]])) for s in misfit.tolist())
-    wrong = np.zeros(len(group), np.bool_)
-    for s in misfit.tolist():
-        wrong[s] = where[int(usual[group[s]]), int(rail[s])] > 0
-    if not wrong.any():
+def _exchanged(net: Network, rank: Rank, home: dict[int, Place]) -> list[Suspicion]:
+    """Return the cables of two switches that have exchanged all their cables up.
+
+    The switches of a domain are below different groups (the switches of a rail), and domains follow each
+    other in the same order on the ports of each group. An exchanged switch is below the group of another
+    switch of its domain, in the place of the other domain.
+    """
+    below = distinct(rank.lower)
+    places = [home.get(switch) for switch in below.tolist()]
+    if rank.grouping.count < 2 or max(Counter(places).values()) < 3:
         return []
-    below = np.unique(rank.lower, return_inverse=True)[1]
-    pairs = _Pairs(
-        rank.rows, rank.lower, rank.upper, rank.lower_port.astype(np.int32), rank.upper_port.astype(np.int32)
-    )
+    row_of = np.searchsorted(below, rank.lower)
+    first = np.full(len(below), np.iinfo(np.int64).max)
+    np.minimum.at(first, row_of, rank.upper_port)
+    groups = rank.grouping.group.tolist()
+    members: dict[Place, list[int]] = defaultdict(list)
+    order: list[list[tuple[int, Place]]] = [[] for _ in range(rank.grouping.count)]
+    for n in np.argsort(first, kind="stable").tolist():
+        place = places[n]
+        if place is not None and groups[n] >= 0:
+            members[place].append(n)
+            order[groups[n]].append((n, place))
+    there = {place: Counter(groups[n] for n in mine) for place, mine in members.items()}
+    twice = [
+        (place, group)
+        for place, count in there.items()
+        # Else the domain is not below a group for each of its switches.
+        if len(count) == len(members[place]) - 1 >= 2
+        for group, times in count.items()
+        if times == 2
+    ]
+    wrong = np.zeros(len(below), np.bool_)
+    for one, mine in twice:
+        for other, theirs in twice:
+            if one < other and not there[one][theirs] and not there[other][mine]:
+                pair = [*_in_place_of(order, mine, one, other), *_in_place_of(order, theirs, other, one)]
+                wrong[pair if len(pair) == 2 else []] = True
+    ports = rank.lower_port.astype(np.int32), rank.upper_port.astype(np.int32)
+    pairs = _Pairs(rank.rows, rank.lower, rank.upper, *ports)
     what = "leads to the switches of another rail"
     return [
         pairs.miswired(net, row, home.get(int(rank.lower[row]), NOWHERE), INFERRED, what)
-        for row in np.flatnonzero(wrong[below]).tolist()
+        for row in np.flatnonzero(wrong[row_of]).tolist()
     ]
+
+
+def _in_place_of(
+    order: Sequence[Sequence[tuple[int, Place]]], group: int, own: Place, other: Place
+) -> list[int]:
+    """Return which of the two switches of a domain in a group is in the place of another domain, by the order
+    of domains that the other groups share. `order`: (switch, domain) of each group, in order of ports."""
+    references = {
+        tuple(place for _, place in mine)
+        for mine in order
+        if len({*mine}) == len({place for _, place in mine}) and {own, other} <= {place for _, place in mine}
+    }
+    found = set()
+    for reference in references:
+        for candidate in (n for n, place in order[group] if place == own):
+            now = [other if n == candidate else place for n, place in order[group]]
+            now = [place for place in now if place in reference]
+            if now == [place for place in reference if place in now]:
+                found.add(candidate)
+    return list(found) if len(found) == 1 else []
 
 
 def _to_other_groups(
@@ -161,7 +203,8 @@ def _to_other_groups(
     pairs: _Pairs,
     known: Sequence[Suspicion],
 ) -> list[Suspicion]:
-    """Return cables to a switch of another group than most cables of the switch's domain lead to."""
+    """Return cables to a switch of another group than most cables of the switch's domain lead to. A fabric
+    whose upper switches are all in one group is not divided as the others are."""
     found: list[Suspicion] = []
     already = {s.ends for s in known if s.kind == "Miswired"}
     for depth in range(1, len(layers)):
@@ -178,7 +221,9 @@ def _to_other_groups(
             continue
         total = np.bincount(own[rows], minlength=below.count)
         astray = np.bincount(own[away], minlength=below.count)
-        for row in away.tolist():
+        fabric = net.fabric[pairs.rows]
+        groups = np.bincount(np.unique(fabric[rows] * layer.count + other[rows]) // layer.count)
+        for row in away[groups[fabric[away]] > 1].tolist():
             domain = int(own[row])
             device = int(pairs.lower[row])
             sure = 0.9 if astray[domain] * 2 < total[domain] else EITHER
@@ -213,12 +258,16 @@ def _sideways(
     _, pair, times = np.unique(ends, axis=1, return_inverse=True, return_counts=True)
     single = peers & (times[pair.ravel()] == 1)
     suspect = np.zeros(len(peers), np.bool_)
+    risen = np.zeros(len(net.ids), np.bool_)
+    risen[pairs.lower[level[pairs.upper] > level[pairs.lower]]] = True
+    apart = risen[pairs.lower] & risen[pairs.upper]
+    apart[apart] = [home.get(x) != home.get(y) for x, y in ends.T[apart].tolist()]
     for rank in distinct(level[pairs.lower[peers]]).tolist():
         here = peers & (level[pairs.lower] == rank)
         wired = len(distinct(np.concatenate([pairs.lower[here], pairs.upper[here]])))
         # If half of a level has such cables, the fabric is built that way (dragonfly+, peer links, a ring); a
-        # single one above the leaves is a mistake.
-        lone = np.count_nonzero(here) == 1 and rank > 1
+        # single one is a mistake above the leaves, and between two domains that have switches above.
+        lone = np.count_nonzero(here) == 1 and (rank > 1 or bool(apart[here].all()))
         few = wired * 2 < np.count_nonzero(level == rank) or lone
         if few and not (long_cables and rank > 1):
             suspect |= here & single
