@@ -20,36 +20,40 @@ from hyperscout_inference.grouping.grouping import Bools, Longs
 # If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
 _MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
-_PEERS = 4  # a host that is slower as a whole is named only beside so many others
+_PEERS = 2  # a host that is slower as a whole is named only beside so many others
 
 
 def slow_links(
     net: Network,
     rank: Rank,
+    group_of: Longs,
     place: Callable[[int], Place],
     sources: tuple[str, ...],
     sweeps: Sequence[SweepSeen] = (),
 ) -> list[Suspicion]:
-    """Return the cables of a rank below the usual rate of their group. `place`: the domain of a lower device.
-    `sweeps` give the number of lanes."""
-    grouping = rank.grouping
+    """Return the cables of a rank below the usual rate of their group. `group_of`: (hosts,) in the lowest
+    rank, else (distinct lower switches,). `place`: the domain of a lower device. `sweeps` give the number of
+    lanes."""
+    groups = int(group_of.max(initial=-1)) + 1
     every = np.where((net.rate_gbps < _MAX_GBPS) & net.shapes, net.rate_gbps, 0)
     rate = every[rank.rows]
-    if not grouping.count or not (rate > 0).any():
+    if not groups or not (rate > 0).any():
         return []
     of_hosts = bool((net.host[rank.lower] >= 0).all())
     lower = net.host[rank.lower] if of_hosts else np.unique(rank.lower, return_inverse=True)[1]
-    group = grouping.group[lower]
+    group = group_of[lower]
     known = (rate > 0) & (group >= 0)
     millis = np.round(rate * 1000).astype(np.int64)
-    usual = _usual(group, millis, known, grouping.count)
-    total = np.bincount(group[known], minlength=grouping.count)
+    usual = _usual(group, millis, known, groups)
+    total = np.bincount(group[known], minlength=groups)
     below = known & (millis < usual[group] * 0.99) & (total[group] > 2)
     if not below.any():
         return []
     lanes = _Lanes(net, sweeps)
-    slow, alone = _slow(net, rank, every, below, lower.astype(np.int64), of_hosts, lanes)
-    few = np.bincount(group[slow], minlength=grouping.count) <= np.maximum(1, _SLOW_SHARE * total)
+    slow, alone = _slow(
+        net, rank, every, below, lower.astype(np.int64), group_of if of_hosts else None, lanes
+    )
+    few = np.bincount(group[slow], minlength=groups) <= np.maximum(1, _SLOW_SHARE * total)
     found = []
     for row in np.flatnonzero((slow | alone) & few[group]).tolist():
         device = int(rank.lower[row])
@@ -86,32 +90,34 @@ def _slow(
     every: npt.NDArray[np.float32],
     below: Bools,
     lower: Longs,
-    of_hosts: bool,
+    group: Longs | None,
     lanes: "_Lanes",
 ) -> tuple[Bools, Bools]:
     """Return (cables,) which of the cables `below` the usual rate are slow, and which are the cables of a
-    host that is slower as a whole and the only one of its domain."""
+    host that is slower as a whole and the only one of its domain. `group`: (hosts,) the domain; None = the
+    rank is one of switches."""
     device = _second_best(np.concatenate([net.a, net.b]), np.concatenate([every, every]), len(net.ids))
     host = np.zeros(len(net.hosts) + 1, np.float32)  # the last one: no host
     for end in (net.a, net.b):
         np.maximum.at(host, net.host[end], every)
-    can = host[net.host[rank.lower]] if of_hosts else device[rank.lower]
+    can = device[rank.lower] if group is None else host[net.host[rank.lower]]
     slow = below & (every[rank.rows] < 0.99 * np.minimum(can, device[rank.upper]))
-    rest = np.flatnonzero(below & ~slow).tolist()
-    partial = {row: n for row in rest if 0 < (n := lanes.of(int(rank.rows[row]))) < lanes.most}
+    every_row = np.flatnonzero(below).tolist()
+    partial = {row: n for row in every_row if 0 < (n := lanes.of(int(rank.rows[row]))) < lanes.most}
+    shared = _on_splitters(rank, partial)
+    slow[shared] = False
+    rest = [row for row in sorted(partial.keys() - set(shared)) if not slow[row]]
     alone = np.zeros(len(below), np.bool_)
-    if not of_hosts:
-        slow[[row for row in partial if not _shares(rank, partial, row)]] = True
+    if group is None:
+        slow[rest] = True
         return slow, alone
-    group = rank.grouping.group
     halved = np.zeros(len(below), np.bool_)  # with half of the lanes: slow, or on a splitter cable
-    for row, has in partial.items():
-        if not _shares(rank, partial, row):
-            (halved if 2 * has == lanes.most else slow)[row] = True
+    for row in rest:
+        (halved if 2 * partial[row] == lanes.most else slow)[row] = True
     older = below & ~slow
     hosts = np.unique(lower[older])
-    lone = np.bincount(group[hosts], minlength=rank.grouping.count) == 1
-    lone &= np.bincount(group[group >= 0], minlength=rank.grouping.count) > _PEERS
+    members = np.bincount(group[group >= 0])
+    lone = (np.bincount(group[hosts], minlength=len(members)) == 1) & (members > _PEERS)
     whole = older & lone[group[lower]]
     whole[list(partial)] = False
     return slow, whole | halved
@@ -130,14 +136,13 @@ def _second_best(
     return best
 
 
-def _shares(rank: Rank, partial: dict[int, int], row: int) -> bool:
-    """Return whether a cable has half of its lanes on the same switch as another such cable."""
-    upper, lower = rank.upper[row], rank.lower[row]
-    return partial[row] == 2 and any(
-        rank.upper[other] == upper and rank.lower[other] != lower and partial[other] == 2
-        for other in partial
-        if other != row
-    )
+def _on_splitters(rank: Rank, partial: dict[int, int]) -> list[int]:
+    """Return the cables with half of their lanes whose switch has another such cable to another device."""
+    halves = [row for row, lanes in partial.items() if lanes == 2]
+    ends: dict[int, set[int]] = {}
+    for row in halves:
+        ends.setdefault(int(rank.upper[row]), set()).add(int(rank.lower[row]))
+    return [row for row in halves if len(ends[int(rank.upper[row])]) > 1]
 
 
 class _Lanes:

@@ -111,41 +111,33 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
         return usual == 0 or (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual)
 
     chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
-    slowed = _slowed(rows, chosen, usual)
+    slowed = _slowed(rows, chosen, fastest, usual)
     return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, bool(has_near))
 
 
-def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) -> list[bool]:
-    """Return the ports that came up too slow for their host's fastest class.
+def _slowed(
+    rows: Sequence[HostCable], chosen: Sequence[bool], fastest: Mapping[str, int], usual_mbps: int
+) -> list[bool]:
+    """Return the ports that came up too slow for their host's `fastest` class: slow cables, none missing.
 
-    The port's switch is one that hosts compute with, and ports of the same name compute on most hosts. A port
-    that is known by its address alone has no namesakes: there most host cables of its switch compute, and
-    its host has as many compute ports as is usual only with it. The cable is then slow, not missing.
+    Hosts compute with the port's switch. Ports of the same name compute on most hosts; a port that is known
+    by its address alone has no namesakes: there most host cables of its switch compute.
     """
     there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
     computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
     on_switch: Counter[str] = Counter(row.chassis for row in rows if row.kind != OTHER)
     leaves = Counter(row.chassis for row, mine in zip(rows, chosen, strict=True) if mine)
-    of_host = Counter(row.host for row, mine in zip(rows, chosen, strict=True) if mine)
-    usual_count = Counter(of_host.values()).most_common(1)[0][0] if of_host else 0
-    nameless = [
-        row.shapes
-        and not mine
-        and row.kind in (HOST, NAMED)
-        and is_mac(row.interface)
-        and leaves[row.chassis] * 2 > on_switch[row.chassis]
-        for row, mine in zip(rows, chosen, strict=True)
-    ]
-    lacking = Counter(row.host for row, may in zip(rows, nameless, strict=True) if may)
 
-    def slowed(row: HostCable, nameless: bool) -> bool:
-        if not row.shapes or row.speed_mbps * _FAR_SLOWER <= usual_mbps or not leaves[row.chassis]:
+    def slowed(row: HostCable) -> bool:
+        own = fastest.get(row.host, 0)
+        peer = own if own > row.speed_mbps else usual_mbps
+        if not row.shapes or row.speed_mbps * _FAR_SLOWER <= peer or not leaves[row.chassis]:
             return False
-        if nameless:
-            return of_host[row.host] + lacking[row.host] == usual_count
+        if is_mac(row.interface):
+            return row.kind in (HOST, NAMED) and leaves[row.chassis] * 2 > on_switch[row.chassis]
         return row.kind == HOST and computing[row.interface] * 2 > there[row.interface]
 
-    return [slowed(row, may) for row, may in zip(rows, nameless, strict=True)]
+    return list(map(slowed, rows))
 
 
 def compute_between(

@@ -170,9 +170,12 @@ def _suspicions(
     found += loops(net, home) + missing_switches(net, level, hosts, ranks, home)
     sources = all_sources(net)
     domain = layers[0].domain
-    found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)
+    found += slow_links(
+        net, hosts, domain, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps
+    )
     for rank in ranks.values():
-        found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
+        groups = rank.grouping.group
+        found += slow_links(net, rank, groups, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
     return _known_to_be_down(net, layers, home, _seen(net, found))
 
 
