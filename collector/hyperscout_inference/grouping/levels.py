@@ -110,7 +110,9 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     between = leaf[graph.here] & leaf[graph.there]
     if not between.any():
         return above
-    stray = _strays(graph, between)
+    joined = np.zeros(graph.count, np.bool_)
+    joined[graph.here[between]] = True
+    stray = _strays(graph, joined[graph.here])
     near, strangers = {}, 0
     for switch in distinct(graph.here[between]).tolist():
         near[switch], apart = _no_peers(graph, switch, leaf, stray)
@@ -143,7 +145,7 @@ def _strays(graph: SwitchGraph, rows: _Bools) -> set[tuple[int, int]]:
     """Return the pairs of switches, in both orders, that cables of these rows join and that are stray."""
     squares = _Squares(graph)
     pairs = set(zip(graph.here[rows].tolist(), graph.there[rows].tolist(), strict=True))
-    found = {pair for pair in pairs if pair[0] < pair[1] and squares.lack(*pair)}
+    found = {(a, b) for a, b in pairs if (a < b or (b, a) not in pairs) and squares.lack(a, b)}
     return found | {(other, one) for one, other in found}
 
 
@@ -157,8 +159,9 @@ class _Squares:
         self._squared: dict[int, bool] = {}  # by switch, whether it is in a square
 
     def lack(self, one: int, other: int) -> bool:
-        """Return whether both switches are in squares, and not so by what joins them."""
-        if self._square(one, other):
+        """Return whether both switches are in squares, and not so by what joins them. Cables of a switch that
+        does not report them may be unknown."""
+        if self._graph.mute[one] or self._graph.mute[other] or self._square(one, other):
             return False
         return self._in_square(one) and self._in_square(other)
 
@@ -181,6 +184,9 @@ def _upper_side(
     graph: SwitchGraph, near: Mapping[int, set[int]], up: _Longs, sides: tuple[list[int], list[int]]
 ) -> list[int]:
     """Return the side that is above the other one, or none."""
+    beyond = [_reaches_beyond(graph, own, sides[1 - k]) for k, own in enumerate(sides)]
+    if beyond[0] != beyond[1]:
+        return sides[beyond.index(True)]
     reach = [bool(up[own].any()) for own in sides]
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
@@ -197,6 +203,17 @@ def _upper_side(
     if held and (far_fewer or fewer):
         return sides[few]
     return sides[full] if slim else []
+
+
+def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bool:
+    """Return whether switches without endpoints are above one side: most are no peers of the other side, by
+    the switches of the one that both are connected to."""
+    mine = set(own)
+    peers = [mine.intersection(graph.around(s).tolist()) for s in others]
+    further = {x for s in own for x in graph.around(s).tolist() if not graph.endpoints[x]}
+    near = [mine.intersection(graph.around(x).tolist()) for x in further]
+    alike = sum(any(2 * len(one & other) > max(len(one), len(other)) for other in peers) for one in near)
+    return 2 * alike < len(further)
 
 
 def _no_peers(
@@ -256,12 +273,16 @@ def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _
 
 def _climb(graph: SwitchGraph, level: Ints) -> None:
     """Set the level of each switch above the leaves, level by level, and find leaves without endpoints."""
-    reached = 1
+    reached, squares = 1, _Squares(graph)
     while True:
         if reached > 1:
             _leaves_without_endpoints(graph, level, reached)
         rows = (level[graph.here] == 0) & (level[graph.there] == reached)
         down = np.bincount(graph.here[rows], minlength=graph.count)
+        lone = rows & (down == 1)[graph.here] & (graph.degree > 2)[graph.here]
+        for row in np.flatnonzero(lone).tolist():
+            if squares.lack(int(graph.here[row]), int(graph.there[row])):
+                down[graph.here[row]] = 0  # a stray cable
         candidates = down > 0
         if not candidates.any():
             return
@@ -277,15 +298,17 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
         return
     uplinks: dict[int, set[frozenset[int]]] = {}  # of leaves, by each of their upper switches
     own = np.flatnonzero((level[graph.here] == 1) & (level[graph.there] == reached))
-    seen: set[frozenset[int]] = set()
-    for leaf in dict.fromkeys(graph.here[own].tolist()):
+    alike = {graph.around(leaf).tobytes(): leaf for leaf in distinct(graph.here[own]).tolist()}
+    for leaf in alike.values():
         upper = frozenset(graph.around(leaf).tolist())
-        if upper not in seen:
-            seen.add(upper)
-            for switch in upper:
-                uplinks.setdefault(switch, set()).add(upper)
+        for switch in upper:
+            uplinks.setdefault(switch, set()).add(upper)
+    verdicts: dict[bytes, int] = {}  # switches with equal cables are alike
     for switch in unknown:
         near = graph.around(switch)
+        if (known_level := verdicts.get(near.tobytes())) is not None:
+            level[switch] = known_level
+            continue
         cables = Counter(near[level[near] > 1].tolist())
         mine, total = cables.keys(), cables.total()
         for upper in {known for other in mine for known in uplinks.get(other, ())}:
@@ -295,6 +318,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
             if few and 2 * len(both) > max(len(mine), len(upper)):
                 level[switch] = 1
                 break
+        verdicts[near.tobytes()] = int(level[switch])
 
 
 def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -> _Bools:
@@ -332,9 +356,13 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     for (p, q), cables in Counter(zip(one.tolist(), other.tolist(), strict=True)).items():
         if cables > 1 and cables * 10 >= min(across[p], across[q]):  # else miswired
             near.setdefault(p, set()).add(q)
+    tops: dict[int, int] = {}  # of a group above, the number of groups below
     for p, others in near.items():
         apart = all(near[q].isdisjoint(others) for q in others)
         most = sum(size[q] for q in others) >= size[p] * (2 if len(others) == 1 else 1)
         if across[p] * len(others) >= cables_down[p] and apart and most:
+            tops[p] = len(others)
+    for p, below_it in tops.items():
+        if all(tops.get(q, 0) <= below_it for q in near[p]):
             higher |= rest & (part == p)
     return higher
