@@ -17,6 +17,21 @@ def test_a_healthy_fabric_is_right_and_accused_of_nothing(chosen: range) -> None
     assert {seed: wrong for seed in chosen if (wrong := mistakes(healthy(seed)))} == {}
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(10010, id="more storage on spines than hosts on leaves"),
+        pytest.param(10060, id="a storage fabric beside the leaves of pods"),
+        pytest.param(10550, id="splitter cables beside whole cables to storage"),
+        pytest.param(10751, id="a unit of hosts with the names of a role"),
+        pytest.param(10810, id="units with fewer spines and fewer ports"),
+        pytest.param(11247, id="service hosts beside a DGX unit"),
+    ],
+)
+def test_a_combination_of_traits_is_right_and_accused_of_nothing(seed: int) -> None:
+    assert mistakes(healthy(seed)) == []
+
+
 @pytest.mark.parametrize("count", slow_after(1, [10, 300]))
 def test_faults_are_named(count: int) -> None:
     verdicts = [(case, judged(case)[1]) for case in map(faulty, range(count))]
@@ -40,6 +55,20 @@ def test_faults_are_named(count: int) -> None:
         pytest.param(509, id="the leaves of a storage fabric overlap in a ring"),
         pytest.param(837, id="all hosts have the name of a role, and one lacks a cable"),
         pytest.param(935, id="a pod of leaves on cores"),
+        pytest.param(288, id="a pair of cables is missing within a director"),
+        pytest.param(10049, id="a leaf is down below hosts with the names of a role"),
+        pytest.param(10072, id="a host of such a name is on a spine"),
+        pytest.param(10083, id="leaves of three models below the same spines, and missing pairs"),
+        pytest.param(10112, id="a spine on other ports than the other pods' lacks a cable"),
+        pytest.param(10121, id="a stray cable at a spine with a fabric manager"),
+        pytest.param(10177, id="a host on a spine above a leaf of hosts with the names of a role"),
+        pytest.param(10227, id="a slow cable of a slower unit"),
+        pytest.param(10284, id="exchanged leaves in a fabric whose units differ in rails"),
+        pytest.param(10647, id="a slow cable of a host on a line chip of a director"),
+        pytest.param(10764, id="most hosts lack a rail, and a control node is on its leaf"),
+        pytest.param(10916, id="a stray cable between two of four leaves"),
+        pytest.param(10946, id="a stray cable at a leaf without hosts"),
+        pytest.param(10948, id="more hosts on the leaves of cores than in a pod"),
     ],
 )
 def test_a_combination_of_faults_is_named_and_nothing_else(seed: int) -> None:
