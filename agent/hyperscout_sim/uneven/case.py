@@ -14,7 +14,7 @@ from hyperscout_sim.uneven.traits import TRAITS
 KINDS: Final = (*TRAITS, "storage fabric", *SHAPES)
 _TRIES: Final = 50
 _MOST_TRAITS: Final = 4
-_MAX_PORT: Final = 254  # of an InfiniBand switch: port numbers have 8 bits
+MAX_PORT: Final = 254  # of an InfiniBand switch: port numbers have 8 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def healthy(seed: int, kind: str = "") -> Uneven:
     while True:
         site = _site(kind, rng, large=seed % 50 == 49)
         built = build(site, seed)
-        if site.ethernet or max(port for cable in built.fabric.cables for _, port in cable.ends) <= _MAX_PORT:
+        if site.ethernet or max(port for cable in built.fabric.cables for _, port in cable.ends) <= MAX_PORT:
             break
     return Uneven(
         seed,

@@ -141,8 +141,8 @@ def _other_leaf(wiring: Wiring, rng: Random) -> list[Defect]:
 def _only_on_spine(wiring: Wiring, rng: Random) -> list[Defect]:
     """The only cable of a host is plugged into a spine that has no endpoints otherwise."""
     case = wiring.case
-    if case.foreign or case.ethernet:
-        raise NotApplicableError("other endpoints may be on spines")
+    if case.foreign or case.ethernet or case.kind == "director with hosts":
+        raise NotApplicableError("other endpoints may be on spines, or a spine with a host looks like a leaf")
     host = _pick(rng, [h for h in wiring.hosts() if len(wiring.links[h]) == 1])
     [cable] = wiring.links[host]
     spines = [c.b for c in wiring.uplinks[cable.b] if wiring.switch[c.b].domain is None]
@@ -293,7 +293,7 @@ def _exchange(wiring: Wiring, one: Cable, other: Cable) -> list[Defect]:
 def _move(wiring: Wiring, cable: Cable, to: int) -> list[Defect]:
     now = cable._replace(b=to, b_port=wiring.free_port(to))
     wiring.rewire([cable], [now])
-    wiring.touch(cable.a)
+    wiring.touch(cable.a, to)
     return [_miswired(now, wiring)]
 
 

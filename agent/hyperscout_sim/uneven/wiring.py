@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimSwitch
 from hyperscout_sim.fabric.planted import NotApplicableError
-from hyperscout_sim.uneven.case import Uneven
+from hyperscout_sim.uneven.case import MAX_PORT, Uneven
 
 WITNESSES = 2
 
@@ -78,7 +78,8 @@ class Wiring:
         """Take a port without a cable. Raises NotApplicableError."""
         if guid not in self._free:
             used = {port for cable in self.cables for g, port in cable.ends if g == guid}
-            self._free[guid] = [p for p in range(1, self.switch[guid].port_count + 1) if p not in used]
+            ports = range(1, min(self.switch[guid].port_count, MAX_PORT) + 1)
+            self._free[guid] = [p for p in ports if p not in used]
         if not self._free[guid]:
             raise NotApplicableError("the switch has no free port")
         return self._free[guid].pop(0)
