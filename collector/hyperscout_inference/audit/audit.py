@@ -251,8 +251,8 @@ class _Auditor:
         for row in outside:
             child, cls = int(c.child[row]), int(self.cable_class[row])
             item = self.plan.get((cls, int(c.child_port[row])), -1)
-            if item < 0 and len(set(wanted.get(child, ()))) == 1:
-                item = wanted[child][0]
+            lacks = {*wanted.get(child, ())}
+            item = lacks.pop() if len(lacks) == 1 else item
             add(row, item, EITHER if self.grouping.tie[child] or cls < 0 else 0.9)
         against = [(cls, port, item) for (cls, port), item in self.plan.items()]
         if against:
@@ -298,16 +298,18 @@ class _Auditor:
         return (elsewhere > 0) & (good * 2 < cables)
 
     def _is_shifted(self, child: int) -> bool:
-        """Return whether a child on other ports than the plan's has cables to the items in the same order."""
+        """Return whether a child on other ports has its cables in the usual order. Some may be missing."""
         cls = int(self.cls[child])
         if cls not in self.orders:
             mine = np.flatnonzero(self.cls == cls).tolist()
             self.orders[cls] = Counter(map(self._order_of, mine)).most_common(1)[0][0]
-        return self._order_of(child) == self.orders[cls]
+        usual = iter(self.orders[cls])
+        return all(item in usual for item in self._order_of(child))
 
     def _order_of(self, child: int) -> tuple[int, ...]:
-        """Return the items that a child has cables to, in the order of its ports."""
+        """Return the items of its group that a child has cables to, in the order of its ports."""
         c, rows = self.cables, self._rows_of(child)
+        rows = rows[self.inside[rows]]
         return tuple(c.item[rows[np.argsort(c.child_port[rows], kind="stable")]].tolist())
 
     def _surplus(self, wanted: dict[int, list[int]], strays: dict[int, Stray]) -> None:
@@ -354,9 +356,7 @@ class _Auditor:
         """Return whether most cables of a child follow the port plan."""
         c, cls = self.cables, int(self.cls[child])
         places = zip(c.child_port[rows].tolist(), c.item[rows].tolist(), strict=True)
-        follow = [self.plan.get((cls, port)) == item for port, item in places]
-        most: bool = 2 * sum(follow) > len(follow)
-        return most
+        return bool(2 * sum(self.plan.get((cls, port)) == item for port, item in places) > len(rows))
 
     def _slots_of(self, child: int, rows: npt.NDArray[np.intp]) -> list[int]:
         """Return the ports that a child uses on most of its items, ascending."""

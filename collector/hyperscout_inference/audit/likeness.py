@@ -64,8 +64,10 @@ class Comparison:
         self.half = others & half & ~down & ~alike.several
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
-        # Deviations of like children, by class.
-        off = np.bincount(self.cls[self.like], weights=(lack + over)[self.like], minlength=len(present))
+        # Deviations of like children, by class. A cable in a wrong place is one.
+        off = np.bincount(
+            self.cls[self.like], weights=np.maximum(lack, over)[self.like], minlength=len(present)
+        )
         cables = np.bincount(self.cls[self.like], weights=full[self.like], minlength=len(present)) + plain
         self.regular = off <= np.maximum(_OFF_FEW, _OFF_SHARE * cables)
         if len(present) > 2 and off.sum() <= _OFF_SHARE / 2 * cables.sum():

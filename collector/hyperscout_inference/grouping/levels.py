@@ -206,14 +206,12 @@ def _upper_side(
 
 
 def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bool:
-    """Return whether switches without endpoints are above one side: most are no peers of the other side, by
-    the switches of the one that both are connected to."""
-    mine = set(own)
-    peers = [mine.intersection(graph.around(s).tolist()) for s in others]
+    """Return whether switches without endpoints are above one side. Peers of the other side are not: a switch
+    of it has most of their neighbours."""
+    peers = [frozenset(graph.around(s).tolist()) for s in others]
     further = {x for s in own for x in graph.around(s).tolist() if not graph.endpoints[x]}
-    near = [mine.intersection(graph.around(x).tolist()) for x in further]
-    alike = sum(any(2 * len(one & other) > max(len(one), len(other)) for other in peers) for one in near)
-    return 2 * alike < len(further)
+    near = [frozenset(graph.around(x).tolist()) for x in further]
+    return 2 * sum(any(2 * len(one & other) > len(one) for other in peers) for one in near) < len(further)
 
 
 def _no_peers(
