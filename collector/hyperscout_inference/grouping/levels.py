@@ -16,7 +16,8 @@ torus): all switches with hosts are leaves then.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +105,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
 
     Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them
     is above: the one with far fewer endpoints if more cables than these lead to the other side, else the only
-    one with cables to switches without endpoints.
+    one with cables to switches without endpoints. Switches that share hosts are on one side (rails).
     """
     above = np.zeros(graph.count, np.bool_)
     between = leaf[graph.here] & leaf[graph.there]
@@ -121,6 +122,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     if 2 * sum(map(len, near.values())) < strangers:
         return above  # most such switches are joined in triangles (dragonfly)
     up = graph.cables_to(graph.is_switch & ~leaf)
+    beside = _with_shared_hosts(graph, near)
     side: dict[int, int] = {}
     for start in sorted(near):
         if start in side or not near[start]:
@@ -130,15 +132,30 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
         waiting, even = [start], True
         while waiting:
             switch = waiting.pop()
-            for other in sorted(near[switch]):
-                if other not in side:
-                    side[other] = 1 - side[switch]
-                    sides[side[other]].append(other)
-                    waiting.append(other)
-                even &= side[other] != side[switch]
+            for others, across in ((near[switch], 1), (beside[switch], 0)):
+                for other in sorted(others):
+                    if other not in side:
+                        side[other] = side[switch] ^ across
+                        sides[side[other]].append(other)
+                        waiting.append(other)
+                    even &= side[other] == side[switch] ^ across
         if even:
             above[_upper_side(graph, near, up, sides)] = True
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
+
+
+def _with_shared_hosts(graph: SwitchGraph, switches: Iterable[int]) -> dict[int, set[int]]:
+    """Return the others that share two hosts or more with each switch: they are of one level."""
+    on_host: dict[int, list[int]] = {}
+    for switch in switches:
+        for host in graph.hosts_on(switch):
+            on_host.setdefault(host, []).append(switch)
+    shared = Counter(pair for mine in on_host.values() for pair in permutations(mine, 2))
+    beside: dict[int, set[int]] = {switch: set() for switch in switches}
+    for (one, other), hosts in shared.items():
+        if hosts > 1:
+            beside[one].add(other)
+    return beside
 
 
 def _strays(graph: SwitchGraph, rows: _Bools) -> set[tuple[int, int]]:
