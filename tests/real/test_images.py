@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hyperscout_agent.lldp.link import ListenerLink
@@ -127,7 +128,7 @@ class TestImage:
 
     def test_its_contents_are_listed(self, either: ImageRoot) -> None:
         found = json.loads(either.archive.with_suffix(".cdx.json").read_text())
-        purls = [component["purl"].partition("?")[0] for component in found["components"]]
+        purls = [unquote(component["purl"]).partition("?")[0] for component in found["components"]]
         named = {purl.split("/", 1)[1].partition("@")[0] for purl in purls}
         debian = {path.name for path in either.files() if "status.d" in path.parts}
         assert {f"debian/{package}" for package in debian} <= named
