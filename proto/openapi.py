@@ -32,6 +32,7 @@ LEFT_OUT = {
     ("Condition", "nodes"),
     ("Condition", "switches"),
     ("Anomaly", "nodes"),
+    ("Anomaly", "figures"),
 }
 NULL_FOR_ZERO = {("Anomaly", "tier")}
 

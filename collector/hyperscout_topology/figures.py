@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from hyperscout_runtime.units import NS
 
-from hyperscout_topology.topology import HyperNode, Measured, Tier, rfc3339
+from hyperscout_topology.topology import Figure, HyperNode, Measured, Tier, rfc3339
 
 MOVED = 0.2  # fraction of the published value; smaller changes are normal in a quiet network
 MAX_AGE_NS = 3600 * NS  # newer measurements renew published values after this time
@@ -17,6 +17,11 @@ def digits(value: float, count: int = 2) -> str:
     """A value with `count` significant digits, never with an exponent: 0.34, 4.3, 12, 390."""
     text = f"{value:.{count}g}"
     return text if "e" not in text and "n" not in text else f"{float(text):.0f}"
+
+
+def figures(**values: float) -> tuple[Figure, ...]:
+    """The figures of a message by name, with six significant digits."""
+    return tuple(Figure(name, float(f"{value:.6g}")) for name, value in values.items())
 
 
 def has_moved(published: float, now: float) -> bool:

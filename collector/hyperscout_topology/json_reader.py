@@ -8,6 +8,7 @@ from hyperscout_topology.topology import (
     Anomaly,
     Condition,
     Endpoint,
+    Figure,
     HyperNode,
     Link,
     LinkTable,
@@ -138,6 +139,11 @@ def from_json(data: Any) -> Topology:
             optional(row, where, "hypernode"),
             time(row, where, "since"),
             texts(row, where, "nodes", []),
+            tuple(
+                Figure(get(f, w, "name", str), number(f, w, "value", 0.0))
+                for i, f in enumerate(get(row, where, "figures", list, []))
+                for w in (f"{where}.figures[{i}]",)
+            ),
         )
 
     def link(where: str, row: Any) -> Link:

@@ -126,6 +126,7 @@ def _anomaly(x: Anomaly) -> Object:
         "hypernode": x.hypernode,
         **({"since": rfc3339(x.since_ns)} if x.since_ns else {}),
         **_lists(nodes=x.nodes),
+        **({"figures": [{"name": f.name, "value": f.value} for f in x.figures]} if x.figures else {}),
     }
 
 

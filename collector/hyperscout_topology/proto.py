@@ -16,6 +16,7 @@ from hyperscout_topology.topology import (
     Anomaly,
     Condition,
     Endpoint,
+    Figure,
     HyperNode,
     Link,
     LinkTable,
@@ -226,6 +227,7 @@ def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
         since=timestamp(a.since_ns),
         hypernode=a.hypernode,
         nodes=a.nodes,
+        figures=[pb.Figure(name=x.name, value=x.value) for x in a.figures],
     )
 
 
@@ -281,6 +283,7 @@ def _anomaly(a: pb.Anomaly) -> Anomaly:
         a.hypernode if a.HasField("hypernode") else None,
         a.since.ToNanoseconds() if a.HasField("since") else 0,
         tuple(a.nodes),
+        tuple(Figure(x.name, x.value) for x in a.figures),
     )
 
 

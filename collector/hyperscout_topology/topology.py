@@ -44,13 +44,21 @@ def say(end: Endpoint) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured value in a message. `name` ends with the unit or with what is counted."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Anomaly:
     """A contradiction or defect, with the names that a person needs to find it.
 
     `since_ns` (Unix ns) is 0 when inferred offline. `hypernode` is the one domain it counts against: for a
     host's link its tier-1 domain, for a link between switches the domain of the lower end. `tier` is that
     domain's tier. Both are None when it is in no domain. `nodes`: all nodes that it is about, sorted, where
-    the ends do not name them.
+    the ends do not name them. `figures`: the measured values in `message`.
     """
 
     kind: str
@@ -63,6 +71,7 @@ class Anomaly:
     hypernode: str | None = None
     since_ns: int = 0
     nodes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:

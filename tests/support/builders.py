@@ -6,7 +6,7 @@ from typing import Any
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import WORKERS, Group, Request, Spread, Workers
-from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode
+from hyperscout_topology.topology import Anomaly, Endpoint, Figure, HyperNode
 
 TIER_NAMES = ("leaf", "pod", "core")
 DEVICE = Endpoint("device", "device")
@@ -41,9 +41,12 @@ def anomaly(
     message: str = "",
     hypernode: str | None = None,
     since_ns: int = 0,
+    figures: tuple[Figure, ...] = (),
 ) -> Anomaly:
     """An anomaly of a tier-1 domain that one sweep reported."""
-    return Anomaly(kind, subject, peer, tier, sources, confidence, message, hypernode, since_ns)
+    return Anomaly(
+        kind, subject, peer, tier, sources, confidence, message, hypernode, since_ns, figures=figures
+    )
 
 
 def gang(

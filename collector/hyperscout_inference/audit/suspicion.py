@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hyperscout_topology.topology import Endpoint
+from hyperscout_topology.topology import Endpoint, Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Suspicion:
     message: str
     sources: tuple[str, ...]
     nodes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:

@@ -313,8 +313,20 @@ def _anomalies(
         if name not in published:
             name = None
         tier = s.layer + 1 if name is not None else None
-        anomaly = Anomaly(s.kind, s.subject, s.peer, tier, s.sources, s.confidence, s.message, name)
-        result.append(replace(anomaly, nodes=s.nodes) if s.nodes else anomaly)
+        result.append(
+            Anomaly(
+                s.kind,
+                s.subject,
+                s.peer,
+                tier,
+                s.sources,
+                s.confidence,
+                s.message,
+                name,
+                nodes=s.nodes,
+                figures=s.figures,
+            )
+        )
     if not net.anomalies:
         return result
     at = {ident: i for i, ident in enumerate(net.ids)}

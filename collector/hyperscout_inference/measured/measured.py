@@ -108,6 +108,7 @@ def _merged(suspicions: Sequence[Suspicion]) -> list[Suspicion]:
         found[x.subject, x.peer] = replace(
             same,
             message=f"{same.message}; {x.message}",
+            figures=same.figures + x.figures,
             confidence=max(same.confidence, x.confidence),
             sources=tuple(sorted({*same.sources, *x.sources})),
         )

@@ -6,8 +6,8 @@ They come before single hosts, because a host with most of its ways through a sl
 from collections.abc import Sequence
 
 import numpy as np
-from hyperscout_topology.figures import digits
-from hyperscout_topology.topology import Endpoint
+from hyperscout_topology.figures import digits, figures
+from hyperscout_topology.topology import Endpoint, Figure, say
 
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.grouping.layer import Layer
@@ -17,6 +17,8 @@ from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of,
 
 SOURCE = ("latency",)
 SURE = 0.8  # confidence where many measurements agree
+
+Words = tuple[str, tuple[Figure, ...]]  # a part of a message, and the figures in it
 
 _MARGIN_US, _MARGIN_SHARE = (
     3.0,
@@ -38,18 +40,26 @@ def domain_end(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain
     return Endpoint(f"domain/{name}", name)
 
 
-def of_domain(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int, text: str) -> Suspicion:
-    """Return a suspicion of a whole domain."""
+def of_domain(
+    hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int, what: str, words: Words
+) -> Suspicion:
+    """Return a suspicion of a whole domain. `what` comes before the words and has no figures."""
     subject = domain_end(hosts, layers, depth, domain)
-    return Suspicion("SlowLink", subject, None, depth, domain, SURE, f"{subject.name}: {text}", SOURCE)
+    text, said = words
+    return Suspicion(
+        "SlowLink", subject, None, depth, domain, SURE, f"{subject.name}: {what}{text}", SOURCE, figures=said
+    )
 
 
-def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, text: str) -> Suspicion:
+def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, words: Words) -> Suspicion:
     """Return a suspicion of one host or port. Its link belongs to the lowest domain that the network
     forms."""
     depth = outer_layer(layers)
     domain = int(layers[depth].domain[host])
-    return Suspicion("SlowLink", subject, None, depth, domain, SURE, text, SOURCE)
+    text, said = words
+    return Suspicion(
+        "SlowLink", subject, None, depth, domain, SURE, f"{say(subject)}: {text}", SOURCE, figures=said
+    )
 
 
 def slow_domains(
@@ -81,8 +91,8 @@ def slow_domains(
                 break
             (domain, chosen, share), what = max(candidates, key=lambda x: (x[0][2], len(x[0][1])))
             good[chosen] = False
-            text = f"{what}: {_words(us, way_us, chosen, rows, pairs, share)}"
-            found.append(of_domain(hosts, layers, depth, domain, text))
+            words = _words(us, way_us, chosen, rows, pairs, share)
+            found.append(of_domain(hosts, layers, depth, domain, f"{what}: ", words))
     return found, good
 
 
@@ -106,12 +116,17 @@ def _guilty(
     return found
 
 
-def _words(us: Floats, way_us: Floats, chosen: Longs, rows: PairRows, pairs: PairTable, share: float) -> str:
-    now, usual = (digits(float(np.median(x[chosen])), 3) for x in (us, way_us))
-    past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
-    known = [usual_us for usual_us, _, bursts in past if bursts]
-    then = (
-        f", was {digits(float(np.median(known)), 3)} us in the bursts before the last ones" if known else ""
-    )
+def _words(
+    us: Floats, way_us: Floats, chosen: Longs, rows: PairRows, pairs: PairTable, share: float
+) -> Words:
+    now, usual = (float(np.median(x[chosen])) for x in (us, way_us))
     count = round(share * len(chosen))
-    return f"{now} us in {count} of {len(chosen)} pairs where their tiers' median is {usual} us{then}"
+    text = f"{digits(now, 3)} us in {count} of {len(chosen)} pairs "
+    text += f"where their tiers' median is {digits(usual, 3)} us"
+    said = figures(round_trip_us=now, slow_pairs=count, pairs=len(chosen), tier_median_us=usual)
+    past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
+    if known := [usual_us for usual_us, _, bursts in past if bursts]:
+        then = float(np.median(known))
+        text += f", was {digits(then, 3)} us in the bursts before the last ones"
+        said += figures(before_us=then)
+    return text, said

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from hyperscout_topology.figures import digits
+from hyperscout_topology.figures import digits, figures
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -11,7 +11,7 @@ from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_parts
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, recent
-from hyperscout_inference.measured.slow_domains import of_domain, of_host
+from hyperscout_inference.measured.slow_domains import Words, of_domain, of_host
 
 _OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the median is a fault
 _OWN_SHARE = 0.5  # the same limit as a share of the shortest way; the larger one counts
@@ -38,15 +38,18 @@ def slow_hosts(
         for domain in np.flatnonzero((bad >= _SHARED) & (bad > _MIN_SLOW_SHARE * total)).tolist():
             mine = np.flatnonzero(left & (column == domain))
             left[mine] = False
-            more = digits(float(np.median(own.us[mine])))
-            text = f"{len(mine)} of {total[domain]} hosts add {more} us more than others do"
-            found.append(of_domain(hosts, layers, depth, domain, text))
+            more = float(np.median(own.us[mine]))
+            text = f"{len(mine)} of {total[domain]} hosts add {digits(more)} us more than others do"
+            said = figures(slow_hosts=len(mine), hosts=total[domain], host_us=more)
+            found.append(of_domain(hosts, layers, depth, domain, "", (text, said)))
     for host in np.flatnonzero(left).tolist():
         chosen = np.flatnonzero((rows.a == host) | (rows.b == host))
         subject = Endpoint(hosts[host], hosts[host])
-        more = digits(float(own.us[host]))
-        text = f"{subject.name}: its {len(chosen)} pairs take {more} us longer than others do"
-        found.append(of_host(layers, subject, host, text + _then(us, rows, pairs, chosen)))
+        more = float(own.us[host])
+        text = f"its {len(chosen)} pairs take {digits(more)} us longer than others do"
+        said = figures(pairs=len(chosen), host_us=more)
+        then, then_said = _then(us, rows, pairs, chosen)
+        found.append(of_host(layers, subject, host, (text + then, said + then_said)))
     return found, good
 
 
@@ -59,11 +62,12 @@ def _slow(own: OwnParts) -> Bools:
     return np.asarray(own.known & (own.us - middle > margin))
 
 
-def _then(us: Floats, rows: PairRows, pairs: PairTable, chosen: Longs) -> str:
-    """Return text on the earlier median of these rows, or ""."""
+def _then(us: Floats, rows: PairRows, pairs: PairTable, chosen: Longs) -> Words:
+    """Return words on the earlier median of these rows; "" if it is unknown."""
     past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
     known = [usual_us for usual_us, _, bursts in past if bursts]
     if not known:
-        return ""
-    now, then = digits(float(np.median(us[chosen])), 3), digits(float(np.median(known)), 3)
-    return f": a median of {now} us, was {then} us in the bursts before the last ones"
+        return "", ()
+    now, then = float(np.median(us[chosen])), float(np.median(known))
+    text = f": a median of {digits(now, 3)} us, was {digits(then, 3)} us in the bursts before the last ones"
+    return text, figures(round_trip_us=now, before_us=then)

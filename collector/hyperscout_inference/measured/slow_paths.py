@@ -8,7 +8,7 @@ one domain are slow, one suspicion names what they share.
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from hyperscout_topology.figures import digits
+from hyperscout_topology.figures import digits, figures
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -17,7 +17,7 @@ from hyperscout_inference.latency.bursts import RECENT
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_parts
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, medians, recent
-from hyperscout_inference.measured.slow_domains import SOURCE, of_domain, of_host, outer_layer
+from hyperscout_inference.measured.slow_domains import SOURCE, Words, of_domain, of_host, outer_layer
 
 # How much slower than its tier a pair must be, by the number of its known bursts: in us, and as a share.
 _MARGIN_US = (np.inf, 6.0, 3.0, 1.5)
@@ -27,8 +27,8 @@ _SPREAD = 10.0  # distances from the median to the third quartile (seven deviati
 _SHARED = 3  # slow pairs that are needed to report what they share
 _JITTER_US, _JITTER_TIMES = 2.0, 3.0  # growth of the jitter that counts: both limits apply
 
-# Returns the text for rows, out of a total (0 = the text is about one row).
-_TextOf = Callable[[Longs, int], str]
+# Returns the words for rows, out of a total (0 = they are about one row).
+_WordsOf = Callable[[Longs, int], Words]
 
 
 def slow_paths(
@@ -103,30 +103,29 @@ class _Judge:
 
     # -- how it is reported ---------------------------------------------------------------------------------
 
-    def _suspicions(self, bad: Bools, near: Bools, judged: Bools, text_of: _TextOf) -> Iterator[Suspicion]:
+    def _suspicions(self, bad: Bools, near: Bools, judged: Bools, words_of: _WordsOf) -> Iterator[Suspicion]:
         """Yield suspicions of ways out of domains, of hosts, of ports, and of the single pairs that are left.
         `near`: rows that also count where an end is judged, down to half of the limit."""
         bad = bad.copy()
-        yield from self._ways_out(bad, judged, text_of)
+        yield from self._ways_out(bad, judged, words_of)
         rows = self._rows
         ports = np.bincount([host for host, _ in rows.ports], minlength=len(self._hosts))
         hosts = np.flatnonzero(ports > 1)
         for host, mine, total in _sharers(bad, near, judged, (rows.a, rows.b), hosts):
-            text = f"{self._hosts[host]}: {text_of(mine, total)}"
             end = Endpoint(self._hosts[host], self._hosts[host])
-            yield of_host(self._layers, end, host, text)
+            yield of_host(self._layers, end, host, words_of(mine, total))
         every = np.arange(len(rows.ports))
         for port, mine, total in _sharers(bad, near, judged, (rows.end_a, rows.end_b), every):
-            end = self._port(port)
-            yield of_host(self._layers, end, rows.ports[port][0], f"{say(end)}: {text_of(mine, total)}")
+            yield of_host(self._layers, self._port(port), rows.ports[port][0], words_of(mine, total))
         for i in np.flatnonzero(bad).tolist():
             subject, peer = self._port(int(rows.end_a[i])), self._port(int(rows.end_b[i]))
-            text = f"{say(subject)} -> {say(peer)}: {text_of(np.array([i]), 0)}"
+            words, said = words_of(np.array([i]), 0)
+            text = f"{say(subject)} -> {say(peer)}: {words}"
             where = (int(rows.layer[i]), int(rows.domain[i]))
             # One pair does not show whether one of its ends or the path between is at fault.
-            yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE)
+            yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE, figures=said)
 
-    def _ways_out(self, bad: Bools, judged: Bools, text_of: _TextOf) -> Iterator[Suspicion]:
+    def _ways_out(self, bad: Bools, judged: Bools, words_of: _WordsOf) -> Iterator[Suspicion]:
         """Yield domains of which at least half of the ways out are bad, over several of their hosts."""
         rows = self._rows
         for depth in range(len(self._layers) - 1, outer_layer(self._layers) - 1, -1):
@@ -147,33 +146,44 @@ class _Judge:
                 domain = int(np.where(guilty, count, 0).argmax())
                 chosen = mine[(a[mine] == domain) | (b[mine] == domain)]
                 bad[chosen] = False
-                text = f"ways out: {text_of(chosen, int(total[domain]))}"
-                yield of_domain(self._hosts, self._layers, depth, domain, text)
+                words = words_of(chosen, int(total[domain]))
+                yield of_domain(self._hosts, self._layers, depth, domain, "ways out: ", words)
 
-    def _slow_words(self, rows: Longs, total: int) -> str:
+    def _slow_words(self, rows: Longs, total: int) -> Words:
         usual, size = medians(self._own.group, self._us, int(self._own.group.max()) + 1)
         group = int(self._own.group[rows[0]])
-        tier = f"where this tier's median is {digits(float(usual[group]), 3)} us ({size[group]} pairs)"
-        now = digits(float(np.median(self._us[rows])), 3)
+        usual_us = float(usual[group])
+        now = float(np.median(self._us[rows]))
+        before, before_said = self._before(int(rows[0]))
+        tier = f"where this tier's median is {digits(usual_us, 3)} us ({size[group]} pairs)"
+        said = figures(round_trip_us=now, tier_median_us=usual_us, tier_pairs=size[group]) + before_said
         if not total:
-            return f"{now} us {tier}{self._before(int(rows[0]))}"
-        example = f"as {self._ends(rows)}{self._before(int(rows[0]))}"
-        return f"{now} us in {len(rows)} of {total} pairs {tier}, {example}"
+            return f"{digits(now, 3)} us {tier}{before}", said
+        text = f"{digits(now, 3)} us in {len(rows)} of {total} pairs {tier}, as {self._ends(rows)}{before}"
+        return text, said + figures(slow_pairs=len(rows), pairs=total)
 
-    def _grown_words(self, rows: Longs, total: int) -> str:
+    def _grown_words(self, rows: Longs, total: int) -> Words:
         history = self._pairs.history
         if history is None:
-            return ""
+            return "", ()
         at = self._rows.row[rows]
-        now = digits(float(np.median(history.recent_jitter_us[at])))
-        usual = digits(float(np.median(history.usual_jitter_us[at])))
-        bursts = f"in the {int(np.median(history.usual[at]))} bursts before"
-        jitter = f"jitter of {now} us or more in the last {RECENT} bursts, was {usual} us {bursts}"
-        return f"{jitter}, in {len(rows)} of {total} pairs, as {self._ends(rows)}" if total else jitter
+        now = float(np.median(history.recent_jitter_us[at]))
+        usual = float(np.median(history.usual_jitter_us[at]))
+        bursts = int(np.median(history.usual[at]))
+        text = f"jitter of {digits(now)} us or more in the last {RECENT} bursts, "
+        text += f"was {digits(usual)} us in the {bursts} bursts before"
+        said = figures(jitter_us=now, jitter_before_us=usual, before_bursts=bursts)
+        if not total:
+            return text, said
+        text += f", in {len(rows)} of {total} pairs, as {self._ends(rows)}"
+        return text, said + figures(slow_pairs=len(rows), pairs=total)
 
-    def _before(self, i: int) -> str:
+    def _before(self, i: int) -> Words:
         usual_us, _, bursts = history_of(self._pairs, int(self._rows.row[i]))
-        return f", was {digits(usual_us, 3)} us in the {bursts} bursts before" if bursts else ""
+        if not bursts:
+            return "", ()
+        text = f", was {digits(usual_us, 3)} us in the {bursts} bursts before"
+        return text, figures(before_us=usual_us, before_bursts=bursts)
 
     def _ends(self, rows: Longs) -> str:
         first = int(rows[0])

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hyperscout_topology.figures import digits
+from hyperscout_topology.figures import digits, figures
+from hyperscout_topology.topology import Figure
 
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.measured.own_parts import own_parts
 from hyperscout_inference.measured.pair_rows import PairRows, recent
-from hyperscout_inference.measured.slow_domains import of_domain, outer_layer
+from hyperscout_inference.measured.slow_domains import Words, of_domain, outer_layer
 
 _MIN_GAIN_US = 0.2
 _MIN_ROWS, _MIN_HOSTS = 8, 5
@@ -54,10 +55,11 @@ def slow_tiers(
         words = [_words(raw_us, gain, layers[depth + 1].name) for gain in slow]
         if len(slow) > 2 and len(slow) * 2 > len(gains):
             many = f"so are {len(slow)} of {len(gains)} domains of its tier; of this one "
-            slow, words = slow[:1], [many + words[0]]
+            said = figures(slow_domains=len(slow), domains=len(gains))
+            slow, words = slow[:1], [(many + words[0][0], said + words[0][1])]
         for gain, why in zip(slow, words, strict=True):
-            text = f"no faster than the tier above: {why}"
-            found.append(of_domain(hosts, layers, depth, gain.domain, text))
+            what = "no faster than the tier above: "
+            found.append(of_domain(hosts, layers, depth, gain.domain, what, why))
     return found
 
 
@@ -103,9 +105,16 @@ def _enough(rows: PairRows, chosen: Longs) -> bool:
     return len(chosen) >= _MIN_ROWS and _hosts(rows, chosen) >= _MIN_HOSTS
 
 
-def _words(us: Floats, gain: _Gain, above: str) -> str:
-    parts = []
-    for chosen, where in ((gain.inner, "within it"), (gain.outer, f"to others of its {above}")):
-        low, median, high = (digits(x, 3) for x in np.percentile(us[chosen], (10, 50, 90)).tolist())
-        parts.append(f"{median} us {where} ({low} to {high} us in {len(chosen)} pairs)")
-    return " and ".join(parts)
+def _words(us: Floats, gain: _Gain, above: str) -> Words:
+    parts: list[str] = []
+    said: tuple[Figure, ...] = ()
+    for chosen, where, name in (
+        (gain.inner, "within it", "inner"),
+        (gain.outer, f"to others of its {above}", "outer"),
+    ):
+        low, median, high = np.percentile(us[chosen], (10, 50, 90)).tolist()
+        between = f"{digits(low, 3)} to {digits(high, 3)} us in {len(chosen)} pairs"
+        parts.append(f"{digits(median, 3)} us {where} ({between})")
+        values = {"us": median, "low_us": low, "high_us": high, "pairs": len(chosen)}
+        said += figures(**{f"{name}_{key}": value for key, value in values.items()})
+    return " and ".join(parts), said

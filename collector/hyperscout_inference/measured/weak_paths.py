@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hyperscout_topology.figures import digits
+from hyperscout_topology.figures import digits, figures
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -56,13 +56,15 @@ def _of_tier(hosts: Sequence[str], weights: Weights, rows: Longs) -> list[Suspic
     at_fault = set(np.flatnonzero((bad >= 3) & (bad * 2 > count)).tolist())
     found = []
     usual = f"where this tier's median is {digits(median, 3)} Gbit/s ({len(rows)} pairs)"
+    of_tier = figures(tier_median_gbps=median, tier_pairs=len(rows))
     for host in sorted(at_fault):
         mine = weak[(weights.a[weak] == host) | (weights.b[weak] == host)]
-        least = digits(float(np.median(weights.gbps[mine])), 3)
-        text = f"{hosts[host]}: {least} Gbit/s in {len(mine)} of {count[host]} pairs, {usual}"
+        least = float(np.median(weights.gbps[mine]))
+        text = f"{hosts[host]}: {digits(least, 3)} Gbit/s in {len(mine)} of {count[host]} pairs, {usual}"
+        said = figures(bandwidth_gbps=least, weak_pairs=len(mine), pairs=count[host]) + of_tier
         subject = Endpoint(hosts[host], hosts[host])
         where = (int(weights.layer[mine[0]]), int(weights.domain[mine[0]]))
-        found.append(Suspicion("SlowLink", subject, None, *where, 0.8, text, (weights.source,)))
+        found.append(Suspicion("SlowLink", subject, None, *where, 0.8, text, (weights.source,), figures=said))
     for row in weak.tolist():
         a, b = int(weights.a[row]), int(weights.b[row])
         if a in at_fault or b in at_fault:
@@ -72,8 +74,12 @@ def _of_tier(hosts: Sequence[str], weights: Weights, rows: Longs) -> list[Suspic
         subject = Endpoint(hosts[a], hosts[a], here or None)
         peer = Endpoint(hosts[b], hosts[b], there or here or None) if a != b else None
         ends = hosts[a] if peer is None else f"{hosts[a]} -> {hosts[b]}{f' on {rail}' if rail else ''}"
-        text = f"{ends}: {digits(float(weights.gbps[row]), 3)} Gbit/s {usual}"
+        gbps_of_row = float(weights.gbps[row])
+        text = f"{ends}: {digits(gbps_of_row, 3)} Gbit/s {usual}"
+        said = figures(bandwidth_gbps=gbps_of_row) + of_tier
         where = (int(weights.layer[row]), int(weights.domain[row]))
         confidence = 0.8 if peer is None else 0.5  # a pair does not show which end is at fault
-        found.append(Suspicion("SlowLink", subject, peer, *where, confidence, text, (weights.source,)))
+        found.append(
+            Suspicion("SlowLink", subject, peer, *where, confidence, text, (weights.source,), figures=said)
+        )
     return found

@@ -505,6 +505,32 @@ class Endpoint(_message.Message):
 Global___Endpoint: _TypeAlias = Endpoint  # noqa: Y015
 
 @_typing.final
+class Figure(_message.Message):
+    """A measured value in the message of an anomaly."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What was measured, with its unit or what is counted: round_trip_us, tier_median_us, tier_pairs."""
+    value: _builtins.float
+    """The value."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Figure: _TypeAlias = Figure  # noqa: Y015
+
+@_typing.final
 class Anomaly(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -518,6 +544,7 @@ class Anomaly(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     HYPERNODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
     EvidenceSetAside, NotATree.
@@ -550,6 +577,12 @@ class Anomaly(_message.Message):
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All nodes that it is about, sorted, if the ends do not name them. The message names only the first few."""
 
+    @_builtins.property
+    def figures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Figure]:
+        """The measured values in the message. The message is published again only when one of them changed by more than a
+        fifth, appeared or disappeared.
+        """
+
     def __init__(
         self,
         *,
@@ -563,10 +596,11 @@ class Anomaly(_message.Message):
         since: _timestamp_pb2.Timestamp | None = ...,
         hypernode: _builtins.str | None = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
+        figures: _abc.Iterable[Global___Figure] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "hypernode", b"hypernode", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "nodes", b"nodes", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "figures", b"figures", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "nodes", b"nodes", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
     _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015

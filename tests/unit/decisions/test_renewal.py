@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.decisions.publication.renewal import is_due, renewed
-from hyperscout_topology.topology import Anomaly, Endpoint, Measured, Tier, Topology
-from support.builders import hypernode
+from hyperscout_topology.figures import figures
+from hyperscout_topology.topology import Endpoint, Figure, Measured, Tier, Topology
+from support.builders import anomaly, hypernode
 
 from .test_generations import Player, condition, running
 from .trees import leaves_of, lost_uplink, tree, uplink
@@ -151,41 +152,92 @@ def test_a_tier_whose_figures_alone_moved_is_told() -> None:
     assert player.times == [2, 230]
 
 
-def slow(message: str, hypernode: str = "l00", sources: tuple[str, ...] = ("latency",)) -> Topology:
+NODES = ("n0001", "n0014")
+
+
+def slow(
+    message: str,
+    found: tuple[Figure, ...] = (),
+    *,
+    nodes: tuple[str, str] = NODES,
+    sources: tuple[str, ...] = ("latency",),
+) -> Topology:
     """The tree with one path that was measured to be slow."""
-    ends = (Endpoint("n0001", "n0001", "eth0"), Endpoint("n0014", "n0014", "eth0"))
+    subject, peer = (Endpoint(node, node, "eth0") for node in nodes)
     return replace(
-        tree(leaves_of(10)), anomalies=(Anomaly("SlowLink", *ends, 1, sources, 0.5, message, hypernode),)
+        tree(leaves_of(10)),
+        anomalies=(
+            anomaly(
+                "SlowLink",
+                subject,
+                peer,
+                sources=sources,
+                confidence=0.5,
+                message=message,
+                hypernode="l00",
+                figures=found,
+            ),
+        ),
     )
 
 
-WORDS = (
-    "n0001/eth0 -> n0014/eth0: {} us where this tier's median is {} us ({} pairs), "
-    "was 6.0 us in the 6 bursts before"
-)
+def path(
+    us: float, median: float, pairs: int, *more: str, nodes: tuple[str, str] = NODES, without: bool = False
+) -> Topology:
+    """As inference reports it. `without`: as an earlier version did, without figures."""
+    a, b = nodes
+    message = f"{a} -> {b}: {us} us where this tier's median is {median} us ({pairs} pairs)"
+    found = figures(round_trip_us=us, tier_median_us=median, tier_pairs=pairs, **dict.fromkeys(more, 1.0))
+    return slow("; ".join((message, *more)), () if without else found, nodes=nodes)
+
+
+def said(topology: Topology) -> tuple[str, tuple[Figure, ...]]:
+    (x,) = topology.anomalies
+    return x.message, x.figures
 
 
 @pytest.mark.parametrize(
     ("now", "news"),
     [
-        (WORDS.format("14.2", "6.1", 128), False),
-        (WORDS.format("15.9", "6.4", 131), False),
-        (WORDS.format("11.9", "5.2", 110), False),
-        (WORDS.format("21", "6.1", 128), True),
-        (WORDS.format("14.2", "6.1", 228), True),
-        (WORDS.format("14.2", "6.1", 128) + "; and more", True),
-        (WORDS.format("14.2", "6.1", 128).replace("n0014", "n0015"), True),  # a name is no figure
-        (WORDS.format("14.2", "6.1", 128).replace("us", "ms"), True),
+        (path(14.2, 6.1, 128), False),
+        (path(15.9, 6.4, 131), False),
+        (path(11.9, 5.2, 110), False),
+        (path(21.0, 6.1, 128), True),
+        (path(14.2, 6.1, 228), True),
+        (path(14.2, 6.1, 128, "jitter_us"), True),
+        (path(15.9, 6.4, 131, without=True), True),
     ],
 )
-def test_words_of_what_was_measured_change_when_a_figure_moved(now: str, news: bool) -> None:
+def test_words_of_what_was_measured_change_when_a_figure_moved(now: Topology, news: bool) -> None:
     player = running(tree(leaves_of(10)))
-    first = WORDS.format("14.2", "6.1", 128)
-    assert player.offer(200, slow(first)) is not None
-    player.offer(400, slow(now))
+    first = path(14.2, 6.1, 128)
+    assert player.offer(200, first) is not None
+    player.offer(400, now)
     player.run(600)
-    assert player.last.anomalies[0].message == (now if news else first)
+    assert said(player.last) == said(now if news else first)
     assert len(player.log) == 2 + news
+
+
+def test_a_node_whose_name_is_a_number_is_no_figure() -> None:
+    nodes = ("7", "1014")
+    player = running(tree(leaves_of(10)))
+    assert player.offer(200, path(14.2, 6.1, 128, nodes=nodes)) is not None
+    assert player.offer(400, path(14.9, 6.1, 128, nodes=nodes)) is None
+    player.run(600)
+    assert len(player.log) == 2
+    message = "{}: ways out: 14.2 us in 9 of 10 pairs"  # the node is an example: no figure has its name
+    assert player.offer(800, slow(message.format(1014), figures(round_trip_us=14.2))) is not None
+    assert player.offer(1000, slow(message.format(2000), figures(round_trip_us=14.2))) is None
+
+
+def test_figures_of_an_earlier_version_are_taken_up_once() -> None:
+    player = running(tree(leaves_of(10)))
+    player.offer(200, path(14.2, 6.1, 128, without=True))
+    player.offer(400, path(14.3, 6.1, 128))
+    player.offer(600, path(14.4, 6.1, 128))
+    player.run(800)
+    assert len(player.log) == 3
+    assert said(player.last) == said(path(14.3, 6.1, 128))
 
 
 def test_words_of_wires_are_taken_as_they_are() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_topology.diff import Diff
+from hyperscout_topology.figures import figures
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.link_changes import link_changes
 from hyperscout_topology.objects import to_json
@@ -44,18 +45,18 @@ def test_nothing_is_lost_on_the_wire() -> None:
     assert topology_from_proto(message).tiers == topology.tiers
 
 
-def test_all_nodes_of_conditions_and_anomalies_go_along() -> None:
+def test_nodes_of_conditions_and_anomalies_and_figures_go_along() -> None:
     nodes, whole = tuple(f"n{i}" for i in range(7)), two_leaves()
     condition = Condition("Stale", "True", "EvidenceStale", "n0 and 6 more", 10**9, nodes, ("s1", "s2"))
     topology = replace(
         whole,
         hypernodes=(replace(whole.hypernodes[0], conditions=(condition,)), *whole.hypernodes[1:]),
-        anomalies=(replace(whole.anomalies[0], nodes=nodes),),
+        anomalies=(replace(whole.anomalies[0], nodes=nodes, figures=figures(rtt_us=14.2, pairs=128)),),
     )
     message = pb.Topology.FromString(topology_to_proto(topology).SerializeToString())
     for found in (topology_from_proto(message), from_json(to_json(topology))):
         assert found.hypernodes[0].conditions == (condition,)
-        assert found.anomalies[0].nodes == nodes
+        assert found.anomalies == topology.anomalies
 
 
 def test_a_collector_that_knows_no_sources_means_wires() -> None:

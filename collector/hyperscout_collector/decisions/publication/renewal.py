@@ -7,14 +7,11 @@ moved (see `figures`), appeared or disappeared, when the source of a domain chan
 figures are too old.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from hyperscout_topology.figures import MAX_AGE_NS, has_moved, have_moved
 from hyperscout_topology.topology import Anomaly, HyperNode, Tier, Topology, is_measured
-
-_FIGURE = re.compile(r"(?<!\S)\(?(\d+(?:\.\d+)?)(?=[\s,;)]|$)")  # a number that is a separate word
 
 
 def renewed(tree: Topology, offered: Topology, published: Topology | None) -> Topology:
@@ -91,16 +88,20 @@ def calmed(offered: Topology, published: Topology | None) -> Topology:
 
     def calm(x: Anomaly) -> Anomaly:
         old = measured.get(x.key)
-        if old is None or not is_measured(x) or not _say_the_same(old.message, x.message):
+        if old is None or not is_measured(x) or not _say_the_same(old, x):
             return x
-        return replace(x, message=old.message, confidence=old.confidence, sources=old.sources)
+        return replace(
+            x, message=old.message, figures=old.figures, confidence=old.confidence, sources=old.sources
+        )
 
     return replace(offered, anomalies=tuple(map(calm, offered.anomalies)))
 
 
-def _say_the_same(old: str, new: str) -> bool:
-    """Whether two messages are equal except for figures that have not moved."""
-    if _FIGURE.sub("#", old) != _FIGURE.sub("#", new):
+def _say_the_same(old: Anomaly, new: Anomaly) -> bool:
+    """Whether two messages have the same figures, and none of them moved. A pair that a message names as an
+    example may differ."""
+    if not new.figures:
+        return old.message == new.message
+    if [x.name for x in old.figures] != [x.name for x in new.figures]:
         return False
-    figures = zip(_FIGURE.findall(old), _FIGURE.findall(new), strict=True)
-    return not any(has_moved(float(a), float(b)) for a, b in figures)
+    return not any(has_moved(a.value, b.value) for a, b in zip(old.figures, new.figures, strict=True))

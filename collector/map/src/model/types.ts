@@ -94,6 +94,8 @@ export interface Anomaly {
   since?: string;
   /** All nodes that it is about, where the ends do not name them. */
   nodes?: string[];
+  /** The measured values in the message; their names end with the unit or with what is counted. */
+  figures?: { name: string; value: number }[];
 }
 
 export interface Tier {

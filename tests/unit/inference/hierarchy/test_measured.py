@@ -1,5 +1,6 @@
 """The hierarchy against measurements: figures, planted faults that are named, nobody accused without one."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.latency.bursts import RECENT
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 from hyperscout_inference.measured.measured import MAX_SUSPICIONS, Measurements, measure
 from hyperscout_inference.measured.pair_rows import medians
 from hyperscout_sim.fabric.opaque import OpaqueFabric, opaque
+from hyperscout_topology.figures import digits
 from hyperscout_topology.topology import Measured
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +51,25 @@ def table(
 def ends(found: Measurements) -> list[tuple[str, str | None]]:
     """Whom the suspicions name: two nodes, or one and its port."""
     return [(x.subject.name, x.peer.name if x.peer else x.subject.port) for x in found.suspicions]
+
+
+def numbers_of(x: Suspicion) -> list[str]:
+    """The numbers in a message, sorted, without those in names of hosts and ports."""
+    text = re.sub(rf"\b[0-9a-f]{{12}}\b|eth\d+|last {RECENT} bursts", "", x.message)
+    return sorted(re.findall(r"\d+(?:\.\d+)?", text))
+
+
+def figures_of(x: Suspicion) -> list[str]:
+    """The figures as a message writes them: with three digits, two for what hosts add and for jitter."""
+    return sorted(
+        f"{f.value:.0f}"
+        if f.name.endswith(COUNTED)
+        else digits(f.value, 2 if f.name in ("host_us", "jitter_us", "jitter_before_us") else 3)
+        for f in x.figures
+    )
+
+
+COUNTED = ("pairs", "hosts", "domains", "bursts")
 
 
 # -- figures ------------------------------------------------------------------------------------------------
@@ -190,6 +212,8 @@ def test_less_bandwidth_than_the_tier_s_is_named(method: str) -> None:
     assert pair.subject.port == ("eth0" if method == "latency" else None)
     assert pair.message.startswith(f"{names[pairs.a[7]]} -> {names[pairs.b[7]]}")
     assert pair.confidence == 0.5
+    for x in found:
+        assert numbers_of(x) == figures_of(x), x.message
 
 
 def test_bandwidth_that_varies_accuses_nobody() -> None:
@@ -346,6 +370,7 @@ def test_most_hosts_of_a_leaf_that_are_slow_are_one_anomaly() -> None:
         (x,) = here.measured(3).suspicions
         assert x.subject.name == leaf_name(here, host)
         assert x.message.startswith(f"{x.subject.name}: 10 of 12 hosts add ")
+        assert numbers_of(x) == figures_of(x)
 
 
 @pytest.mark.slow
@@ -358,7 +383,10 @@ def test_a_host_that_is_slow_as_hosts_may_be_is_nobody_s_fault() -> None:
 def test_everything_slow_at_random_is_bounded() -> None:
     here = world(5, 2, 4, 40, per_host=40)
     wild = here.plus(here.random.random(len(here.a)) < 0.1, 50.0)
-    assert 10 < len(wild.measured(3).suspicions) <= MAX_SUSPICIONS
+    found = wild.measured(3).suspicions
+    assert 10 < len(found) <= MAX_SUSPICIONS
+    for x in found:
+        assert numbers_of(x) == figures_of(x), x.message
 
 
 def test_messages_have_numbers_and_history() -> None:
@@ -372,6 +400,9 @@ def test_messages_have_numbers_and_history() -> None:
     assert " us where this tier's median is " in x.message
     assert " pairs), was 1" in x.message
     assert x.message.endswith(" us in the 6 bursts before")
+    assert numbers_of(x) == figures_of(x)
+    names = ["round_trip_us", "tier_median_us", "tier_pairs", "before_us", "before_bursts"]
+    assert [f.name for f in x.figures] == names
     assert (x.kind, x.sources, x.confidence) == ("SlowLink", ("latency",), 0.5)
 
 
