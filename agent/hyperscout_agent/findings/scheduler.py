@@ -15,7 +15,8 @@ from random import Random
 from types import MappingProxyType
 
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
-from hyperscout_formats.text.clean_text import clean, cleaned
+from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.text.clean_text import cleaned
 
 from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
 from hyperscout_agent.findings.store import FindingStore, StoreFull

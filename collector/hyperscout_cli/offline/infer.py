@@ -15,9 +15,10 @@ from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
 from hyperscout_cli.shared.command import SeveralCommand, files_option
 from hyperscout_cli.shared.errors import NO, CliError
-from hyperscout_cli.shared.files import node_name, read_bytes, read_topology, shown
+from hyperscout_cli.shared.files import node_name, read_bytes, shown
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, note, warn
+from hyperscout_cli.shared.saved_topology import read_topology
 from hyperscout_cli.shared.writers import OUTPUTS, written
 
 if TYPE_CHECKING:

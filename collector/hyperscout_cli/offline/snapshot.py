@@ -8,9 +8,9 @@ from click.core import ParameterSource
 from hyperscout_cli.remote.source import load as load_topology
 from hyperscout_cli.shared.command import Group
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.files import read_topology
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
+from hyperscout_cli.shared.saved_topology import read_topology
 from hyperscout_cli.shared.writers import OUTPUTS, written
 
 

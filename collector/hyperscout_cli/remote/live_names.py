@@ -70,7 +70,7 @@ def _matching(found: Names, kinds: Iterable[str], incomplete: str) -> list[str]:
 def known(ctx: click.Context) -> Names:
     """All names, from the file of --topology or from the collector."""
     if saved := ctx.params.get("topology"):
-        from hyperscout_cli.shared.files import read_topology
+        from hyperscout_cli.shared.saved_topology import read_topology
 
         small = saved != "-" and Path(saved).stat().st_size <= _MAX_SAVED_BYTES
         return _of_topology(read_topology(saved)) if small else {}

@@ -20,7 +20,7 @@ def load(
     if topology is not None:
         if at_ns is not None:
             raise click.UsageError("--at needs a collector: a saved topology has no history")
-        from hyperscout_cli.shared.files import read_topology
+        from hyperscout_cli.shared.saved_topology import read_topology
 
         return read_topology(topology)
     from hyperscout_cli.remote.client import Collector

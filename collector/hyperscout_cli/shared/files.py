@@ -4,9 +4,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hyperscout_topology.json_reader import TopologyError, from_json
-from hyperscout_topology.topology import Topology
-
 from hyperscout_cli.shared.errors import CliError
 
 MAX_BYTES = 1 << 30  # a fabric of 65,536 hosts is 44 MB
@@ -71,27 +68,3 @@ def read_json(path: str) -> Any:
         raise CliError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, or a number with thousands of digits
         raise CliError(f"{shown(path)}: not JSON: {error}") from error
-
-
-def read_topology(path: str) -> Topology:
-    """A saved topology (`infer -o json`, `get topology -o json`). Raises CliError that names the field."""
-    try:
-        topology = from_json(read_json(path))
-        _check(topology)
-    except TopologyError as error:
-        raise CliError(f"{shown(path)}: not a saved topology: {error}") from error
-    return topology
-
-
-def _check(topology: Topology) -> None:
-    """Check that parents and children agree, and that a parent's tier is above its children's."""
-    by_name = {h.name: h for h in topology.hypernodes}
-    if len(by_name) != len(topology.hypernodes):
-        raise TopologyError("hypernodes: two have the same name")
-    for h in topology.hypernodes:
-        for child in h.children:
-            below = by_name.get(child)
-            if below is None or below.parent != h.name or below.tier >= h.tier:
-                raise TopologyError(f"hypernodes: {h.name!r} has the child {child!r}, which does not match")
-        if h.parent is not None and (h.parent not in by_name or h.name not in by_name[h.parent].children):
-            raise TopologyError(f"hypernodes: {h.name!r} has the parent {h.parent!r}, which does not match")

@@ -88,7 +88,7 @@ def diff(
     if hypernodes is not None:
         found = _written(hypernodes, kubeconfig, topology, collector)
     elif files:
-        from hyperscout_cli.shared.files import read_topology
+        from hyperscout_cli.shared.saved_topology import read_topology
         from hyperscout_cli.show.differences import differences
 
         before = read_topology(files[0])

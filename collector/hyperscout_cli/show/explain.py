@@ -48,7 +48,7 @@ def _of_file(topology: str, node_a: str, node_b: str) -> "ExplainResponse":
     from hyperscout_collector.serve.grpc.explain import UnknownNodeError
     from hyperscout_collector.serve.grpc.explain import explain as explanation
 
-    from hyperscout_cli.shared.files import read_topology
+    from hyperscout_cli.shared.saved_topology import read_topology
 
     try:
         return explanation(read_topology(topology), node_a, node_b, evidence=())

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 

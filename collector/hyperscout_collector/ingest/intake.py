@@ -11,7 +11,7 @@ from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.reporters import (
     DEVICE_PROBE,
     FABRIC_PROBES,

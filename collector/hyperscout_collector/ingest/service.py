@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.collector_time import stamp
 from hyperscout_formats.text.leader import refusal
 from hyperscout_formats.text.reporters import is_reporter

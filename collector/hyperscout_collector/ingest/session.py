@@ -21,7 +21,7 @@ from hyperscout.v1.discovery_pb2 import (
     StreamFindingsResponse,
 )
 from hyperscout.v1.finding_pb2 import FindingKey
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
 

@@ -20,6 +20,7 @@ from hyperscout_agent.main import Agent
 from hyperscout_agent.settings.settings import AgentSettings, load_settings
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_kubernetes.client import Kube
+from hyperscout_runtime.clock import Clock
 from support.collectors import tls_settings
 from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run
@@ -42,9 +43,8 @@ async def collector(
 ) -> AsyncIterator[Collector]:
     """One whose clock stands at NOW_S."""
     settings = tls_settings(folder, family, reviews, **more)
-    async with Collector(
-        settings, kube=cast(Kube, reviews), clock_ns=lambda: int(NOW_S * 1e9), timer=lambda: NOW_S
-    ) as running:
+    clock = Clock(lambda: int(NOW_S * 1e9), lambda: int(NOW_S * 1e9))
+    async with Collector(settings, kube=cast(Kube, reviews), clock=clock, timer=lambda: NOW_S) as running:
         yield running
 
 

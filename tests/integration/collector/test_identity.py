@@ -23,6 +23,7 @@ from hyperscout_collector.identity.callers import NODE_NAME, spread_s
 from hyperscout_collector.ingest.service import IngestSettings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import UnreachableError
+from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.errors import StartError
 from support.agent_stream import AgentStream
@@ -58,7 +59,8 @@ async def collector(
     now = more.pop("now", None)
     clocks: dict[str, Any] = {}
     if now is not None:
-        clocks = {"clock_ns": lambda: int(now[0] * 1e9), "timer": lambda: now[0]}
+        clock = Clock(lambda: int(now[0] * 1e9), lambda: int(now[0] * 1e9))
+        clocks = {"clock": clock, "timer": lambda: now[0]}
     settings = tls_settings(folder, family, reviews, **more)
     frequent = partial(IngestSettings, heartbeat_interval_s=0.05)
     with mock.patch.object(servers, "IngestSettings", frequent):

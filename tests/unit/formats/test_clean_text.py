@@ -5,7 +5,8 @@ from google.protobuf.message import Message
 from hyperscout.v1.discovery_pb2 import Hello, Intervals, StreamFindingsRequest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.placement_pb2 import PlaceRequest
-from hyperscout_formats.text.clean_text import clean, cleaned
+from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.text.clean_text import cleaned
 from hypothesis import given
 from hypothesis import strategies as st
 from support.planted_text import PLANTED, plant, texts_in, unprintable

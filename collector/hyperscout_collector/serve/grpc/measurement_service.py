@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.finding_pb2 import NcclRun
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 
 from hyperscout_collector.identity.access import CALLER
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_formats.text.clean_text import clean
+from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import (
