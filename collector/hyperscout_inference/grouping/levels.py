@@ -204,9 +204,6 @@ def _upper_side(
     beyond = [_reaches_beyond(graph, own, sides[1 - k]) for k, own in enumerate(sides)]
     if beyond[0] != beyond[1]:
         return sides[beyond.index(True)]
-    compute = [any(map(graph.hosts_on, own)) for own in sides]
-    if compute[0] != compute[1]:
-        return sides[compute.index(False)]
     reach = [bool(up[own].any()) for own in sides]
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
@@ -227,14 +224,11 @@ def _upper_side(
 
 def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bool:
     """Return whether switches without endpoints are above one side. Peers of the other side are not: a switch
-    of it has most of their neighbours. Most cables decide."""
+    of it has most of their neighbours."""
     peers = [frozenset(graph.around(s).tolist()) for s in others]
-    further = Counter(x for s in own for x in graph.around(s).tolist() if not graph.endpoints[x])
-    alike = 0
-    for switch, cables in further.items():
-        near = frozenset(graph.around(switch).tolist())
-        alike += cables * any(2 * len(near & other) > len(near) for other in peers)
-    return 2 * alike < further.total()
+    further = {x for s in own for x in graph.around(s).tolist() if not graph.endpoints[x]}
+    near = [frozenset(graph.around(x).tolist()) for x in further]
+    return 2 * sum(any(2 * len(one & other) > len(one) for other in peers) for one in near) < len(further)
 
 
 def _no_peers(
@@ -336,8 +330,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
             both = mine & upper
             outside = total - sum(cables[other] for other in both)
             few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
-            share = 2 * len(both) - max(len(mine), len(upper))
-            if few and (share > 0 or (share == 0 and not outside)):
+            if few and 2 * len(both) > max(len(mine), len(upper)):
                 level[switch] = 1
                 break
         verdicts[near.tobytes()] = int(level[switch])
