@@ -124,7 +124,8 @@ class _Auditor:
 
         Sets `cls`: (children,) the class, -1 = like no other child; `class_group` and `size`: (classes,);
         `lacking` and `surplus`: pairs (child, item), one for each cable; `half`: children with half of the
-        cables of their class; `regular`: (classes,) whether few cables deviate.
+        cables of their class; `shared`: those of them with the same half as another one; `regular`: (classes,)
+        whether few cables deviate.
         """
         g, c = self.grouping, self.cables
         use = self.inside & ~self.unclaimed[c.child]
@@ -132,6 +133,7 @@ class _Auditor:
         child, item = key // self.items, key % self.items
         self.cls = np.full(len(g.group), -1, np.int64)
         self.half = np.zeros(len(g.group), np.bool_)
+        self.shared = np.zeros(len(g.group), np.bool_)
         self.class_group: list[int] = []
         self.lacking: list[tuple[int, int]] = []
         self.surplus: list[tuple[int, int]] = []
@@ -146,6 +148,7 @@ class _Auditor:
             like = found.like
             self.cls[like] = found.cls[like] + first
             self.half |= found.half
+            self.shared |= found.shared
             self.class_group += found.group.tolist()
             regular += found.regular.tolist()
             self.lacking += found.lacking()
@@ -349,7 +352,7 @@ class _Auditor:
         self.named |= {(child, port) for port in ports[:1]} | {(child, item, item_port)}
         # A child with one of two cables may be built that way, but not without its first port.
         first = min((p for c, p in self.plan if c == cls), default=-1) if self.half[child] else -1
-        unsure = self.grouping.tie[child] or (self.half[child] and first not in ports)
+        unsure = self.grouping.tie[child] or self.shared[child] or (self.half[child] and first not in ports)
         return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else 0.9)
 
     def _follows(self, child: int, rows: npt.NDArray[np.intp]) -> bool:

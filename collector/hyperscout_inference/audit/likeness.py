@@ -3,8 +3,8 @@
 The usual number of cables of a class to an item is the median over the children that are near to the most
 frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
 reports as down, and has less than half as many in surplus. It is not if it lacks equally many cables to each
-of several items: it was built with fewer uplinks. Half of two or four cables of a single child decides
-nothing. The others are compared with each other in the same way.
+of several items: it was built with fewer uplinks. Half of two or four cables decides nothing, and less so if
+several children lack the same half. The others are compared with each other in the same way.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ class Comparison:
 
     `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
     (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few
-    cables; `regular`: (classes,) whether few cables deviate.
+    cables; `shared`: (children,) those of them with the same cables as another one; `regular`: (classes,)
+    whether few cables deviate.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Comparison:
         down = waiting & (lack > 0) & (lack <= kinds.down)
         others = waiting & ~self._built_with_fewer(children, lack)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
-        self.half = others & half & ~down & ~alike.several
+        self.half = others & half & ~down
+        self.shared = self.half & alike.several
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.
