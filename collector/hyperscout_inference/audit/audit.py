@@ -23,7 +23,7 @@ from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 _PLAN = 0.8
 # Confidence of a deviation from like peers, and of one that has another explanation as good or better: the
 # shares that were real on generated fabrics.
-INFERRED, EITHER = 0.89, 0.15
+INFERRED, EITHER = 0.9, 0.15
 _KINDS = 4  # kinds of children that are compared in one group
 
 
@@ -144,9 +144,8 @@ class _Auditor:
             if not mine.any():
                 break
             found = Comparison(g, self.kinds, waiting, child[mine], item[mine], count[mine])
-            first = len(self.class_group)
             like = found.like
-            self.cls[like] = found.cls[like] + first
+            self.cls[like] = found.cls[like] + len(self.class_group)
             self.half |= found.half
             self.shared |= found.shared
             self.class_group += found.group.tolist()
@@ -256,7 +255,7 @@ class _Auditor:
             item = self.plan.get((cls, int(c.child_port[row])), -1)
             lacks = {*wanted.get(child, ())}
             item = lacks.pop() if len(lacks) == 1 else item
-            add(row, item, EITHER if self.grouping.tie[child] or cls < 0 else 0.9)
+            add(row, item, EITHER if self.grouping.tie[child] or cls < 0 else INFERRED)
         against = [(cls, port, item) for (cls, port), item in self.plan.items()]
         if against:
             keys = np.array([(cls << 32) | port for cls, port, _ in against], np.int64)
@@ -353,7 +352,7 @@ class _Auditor:
         # A child with one of two cables may be built that way, but not without its first port.
         first = min((p for c, p in self.plan if c == cls), default=-1) if self.half[child] else -1
         unsure = self.grouping.tie[child] or self.shared[child] or (self.half[child] and first not in ports)
-        return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else 0.9)
+        return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else INFERRED)
 
     def _follows(self, child: int, rows: npt.NDArray[np.intp]) -> bool:
         """Return whether most cables of a child follow the port plan."""
@@ -395,9 +394,7 @@ class _Auditor:
 def _gaps(used: set[int]) -> list[int]:
     """Return the numbers between the first and the last one in use that are not in use. If they are more than
     a quarter of those in use, the devices are built that way: none."""
-    gaps = (
-        [p for p in range(min(used), max(used)) if p not in used]
-        if max(used) - min(used) < 2 * len(used)
-        else []
-    )
+    if max(used) - min(used) >= 2 * len(used):
+        return []
+    gaps = [p for p in range(min(used), max(used)) if p not in used]
     return gaps if len(gaps) * 4 <= len(used) or len(gaps) == 1 else []

@@ -226,7 +226,7 @@ def _to_other_groups(
         for row in away[groups[fabric[away]] > 1].tolist():
             domain = int(own[row])
             device = int(pairs.lower[row])
-            sure = 0.9 if astray[domain] * 2 < total[domain] else EITHER
+            sure = INFERRED if astray[domain] * 2 < total[domain] else EITHER
             what = "leads to another group of switches than most cables of its domain"
             suspicion = pairs.miswired(net, row, home.get(device, NOWHERE), sure, what)
             if suspicion.ends not in already:
@@ -286,5 +286,5 @@ def loops(net: Network, home: dict[int, Place]) -> list[Suspicion]:
         subject, peer = net.end(switch, int(net.a_port[row])), net.end(switch, int(net.b_port[row]))
         text = f"the cable from {say(subject)} to {say(peer)} joins a switch with itself"
         place = home.get(switch, NOWHERE)
-        found.append(Suspicion("Miswired", subject, peer, *place, 0.9, text, all_sources(net)))
+        found.append(Suspicion("Miswired", subject, peer, *place, INFERRED, text, all_sources(net)))
     return found
