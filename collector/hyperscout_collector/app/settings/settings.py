@@ -13,7 +13,7 @@ from hyperscout_inference.labels.cloud_labels import Keys, lists_of
 from hyperscout_mqtt.settings import MqttSettings, mqtt_problem
 from hyperscout_runtime.addresses import host_port, is_loopback
 from hyperscout_runtime.settings import Pattern, ProcessSettings, load
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
@@ -33,6 +33,15 @@ RETIRED: Final[Mapping[str, str]] = {
     "measure_pings": "is a constant now (16)",
     "rest_max_streams": "is a constant now (1000)",
 }
+
+
+def _certificate_name(text: str) -> str:
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"{text!r}: expected a DNS name or an IP address, in ASCII")
+    return text
+
+
+CertificateName = Annotated[str, AfterValidator(_certificate_name)]
 
 
 class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, ProcessSettings):
@@ -58,7 +67,7 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         description="CA certificate (PEM) from which the collector issues tls_cert itself, and renews it",
     )
     tls_issuer_key: Path | None = Field(None, description="private key (PEM) of tls_issuer_cert")
-    tls_names: tuple[str, ...] = Field(
+    tls_names: tuple[CertificateName, ...] = Field(
         (), description="DNS names and IP addresses in the certificate that the collector issues"
     )
     mtls_listen: str = Field(
