@@ -123,9 +123,9 @@ class _Auditor:
         """Divide the children of each group into classes of like children, the largest first.
 
         Sets `cls`: (children,) the class, -1 = like no other child; `class_group` and `size`: (classes,);
-        `lacking` and `surplus`: pairs (child, item), one for each cable; `half`: children with half of the
-        cables of their class; `shared`: those of them with the same half as another one; `regular`: (classes,)
-        whether few cables deviate.
+        `lacking` and `surplus`: pairs (child, item), one for each cable; `lacks`: how often each pair is in
+        `lacking`; `half`: children with half of the cables of their class; `shared`: those of them with the
+        same half as another one; `regular`: (classes,) whether few cables deviate.
         """
         g, c = self.grouping, self.cables
         use = self.inside & ~self.unclaimed[c.child]
