@@ -11,6 +11,7 @@ from typing import Any, Final
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import FormatError, Problem
+from hyperscout_formats.text.json_document import listed
 from hyperscout_formats.text.lldp_text import first_distinct
 from hyperscout_formats.text.problems import Problems
 
@@ -74,10 +75,10 @@ def _interfaces(document: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(document, dict) or "lldp" not in document:
         raise FormatError(source, 0, f'no "lldp" key; {_EXPECTED}')
     entries: list[tuple[str, dict[str, Any]]] = []
-    for part in _listed(document["lldp"]):
+    for part in listed(document["lldp"]):
         if not isinstance(part, dict):
             raise FormatError(source, 0, f'"lldp" holds no objects; {_EXPECTED}')
-        for interface in _listed(part.get("interface")):
+        for interface in listed(part.get("interface")):
             if not isinstance(interface, dict):
                 raise FormatError(source, 0, f'"interface" holds no objects; {_EXPECTED}')
             if isinstance(interface.get("name"), str):
@@ -106,13 +107,13 @@ def _neighbour(entry: dict[str, Any]) -> LldpNeighbour | None:
         system_name=_text(chassis.get("name")),
         system_description=_text(chassis.get("descr")),
         management_addresses=first_distinct(
-            [address for item in _listed(chassis.get("mgmt-ip")) if (address := _text(item))]
+            [address for item in listed(chassis.get("mgmt-ip")) if (address := _text(item))]
         ),
         capabilities=tuple(
             sorted(
                 {
                     _text(item.get("type"))
-                    for item in _listed(chassis.get("capability"))
+                    for item in listed(chassis.get("capability"))
                     if isinstance(item, dict)
                     and item.get("enabled") in (True, "on")
                     and _text(item.get("type"))
@@ -154,21 +155,15 @@ def _ttl(port: dict[str, Any]) -> int:
     return int(text)
 
 
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
 def _object(value: Any) -> dict[str, Any]:
     """Return the object, or the first element of an array. Any other value gives {}."""
-    first = next(iter(_listed(value)), None)
+    first = next(iter(listed(value)), None)
     return first if isinstance(first, dict) else {}
 
 
 def _text(value: Any) -> str:
     """Return a text, the first element of an array, or the "value" of an object. Any other value gives ""."""
-    first = next(iter(_listed(value)), None)
+    first = next(iter(listed(value)), None)
     if isinstance(first, dict):
         first = first.get("value")
     return cleaned(first) if isinstance(first, str) else ""

@@ -1,10 +1,11 @@
 """Decide which children of a group are alike, and which cables each of them lacks or has in surplus.
 
-The usual number of cables of a class to an item is the median over the children that are near to the most
-frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
-reports as down, and has less than half as many in surplus. It is not if it lacks equally many cables to each
-of several items: it was built with fewer uplinks. Half of two or four cables decides nothing, and less so if
-several children lack the same half. The others are compared with each other in the same way.
+The usual number of cables of a class to an item is the median over the children whose cables are close to the
+most frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
+reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
+several items was built with fewer uplinks, and is not like its class. A child that lacks half of two or four
+cables is like its class, but it may have been built so (`half`), most of all if several children lack the
+same half (`shared`). The remaining children are compared with each other in the same way.
 """
 
 from collections.abc import Sequence

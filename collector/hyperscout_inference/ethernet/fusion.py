@@ -229,7 +229,7 @@ def _with_plugs(
         if rival is None and (carrier or plug.device in silent_hosts):
             more[jack] = cable
         elif rival is not None and not plug.silent:
-            switch, host = _switch_end(plug.end, names), _host_end(cable)
+            switch, host = plug.end.named(names), _host_end(cable)
             text = f"{say(switch)} reports {say(host)}, which is on another cable"
             note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
             rest.add(cable._replace(note=note, shapes=False))
@@ -271,7 +271,7 @@ def _with_claims_noted(
     for end, mine in on.items():
         if len(mine) == 1:
             continue
-        switch = _switch_end(End(*end), names)
+        switch = End(*end).named(names)
         more = len(mine) - 1
         others = "another host's port reports" if more == 1 else f"{more} other hosts' ports report"
         for i, row in enumerate(mine):
@@ -286,7 +286,7 @@ def _with_claims_noted(
 
 
 def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
-    switch = _switch_end(End(row.chassis, row.port), names)
+    switch = End(row.chassis, row.port).named(names)
     text = (
         f"{row.host} in {say(switch)} is claimed by no agent and announces no name: run an agent on its host"
     )
@@ -295,10 +295,6 @@ def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
 
 def _host_end(row: HostCable) -> Endpoint:
     return Endpoint(row.host, row.host, row.interface)
-
-
-def _switch_end(end: End, names: Mapping[str, str]) -> Endpoint:
-    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)
 
 
 def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:

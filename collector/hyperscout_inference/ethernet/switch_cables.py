@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hyperscout_formats.text.counts import first_few
-from hyperscout_topology.topology import Anomaly, Endpoint, say
+from hyperscout_topology.topology import Anomaly, say
 
 from hyperscout_inference.ethernet.neighbours import HOST, SWITCH, Far, Jack
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
@@ -197,7 +197,7 @@ def _other_names_of_a_port(
         if len(back) == 1:
             del between[claim.ends]
             back[0].rows += claim.rows
-            text = f"{say(_end(near, names))} reports the other end as port {other.port}"
+            text = f"{say(near.named(names))} reports the other end as port {other.port}"
             back[0].notes += [*claim.notes, text]
         else:
             left.setdefault((near.chassis, other.chassis), []).append((near, claim))
@@ -234,7 +234,7 @@ def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[s
         if down and current:
             if port is not None and port.live:
                 continue
-            claim.notes.append(f"{say(_end(other, names))} is down")
+            claim.notes.append(f"{say(other.named(names))} is down")
             claim.down = True
         kept.append(claim)
     return kept
@@ -260,13 +260,13 @@ def _settled(
         own = Jack(*claim.far.end)
         for end in ends:
             if jacks := [jack for jack in hosts.get(end, ()) if jack != own]:
-                why.append(f"{'/'.join(jacks[0])} reports that it is in {say(_end(end, names))}")
+                why.append(f"{'/'.join(jacks[0])} reports that it is in {say(end.named(names))}")
                 against = end
             elif (rival := holder.get(end)) is not None:
-                why.append(f"{say(_end(end, names))} is in another cable")
+                why.append(f"{say(end.named(names))} is in another cable")
                 against = against if claim.by <= rival.by else end
             elif end in holder or (end in claim.by and alike[end, claim.silent, claim.far.kind] > 1):
-                why.append(f"{say(_end(end, names))} reports several neighbours")
+                why.append(f"{say(end.named(names))} reports several neighbours")
                 holder[end] = None
         if not why:
             holder.update(dict.fromkeys(ends, claim))
@@ -279,7 +279,7 @@ def _settled(
 
 
 def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -> Anomaly:
-    a, b = (_end(end, names) for end in claim.ends)
+    a, b = (end.named(names) for end in claim.ends)
     if claim.far.kind == SWITCH:
         text = f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports"
         return Anomaly("SourcesDisagree", a, b, None, claim.sources, 0.7, text)
@@ -298,8 +298,8 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
         switches = sum(claim.far.kind == SWITCH for claim in claims)
         if switches < 2 and len(claims) <= _CROWD:
             continue
-        others = sorted({say(_end(x.ends[x.ends[0] == end], names)) for x in claims})
-        subject = _end(end, names)
+        others = sorted({say(x.ends[x.ends[0] == end].named(names)) for x in claims})
+        subject = end.named(names)
         text = (
             f"{say(subject)} reports {len(claims)} neighbours: {first_few(others, _NAMED)}; "
             "one cable does not lead to all of them (a hub, or a bridge that passes LLDP on)"
@@ -314,13 +314,9 @@ def _doubts(claim: _Claim, names: Mapping[str, str]) -> list[str]:
     for row in claim.rows:
         if not (row.doubt or row.past):
             continue
-        port = say(_end(row.near, names))
+        port = say(row.near.named(names))
         if row.doubt:
             texts.append(f"{port} {row.doubt}")
         if row.past and "is down" not in row.doubt:
             texts.append(f"{port} is down")
     return texts
-
-
-def _end(end: End, names: Mapping[str, str]) -> Endpoint:
-    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)

@@ -30,6 +30,10 @@ class End(NamedTuple):
     chassis: str
     port: str
 
+    def named(self, names: Mapping[str, str]) -> Endpoint:
+        """Return it as an endpoint. `names`: names of switches by chassis id."""
+        return Endpoint(self.chassis, names.get(self.chassis) or self.chassis, self.port)
+
 
 @dataclass(slots=True)
 class Row:

@@ -193,7 +193,7 @@ def _settle(
     sets = prototypes
     for _ in range(_ROUNDS):
         old = group
-        group, tie, rival = _join(children, items, pair_child, pair_item, cables, sets, before, kin, old)
+        group, tie, rival = _join(children, pair_child, pair_item, cables, sets, before, kin, old)
         # A child whose items have all lost their group (an even split) keeps its group, as a tie.
         lost = (group < 0) & (old >= 0)
         group, tie = np.where(lost, old, group), tie | lost
@@ -215,7 +215,6 @@ def _settle(
 
 def _join(
     children: int,
-    items: int,
     pair_child: Longs,
     pair_item: Longs,
     cables: Longs,

@@ -83,7 +83,7 @@ def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyT
     if len(known_rtt_us):
         sample, some = _sampled(edges, placed)
         fit = _extended(edges, placed, sample, _explanation(some, sample))
-        fit = _polished(_rehomed(_calibrated(edges, placed, fit, np.asarray(known_rtt_us, np.float64))))
+        fit = _polished(_rehomed(_calibrated(placed, fit, np.asarray(known_rtt_us, np.float64))))
     else:
         fit = _best(edges, placed)
     own = fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy])
@@ -218,7 +218,7 @@ def _alike(x: Longs, y: Longs) -> bool:
     return bool(min(both.max(axis=0).sum(), both.max(axis=1).sum()) >= ALIKE * len(x))
 
 
-def _calibrated(edges: Edges, placed: Flags, fit: Fit, known_us: Floats) -> Fit:
+def _calibrated(placed: Flags, fit: Fit, known_us: Floats) -> Fit:
     """Replace the tiers that the data show with all tiers of a wired fabric."""
     known_us = np.maximum.accumulate(np.where(np.isfinite(known_us), known_us, 0.0))
     offset_us = np.where(placed, fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy]), 0.0)

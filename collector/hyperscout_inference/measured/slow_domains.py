@@ -20,10 +20,8 @@ SURE = 0.8  # confidence where many measurements agree
 
 Words = tuple[str, tuple[Figure, ...]]  # a part of a message, and the figures in it
 
-_MARGIN_US, _MARGIN_SHARE = (
-    3.0,
-    0.3,
-)  # of the tier's median: hosts' own parts add less, most of all on average
+# A way must be longer than its tier's median by both: own parts of hosts add less on average.
+_MARGIN_US, _MARGIN_SHARE = 3.0, 0.3
 _MIN_SLOW_SHARE = 0.75  # share of the rows that must be slow
 _MIN_ROWS, _MIN_HOSTS = 8, 3
 
