@@ -89,7 +89,7 @@ async def post_nodes(kube: Kube, shape: Shape, *, labelled: bool) -> None:
 async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> AsyncIterator[int]:
     """A collector whose gate controller is on, of a simulated fabric; ready when all nodes are labelled."""
     flags = ("--kubernetes", "publish", "--kubeconfig", str(cluster.kubeconfig), "--node-labels", "on")
-    flags += ("--gates", "on", "--lease-namespace", "default", "--first-settle-s", "1")
+    flags += ("--gates", "on", "--lease-namespace", "default")
     async with collector_process(folder, *flags) as collector:
         player = Player(fabric, [collector.address], connections=16, refresh_interval_s=3600)
         playing = asyncio.create_task(player.run())

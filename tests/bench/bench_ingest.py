@@ -218,8 +218,7 @@ async def growth(folder: Path) -> None:
 async def latency(folder: Path) -> None:
     """Cables are cut one after the other; each is another link, so nothing is damped."""
     fabric = fabric_of(AGENTS)
-    flags = ("--first-settle-s", "0.5")
-    async with collector_process(folder / "latency", *flags) as collector:
+    async with collector_process(folder / "latency") as collector:
         player = Player(fabric, [collector.address], lldp=True, refresh_interval_s=3600)
         table = Table(collector.address)
         async with beside(player.run(), table.follow()):

@@ -48,7 +48,7 @@ async def latency(kube: Cluster, folder: Path) -> None:
     fabric = rail_optimised(4, 32, 4, 4, pods=8)
     hosts = fabric.hosts[:1000]
     await asyncio.to_thread(kube.nodes, fabric.hosts)
-    flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), "--first-settle-s", "1")
+    flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
     seen_ns: dict[str, int] = {}
     async with collector_process(folder, *flags) as collector, published(kube) as seen:
         player = Player(fabric, [collector.address], connections=16, refresh_interval_s=3600)

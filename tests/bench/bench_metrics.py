@@ -41,7 +41,7 @@ def scrape(url: str) -> tuple[float, bytes]:
 
 async def whole_pages(folder: Path, nodes: int) -> None:
     url = f"127.0.0.1:{free_port()}"
-    async with collector_process(folder, "--http-listen", url, "--first-settle-s", "0.5") as collector:
+    async with collector_process(folder, "--http-listen", url) as collector:
         fabric = rail_optimised(10, 50, 4, 2, pods=nodes // 500)
         assert len(fabric.hosts) == nodes
         player = Player(fabric, [collector.address], connections=16, refresh_interval_s=3600)

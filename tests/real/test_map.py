@@ -29,14 +29,10 @@ require_real("chromium", "map")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 QUICK = (
-    "--first-settle-s",
-    "0.5",
     "--settle-s",
     "0.5",
-    "--quiet-s",
-    "0.5",
     "--hold-down-s",
-    "0.2",
+    "0.1",
     "--restart-grace-s",
     "0",
 )

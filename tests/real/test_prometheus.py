@@ -34,8 +34,7 @@ FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 MEASURED = [f"eth-{n}" for n in range(1, 7)]  # that no wire shows, but what they measure of each other
 SELF = "real-1"  # where the real agent runs
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
-QUICK = ("--first-settle-s", "1", "--settle-s", "1", "--hold-down-s", "0.1", "--restart-grace-s", "0")
-QUICK = (*QUICK, "--quiet-s", "0.1", "--refresh-s", "1")
+QUICK = ("--settle-s", "1", "--hold-down-s", "0.1", "--restart-grace-s", "0", "--refresh-s", "1")
 # What agents count only where they measure and ask switches; see test_metrics_lint.py.
 SELDOM = ("hyperscout_agent_latency_", "hyperscout_agent_snmp_")
 FABRIC_ALERTS = (

@@ -15,7 +15,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from support.identities import AGENTS, FakeReviews, Family
 from support.waiting import eventually
 
-QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
+QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
 
 
 def collector_settings(folder: Path, **more: Any) -> CollectorSettings:

@@ -30,8 +30,7 @@ GANG_OPTIONS = Options(
 LABELLING = (
     *("--kubernetes", "publish", "--node-labels", "on"),
     *("--taints", "on", "--taint-share", "0.1", "--taint-after-s", "0.2", "--taint-clear-after-s", "0.5"),
-    *("--first-settle-s", "0.5", "--settle-s", "1", "--restart-grace-s", "0"),
-    *("--quiet-s", "0.1", "--hold-down-s", "0.1"),
+    *("--settle-s", "1", "--hold-down-s", "0.1", "--restart-grace-s", "0"),
 )
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 _PODS = "/api/v1/namespaces/default/pods"

@@ -34,10 +34,8 @@ INTERRUPTED = 130
 SETTINGS = {
     "http-listen": "",
     "rest-listen": "127.0.0.1:0",
-    "first-settle-s": "0.5",
     "settle-s": "1",
-    "quiet-s": "2",
-    "hold-down-s": "0.5",
+    "hold-down-s": "0.3",
     "restart-grace-s": "0",
     "log-level": "info",
 }

@@ -15,7 +15,7 @@ from support.collector_process import TIMEOUT_S, collector_process
 from support.live import Watcher, domains
 
 HOSTS = [f"node-{i:04}" for i in range(1, 17)]
-QUICK = ("--first-settle-s", "0.05", "--settle-s", "0.05", "--hold-down-s", "0.05")
+QUICK = ("--settle-s", "0.05", "--hold-down-s", "0.05")
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,8 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
     quick = {
-        "first_settle_s": 0.05,
         "settle_s": 0.05,
         "hold_down_s": 0.05,
-        "quiet_s": 0.05,
     }
     settings = load_settings(
         flags={
@@ -128,9 +126,8 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
             "rest_listen": "",
             "data_dir": tmp_path / "data",
             "blueprint": plan,
-            "first_settle_s": 0.05,
+            "settle_s": 0.05,
             "hold_down_s": 0,  # nothing holds an all-clear back
-            "quiet_s": 0,
         }
     )
     async with Collector(settings) as collector, playing(collector.address) as player:

@@ -31,7 +31,7 @@ class Rig:
         player: type[Player] = Player,
         **settings: Any,
     ) -> None:
-        quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
+        quick = {"settle_s": 0.05, "hold_down_s": 0.05}
         flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
         flags["takeover_limit_s"] = 10 * TIMEOUT_S
         self.collector = Collector(load_settings(flags={**flags, **quick, **settings}), previous=previous)

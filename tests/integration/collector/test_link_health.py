@@ -31,10 +31,8 @@ from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
 
 QUICK = {
-    "first_settle_s": 0.05,
     "settle_s": 0.05,
     "hold_down_s": 0.05,
-    "quiet_s": 0.05,
     "refresh_s": 86_400,  # newer timestamps alone start no inference
 }
 

@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
+    quick = {"settle_s": 0.05, "hold_down_s": 0.05}
     flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
     async with Collector(load_settings(flags={**flags, **quick, **more})) as collector:
         yield collector

@@ -25,7 +25,7 @@ from support.waiting import TIMEOUT_S, eventually
 require_real("mosquitto")
 
 USERS = ("collector", "reader", *(device.partition("=")[0] for device in DEVICES))
-QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "quiet_s": 0.1}
+QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
 
 
 @asynccontextmanager

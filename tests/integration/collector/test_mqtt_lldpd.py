@@ -50,12 +50,12 @@ async def test_a_switch_and_a_dpu_report_by_mosquitto_pub(tmp_path: Path) -> Non
             "http_listen": "",
             "rest_listen": "",
             "data_dir": tmp_path / "data",
+            "settle_s": 0.05,
             "mqtt_broker": f"mqtt://127.0.0.1:{broker.port}",
             "mqtt_user": "collector",
             "mqtt_password_file": password_file(tmp_path, "collector"),
             "mqtt_topic_prefix": "lab",
             "mqtt_devices": ("leaf-1=switch/leaf-1", "bf3-17=node-17"),
-            "first_settle_s": 0.05,
         }
         with lldp_lab() as lab:
             leaf, dpu = await asyncio.to_thread(wired, lab)

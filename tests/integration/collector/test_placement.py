@@ -214,7 +214,7 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
 
 async def test_what_a_caller_was_told_survives_kill_9(tmp_path: Path) -> None:
     data, held = tmp_path / "data", {}
-    quick = ("--first-settle-s", "0.05", "--settle-s", "0.05")
+    quick = ("--settle-s", "0.05")
     async with collector_process(data, *quick) as process:
         player = Player(
             clos2(leaves=2, hosts_per_leaf=4, spines=2), [process.address], refresh_interval_s=3600

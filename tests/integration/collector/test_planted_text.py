@@ -74,9 +74,7 @@ async def test_no_output_contains_what_cannot_be_printed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "hyperscout_collector")
-    settings = collector_settings(
-        tmp_path, http_listen="127.0.0.1:0", rest_listen="127.0.0.1:0", quiet_s=0.05
-    )
+    settings = collector_settings(tmp_path, http_listen="127.0.0.1:0", rest_listen="127.0.0.1:0")
     async with Collector(settings) as collector:
         for i in (1, 2):
             node = f"n{i}"

@@ -51,7 +51,7 @@ HOSTS = [f"node-000{i}" for i in range(1, 9)]
 
 
 def settings(folder: Path, **more: Any) -> CollectorSettings:
-    given = {"http_listen": "127.0.0.1:0", "data_dir": folder, "quiet_s": 0.0}
+    given = {"http_listen": "127.0.0.1:0", "data_dir": folder, "hold_down_s": 0.0}
     return collector_settings(folder, **(given | more))
 
 

@@ -12,7 +12,7 @@ from support.waiting import TIMEOUT_S, eventually
 
 FLAGS = (
     *(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value))),
-    *("--stale-after-s", "600", "--quiet-s", "0.05", "--refresh-s", "0.2"),
+    *("--stale-after-s", "600", "--refresh-s", "0.2"),
 )
 STEPS_S = (7200, 0, -7200, 0)
 

@@ -23,13 +23,9 @@ FABRIC = shapes.clos2(3, 4, 3)
 PROMPT = (
     "--sweep-interval-s",
     "1",
-    "--quiet-s",
-    "0.1",
     "--hold-down-s",
     "0.1",
     "--settle-s",
-    "0.2",
-    "--first-settle-s",
     "0.2",
 )
 

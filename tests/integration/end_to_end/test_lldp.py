@@ -18,7 +18,7 @@ require_real("root", "netns", "lldpd")
 # Two racks of two hosts; every host is on both leaves of its rack.
 RACKS = {"leaf-1a": ("n1", "n2"), "leaf-1b": ("n1", "n2"), "leaf-2a": ("n3", "n4"), "leaf-2b": ("n3", "n4")}
 TRUTH = {frozenset({"n1", "n2"}), frozenset({"n3", "n4"})}
-PROMPT = ("--quiet-s", "0.1", "--hold-down-s", "0.1", "--settle-s", "0.2", "--first-settle-s", "0.2")
+PROMPT = ("--hold-down-s", "0.1", "--settle-s", "0.2")
 
 
 def build(lab: Lab) -> None:

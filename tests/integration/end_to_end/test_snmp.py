@@ -34,7 +34,7 @@ require_real("root", "netns", "lldpd", "snmpd", "openssl")
 
 UNITS = set(PLAN.domains.values())
 ALL = {frozenset(PLAN.names)}
-PROMPT = ("--quiet-s", "0.1", "--hold-down-s", "0.1", "--settle-s", "0.2", "--first-settle-s", "0.2")
+PROMPT = ("--hold-down-s", "0.1", "--settle-s", "0.2")
 METRICS = 50053
 NAME = "crawler"
 REPORTER = f"fabric/{NAME}"

@@ -35,7 +35,7 @@ WITNESSES = {
     **{frozenset({f"leaf-{i}/swp1{j}", f"spine-{j}/swp{i}"}): ("switch",) for i in (1, 2) for j in (1, 2)},
 }
 CUT = ("leaf-1", "swp11")  # its other end: spine-1/swp1
-PROMPT = ("--quiet-s", "0.1", "--hold-down-s", "0.1", "--settle-s", "0.2", "--first-settle-s", "0.2")
+PROMPT = ("--hold-down-s", "0.1", "--settle-s", "0.2")
 _MTLS = re.compile(rb"listens on 127\.0\.0\.1:\d+ and (127\.0\.0\.1:\d+):")
 
 

@@ -40,7 +40,7 @@ PORTS = {"collector-0": "127.0.0.1:0", "collector-1": "127.0.0.1:0"}
 FLAGS = (
     *("--kubernetes", "publish", "--leader-election", "--lease-namespace", "default"),
     *("--lease-duration-s", "3"),
-    *("--first-settle-s", "0.5", "--settle-s", "1", "--quiet-s", "0.5", "--hold-down-s", "0.5"),
+    *("--settle-s", "1", "--hold-down-s", "0.1"),
     *("--restart-grace-s", "0", "--takeover-limit-s", "60", "--removal-share", "1", "--hold-s", "60"),
 )
 FOREIGN = """

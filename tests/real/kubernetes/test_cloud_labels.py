@@ -52,7 +52,7 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
     for name, spine, leaf in (("a", "s1", "l1"), ("b", "s1", "l1"), ("c", "s1", "l2"), ("d", "s2", "l3")):
         kube.nodes([name], layers(spine, leaf))
     kube.nodes(["gateway"], {"topology.kubernetes.io/zone": "z"})
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05}
+    quick = {"settle_s": 0.05, "hold_down_s": 0.05}
     settings = load_settings(
         flags={
             **quick,

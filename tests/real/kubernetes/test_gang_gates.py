@@ -24,7 +24,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/hyperscout-
 SIZE = 4
 GANGS = [f"gang{i}" for i in range(12)]
 FLAGS = (
-    *("--kubernetes", "publish", "--gates", "on", "--first-settle-s", "0.5", "--settle-s", "1"),
+    *("--kubernetes", "publish", "--gates", "on", "--settle-s", "1"),
     *("--restart-grace-s", "0", "--takeover-limit-s", "60", "--leader-election"),
     *("--lease-namespace", NAMESPACE, "--lease-duration-s", "8", "--gates-namespace", OWN),
 )

@@ -15,7 +15,7 @@ from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import Published, leaf_of, published, status_at
 
-FLAGS = ("--first-settle-s", "0.5", "--settle-s", "1.5", "--restart-grace-s", "0", "--quiet-s", "0.1")
+FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0")
 FLAGS = (*FLAGS, "--hold-down-s", "0.1")
 
 

@@ -25,7 +25,7 @@ VALUES = {
     "crds": {"install": False},
     "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
 }
-FLAGS = "--first-settle-s 0.5 --settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
+FLAGS = "--settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
 FLAGS += "--node-labels on --taints on --kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
 _REFUSED = re.compile(r'^authorization_attempts_total\{result="(?!allowed").+"\} (\S+)', re.MULTILINE)
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"

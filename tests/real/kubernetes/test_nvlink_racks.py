@@ -24,10 +24,7 @@ from support.kubernetes import Cluster
 from support.live import Watcher
 from support.published import Published, condition, conditions_of, leaf_of, published, status_at
 
-FLAGS = (
-    *("--first-settle-s", "1", "--settle-s", "1.5", "--restart-grace-s", "0"),
-    *("--quiet-s", "0.1", "--hold-down-s", "0.1"),
-)
+FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0")
 ROW = racks(2, 2, hgx=4, cpu_nodes=1, split={3: 9})
 TIERS = ("nvlink", "leaf", "pod")
 NVLINK = "hyperscout.io/nvlink"

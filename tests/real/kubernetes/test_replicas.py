@@ -34,7 +34,7 @@ SHORT = ("--lease-duration-s", str(SHORT_S))
 # The longest lease that the setting allows: it outlasts a hand-over that does not wait for its end.
 LONG_S = 120
 LONG = ("--lease-duration-s", str(LONG_S))
-QUICK = ("--first-settle-s", "0.5", "--settle-s", "0.5", "--hold-down-s", "0.5", "--quiet-s", "0.5")
+QUICK = ("--settle-s", "0.5", "--hold-down-s", "0.1")
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["topology.volcano.sh"], "resources": ["hypernodes", "hypernodes/status"], "verbs": ["*"]},

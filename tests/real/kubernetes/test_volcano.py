@@ -37,8 +37,7 @@ LEAVES, PODS, WHOLE = FABRIC.truth.tiers
 ROW = racks(2, 2, hgx=4, split={3: 9})
 # Changes of membership and their removals go out at once: this is about what follows then.
 PROMPT = (
-    *("--sweep-interval-s", "1", "--quiet-s", "0.1", "--hold-down-s", "0.1"),
-    *("--settle-s", "0.2", "--first-settle-s", "0.5"),
+    *("--sweep-interval-s", "1", "--hold-down-s", "0.1", "--settle-s", "0.5"),
     *("--removal-share", "1", "--hold-s", "1"),
 )
 _LOOK_EVERY_S = 0.05

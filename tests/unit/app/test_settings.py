@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperscout_collector.app.build.inference import generation_settings
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.settings import SettingsError
@@ -20,16 +21,16 @@ def file(tmp_path: Path, text: str) -> Path:
 def test_flags_over_environment_over_file_over_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = file(tmp_path, "settle_s: 1\nhold_s: 1\nquiet_s: 1\nexpected_nodes: [a, b]\n")
+    path = file(tmp_path, "settle_s: 1\nhold_s: 1\nsweep_interval_s: 1\nexpected_nodes: [a, b]\n")
     environ = {
         "HYPERSCOUT_COLLECTOR_HOLD_S": "2",
-        "HYPERSCOUT_COLLECTOR_QUIET_S": "2",
+        "HYPERSCOUT_COLLECTOR_SWEEP_INTERVAL_S": "2",
         "HYPERSCOUT_COLLECTOR": "x:1",
     }
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    found = load_settings(path, {"quiet_s": 3.0, "publish_file": None})
-    assert (found.settle_s, found.hold_s, found.quiet_s, found.hold_down_s) == (1.0, 2.0, 3.0, 10.0)
+    found = load_settings(path, {"sweep_interval_s": 3.0, "publish_file": None})
+    assert (found.settle_s, found.hold_s, found.sweep_interval_s, found.hold_down_s) == (1.0, 2.0, 3.0, 10.0)
     assert found.expected_nodes == ("a", "b")
 
 
@@ -44,7 +45,7 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
         ("settle_s: soon", {}, {}, ["collector.yaml: settle_s", "number"]),
         ("- a\n- b", {}, {}, ["collector.yaml", "name: value"]),
         ("a: [", {}, {}, ["collector.yaml", "line 1"]),
-        ("", {"quiet_s": -1.0}, {}, ["flag quiet_s"]),
+        ("", {"settle_s": -1.0}, {}, ["flag settle_s"]),
         (
             "",
             {},
@@ -164,3 +165,12 @@ def test_addresses(address: str, expected: tuple[str, int] | None) -> None:
             host_port(address)
     else:
         assert host_port(address) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "first_settle_s", "quiet_s"),
+    [({}, 2.0, 60.0), ({"settle_s": 0.5, "hold_down_s": 20.0}, 0.5, 120.0)],
+)
+def test_times_that_follow_from_others(flags: dict[str, Any], first_settle_s: float, quiet_s: float) -> None:
+    found = generation_settings(load_settings(flags=flags))
+    assert (found.first_settle_s, found.damping.quiet_s) == (first_settle_s, quiet_s)

@@ -32,6 +32,8 @@ from hyperscout_collector.history.causes import BLUEPRINT, FINDINGS, RESTART, TA
 from hyperscout_collector.ingest.streams import Streams
 
 _DEBOUNCE_S = 0.05  # changes within this time are inferred together
+_FIRST_SETTLE_S = 2.0  # agents and sweeps arrive soon after a start
+_QUIET_HOLD_DOWNS = 6  # a link that was unchanged for so many hold-downs does not flap
 
 
 async def build_inference(
@@ -70,13 +72,7 @@ async def build_inference(
         InferenceSettings(options, node_map, settings.cloud_labels),
         evidence.texts,
         Generations(
-            GenerationSettings(
-                DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
-                first_settle_s=settings.first_settle_s,
-                settle_s=settings.settle_s,
-                removal_share=settings.removal_share,
-                hold_s=settings.hold_s,
-            ),
+            generation_settings(settings),
             storage.published,
             clock_ns(),
             context.event_log("generations"),
@@ -149,6 +145,17 @@ def _build_measuring(
         ),
         enabled=settings.measure,
         learned=partial(context.signals.inputs_changed, FINDINGS),
+    )
+
+
+def generation_settings(settings: CollectorSettings) -> GenerationSettings:
+    """When changes are published, by the collector's settings."""
+    return GenerationSettings(
+        DampingSettings(quiet_s=_QUIET_HOLD_DOWNS * settings.hold_down_s, hold_down_s=settings.hold_down_s),
+        first_settle_s=min(settings.settle_s, _FIRST_SETTLE_S),
+        settle_s=settings.settle_s,
+        removal_share=settings.removal_share,
+        hold_s=settings.hold_s,
     )
 
 

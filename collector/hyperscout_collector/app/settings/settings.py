@@ -28,6 +28,8 @@ RETIRED: Final[Mapping[str, str]] = {
     "lease_retry_s": "is a constant now (1/8 of lease_duration_s, at most 1 s)",
     "heartbeat_interval_s": "is a constant now (10 s)",
     "heartbeat_timeout_s": "is a constant now (35 s)",
+    "first_settle_s": "is a constant now (settle_s, at most 2 s)",
+    "quiet_s": "is a constant now (6 times hold_down_s)",
     "debounce_s": "is a constant now (0.05 s)",
     "link_window_s": "is a constant now (300 s)",
     "measure_pings": "is a constant now (16)",
@@ -175,7 +177,10 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         300.0, gt=0, description="age at which evidence is marked as stale; agents repeat it each minute"
     )
     restart_grace_s: float = Field(
-        120.0, ge=0, description="time for a restarted agent to see again what it saw before"
+        120.0,
+        ge=0,
+        description="time for a restarted agent to see again what it saw before; raise it if switches send "
+        "LLDP less often than once a minute",
     )
     refresh_s: float = Field(
         30.0,
@@ -184,16 +189,16 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     )
 
     settle_s: float = Field(
-        10.0, ge=0, description="membership must be unchanged for this long before it is published"
-    )
-    first_settle_s: float = Field(
-        2.0, ge=0, description="settle_s for the first generation, while nothing is published"
-    )
-    quiet_s: float = Field(
-        60.0, ge=0, description="a change of a link that was unchanged for this long is published at once"
+        10.0,
+        ge=0,
+        description="membership must be unchanged for this long before it is published; for the first "
+        "generation 2 s are enough",
     )
     hold_down_s: float = Field(
-        10.0, ge=0, description="delay of further changes of a flapping link; it doubles with each flap"
+        10.0,
+        ge=0,
+        description="delay of further changes of a flapping link; it doubles with each flap. A change of a "
+        "link that was unchanged for 6 times this long is published at once",
     )
     removal_share: float = Field(
         0.2, gt=0, le=1, description="share of HyperNodes or nodes above which a removal is held"
