@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = re.compile(r"\b(who(m|ever)?|(no|some|any|every)body)\b", re.IGNORECASE)
+WORDS = re.compile(r"\b(who(m|ever)?|(no|some|any|every)body|(some|any|every)one|no one)\b", re.IGNORECASE)
 SOURCES = ("agent/*.py", "collector/*.py", "proto/*.py", "proto/*.proto", "collector/map/src/*", "deploy")
 GENERATED = re.compile(r"_pb2(_grpc)?\.py$|^deploy/(chart/files/dashboards|grafana)/.*\.json$")
 

@@ -1,5 +1,5 @@
-// What the user interface may ask of the drawn map, and what it hears from it. The one seam between src/graph and
-// src/ui: the interface never touches the canvas, the canvas never touches a panel.
+// The interface between src/graph and src/ui: calls of the drawn map, and its events. src/ui does not use the canvas,
+// and src/graph does not use panels.
 import type { ItemId } from "../model/ids";
 import type { Change, Picture } from "../model/picture";
 import type { State } from "../model/conditions";

@@ -1,5 +1,5 @@
-// Cables at a glance: one line from a domain to the switches above it, along the gaps between boxes, as thick as the
-// cables are many. Single cables would be a black field there.
+// Cables as bundles: one line from a domain to the switches above it, along the gaps between boxes. Its width follows
+// the number of cables. Single cables could not be told apart at this scale.
 import { OK } from "./cables";
 import type { Bundle } from "./scene";
 import type { Layout } from "./layout";

@@ -1,6 +1,6 @@
-// The drawn map: two canvases over each other, the scene and what moves with the mouse, behind the seam of api.ts.
-// The scene is drawn somewhat larger than the view and kept as a picture: while someone drags or zooms, that picture is
-// moved, and drawn anew only where it no longer covers the view or when the hand rests.
+// The drawn map behind the interface of api.ts: two canvases, one for the scene and one for what moves with the mouse.
+// The scene is drawn somewhat larger than the view and kept as a picture. A drag or zoom moves this picture; it is
+// drawn again when it no longer covers the view, or when the gesture ends.
 import { kindOf, type ItemId } from "../model/ids";
 import { Picture, type Change } from "../model/picture";
 import type { Camera, Highlight, MapEvents, MapFilter, MapTheme, MapView, Picked, Preview, Stats } from "./api";
@@ -116,7 +116,7 @@ class CanvasMap implements MapView {
     this.prepare(0);
   }
 
-  /** Where cables end is found out before someone comes near enough to see it, in slices that no frame notices. */
+  /** Computes the ends of cables before a zoom shows them, in slices that are short enough to delay no frame. */
   private prepare(from: number): void {
     this.preparing = window.setTimeout(() => {
       const until = performance.now() + SLICE_MS;

@@ -1,5 +1,5 @@
-// Draws the scene for one view. What is drawn goes by how large a host is on the screen: boxes, devices and bundles of
-// cables at a glance; single cables and names when one comes nearer; then ports and theirs.
+// Draws the scene for one view. The size of a host on the screen decides what is drawn: boxes, devices and bundles of
+// cables; from a larger size on single cables and names; then ports and their names.
 import { STATES, type State } from "../model/conditions";
 import type { Picture } from "../model/picture";
 import type { MapTheme } from "./api";

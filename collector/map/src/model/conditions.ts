@@ -1,7 +1,7 @@
-// How a thing is, in one word, by which it is coloured: the worst of its conditions and of what does not fit about it.
+// The state of a thing, by which it is coloured: the worst of its conditions and of its anomalies.
 import type { Anomaly, HyperNode } from "./types";
 
-/** Worst first. "missing": it was there and is not; "unknown": nothing tells how it is. */
+/** Worst first. "missing": it was there and is not; "unknown": nothing reports its state. */
 export const STATES = ["missing", "notReady", "degraded", "inconsistent", "stale", "unknown", "ok"] as const;
 export type State = (typeof STATES)[number];
 
@@ -11,7 +11,7 @@ export function worst(a: State, b: State): State {
   return (WORSE.get(a) ?? 0) <= (WORSE.get(b) ?? 0) ? a : b;
 }
 
-/** Condition -> [status that is well, state where it is not]. */
+/** Condition -> [status that is good, state for any other status]. */
 const WELL = new Map<string, [string, State]>([
   ["Ready", ["True", "notReady"]],
   ["Degraded", ["False", "degraded"]],
@@ -29,7 +29,7 @@ export function hypernodeState(hypernode: HyperNode): State {
   return state;
 }
 
-/** What an anomaly makes of the cable that it is about. */
+/** The state of a cable by its anomaly. */
 const OF_LINK = new Map<string, State>([
   ["MissingLink", "missing"],
   ["MissingSwitch", "missing"],
@@ -41,7 +41,7 @@ export function linkState(anomaly: Anomaly): State {
   return OF_LINK.get(anomaly.kind) ?? "inconsistent";
 }
 
-/** What it makes of a device at one of its ends: a device that misses a cable is there, and degraded. */
+/** The state of a device at one end of the anomaly: a device that lacks a cable is degraded. */
 export function deviceState(anomaly: Anomaly, isSubject: boolean): State {
   if (anomaly.kind === "MissingSwitch" && isSubject) return "missing";
   const state = linkState(anomaly);

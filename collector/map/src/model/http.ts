@@ -1,5 +1,5 @@
-// One door to the collector: every request carries the token that the user gave, every refusal comes back as the
-// problem document that the collector sent.
+// Sends all requests to the collector. Each request has the user's token; a refusal becomes the problem document that
+// the collector sent.
 import type { ProblemDocument } from "./types";
 
 export class Problem extends Error {

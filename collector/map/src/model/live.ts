@@ -1,5 +1,5 @@
-// The picture as it is now, for the drawn map and the interface: shown coarsely at once, without its cables, which are
-// most of the bytes; then whole, out of the stream, and kept true by it.
+// The current picture for the drawn map and the interface: first without cables, which are most of the bytes, then
+// complete from the stream, which keeps it current.
 import { Problem, type Http } from "./http";
 import { Picture, type Change } from "./picture";
 import { REAL_CLOCK, TopologyStream, type Clock, type StreamState } from "./stream";

@@ -1,5 +1,5 @@
-// One generation of the topology with the indexes that drawing, search and panels ask. A snapshot makes it, deltas are
-// folded into it in place, at a cost that goes by the size of the delta and not of the cluster.
+// One generation of the topology, with the indexes for drawing, search and panels. A snapshot creates it. Deltas change
+// it in place, at a cost that follows the size of the delta and not of the cluster.
 import { deviceState, hypernodeState, linkState, worst, type State } from "./conditions";
 import { endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
 import type { Adapter, Anomaly, Endpoint, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
@@ -74,7 +74,7 @@ export class Picture {
     return picture;
   }
 
-  /** Fold one delta in. Things that come again replace what was there, and what is gone already may go again. */
+  /** Applies a delta. An object that exists is replaced; removing an object that does not exist has no effect. */
   apply(delta: TopologyDelta): Change {
     const touched = (this.changed = new Set<ItemId>());
     let structure = false;
@@ -342,7 +342,7 @@ export class Picture {
     return adapters.some((some) => some?.some(({ node }) => this.domainsOf(node).length === 0));
   }
 
-  /** Does it, and notes an adapter that cables are known by already and that is another then. */
+  /** Makes the change, and records an adapter that cables refer to and that has changed. */
   private renaming(renamed: Set<string>, { id }: Adapter, change: () => void): void {
     for (const cable of this.cablesOfDevice.get(id) ?? []) renamed.add(cable);
     change();

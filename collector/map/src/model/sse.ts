@@ -1,5 +1,5 @@
-// Server-sent events out of a byte stream (WHATWG HTML, 9.2.6): fetch instead of EventSource, which can send no
-// Authorization header.
+// Reads server-sent events from the text of a response (WHATWG HTML, 9.2.6). The map uses fetch, because EventSource
+// cannot send an Authorization header.
 
 export interface ServerEvent {
   event: string;
@@ -8,7 +8,7 @@ export interface ServerEvent {
   id: string;
 }
 
-/** Feed it texts in any portions. A comment gives nothing; an event without data is dropped, as the standard says. */
+/** Takes text in pieces of any size. Comments and events without data give nothing, as the standard says. */
 export class EventReader {
   private parts: string[] = [];
   private event = "";
@@ -16,7 +16,7 @@ export class EventReader {
   private id = "";
 
   *read(text: string): Generator<ServerEvent> {
-    // Portions are kept apart until a line ends: a snapshot is one line of megabytes in hundreds of portions.
+    // Pieces are joined at the end of a line: a snapshot is one line of megabytes in hundreds of pieces.
     let from = 0;
     for (;;) {
       const end = text.indexOf("\n", from);

@@ -1,5 +1,5 @@
-// The live picture: a snapshot, then deltas. A stream that breaks is taken up where it ended, later and later while
-// the collector cannot be reached, so that a restart is not met by every open map at once.
+// Follows the live stream: a snapshot, then deltas. A broken stream is resumed at its last event. The wait between
+// attempts doubles, so that not all open maps reconnect at once after a restart of the collector.
 import { Problem, type Http } from "./http";
 import { EventReader, type ServerEvent } from "./sse";
 import type { ProblemDocument, Topology, TopologyDelta } from "./types";
@@ -19,7 +19,7 @@ export interface StreamListener {
   state(state: StreamState): void;
 }
 
-/** Time and chance, passed in. `after` returns what calls it off. */
+/** Clock and randomness. `after` returns a function that cancels the call. */
 export interface Clock {
   after(ms: number, then: () => void): () => void;
   random(): number;
@@ -101,7 +101,7 @@ export class TopologyStream {
     } catch (error) {
       if (error instanceof Problem) problem = error.document;
       else if (!isBrokenConnection(error)) {
-        // What came could not be taken in: a mistake here or there, and one that a fresh snapshot may cure.
+        // The event cannot be applied, because of a defect here or in the collector. A new snapshot may help.
         console.error(error);
         this.held = null;
       }
@@ -129,7 +129,7 @@ export class TopologyStream {
       this.held = { id: event.id, generation: topology.generation };
     } else if (event.event === "delta") {
       const delta = JSON.parse(event.data) as TopologyDelta;
-      // What was taken in before the break may come again; without a snapshot there is nothing to fold it into.
+      // Events from before the break may come again. Without a snapshot a delta cannot be applied.
       if (this.held === null || delta.generation <= this.held.generation) return null;
       this.listener.delta(delta);
       this.held = { id: event.id, generation: delta.generation };
@@ -141,7 +141,7 @@ export class TopologyStream {
     return null;
   }
 
-  /** Doubling, and anywhere in its upper half. */
+  /** The wait doubles; it is random within its upper half. */
   private nextRetryMs(): number {
     const span = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(this.failures, 10));
     this.failures += 1;

@@ -1,4 +1,4 @@
-// What every part of the page is given: the picture, the map, the view, the collector. Parts know this and not
+// The interface that each part of the page receives: the picture, the map, the view, the collector. Parts do not know
 // each other.
 
 import type { Http } from "../model/http";

@@ -1,5 +1,4 @@
-// Elements made by hand: text is always text. Nothing in the map parses markup, so that a switch called
-// "<script>" is a switch called "<script>".
+// Creates elements. Text is always a text node: the map parses no markup, so a switch may be named "<script>".
 
 import { visible } from "./text";
 
@@ -42,7 +41,7 @@ function nodes(children: readonly Child[]): (Node | string)[] {
     .map((child) => (child instanceof Node ? child : String(child)));
 }
 
-/** What an element holds is exchanged; the keyboard stays where it was if the thing it was on is still there. */
+/** Replaces the content of an element. The focus stays on its thing if that is still there. */
 export function fill(element: Element, ...children: Child[]): void {
   const held = document.activeElement;
   const key = held instanceof HTMLElement && element.contains(held) ? held.dataset["key"] : undefined;
@@ -53,7 +52,7 @@ export function fill(element: Element, ...children: Child[]): void {
   }
 }
 
-/** A name from the wire: seen as it is, and apart from the reading direction of its surroundings. */
+/** A name that a device reports, isolated from the reading direction of the text around it. */
 export function name(text: string, longest?: number): HTMLElement {
   const shown = visible(text, longest);
   return h("bdi", { class: "name", title: shown === text ? null : visible(text, 2000) }, shown);

@@ -1,4 +1,4 @@
-// What does not match is dimmed, never taken away: where a thing is stays where it was.
+// Filters. Things that do not match are dimmed and keep their place.
 
 import type { MapFilter } from "../graph/api";
 import { STATES, type State } from "../model/conditions";

@@ -29,7 +29,7 @@ export function historySection(app: App): { element: HTMLElement; show(id: ItemI
     show(id) {
       const asOf = `${app.views.now.at ?? "live"}/${app.picture().generation}`;
       fetched.show(aboutOf(app, id), asOf);
-      // It is written down a moment after it is published.
+      // The collector writes the history shortly after it publishes.
       clearTimeout(again);
       again = setTimeout(() => fetched.show(aboutOf(app, id), `${asOf}/again`), WRITTEN_MS);
     },

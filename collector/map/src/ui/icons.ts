@@ -1,4 +1,4 @@
-// Every state has a shape of its own, so that no one needs to tell colours apart. The canvas draws the same.
+// Each state has a shape of its own, so that colours are not needed to tell them apart. The canvas draws the same.
 
 import type { State } from "../model/conditions";
 import { svg } from "./dom";

@@ -1,4 +1,4 @@
-// Everything from the keyboard. Keys with Control or Alt are the browser's; none works while one types.
+// Keyboard shortcuts. Keys with Control or Alt belong to the browser; no shortcut works in a text field.
 
 import { hypernodeId, type ItemId } from "../model/ids";
 import type { App } from "./app";

@@ -1,11 +1,11 @@
-// The picture as it was: fetched for the time in the address, and dropped when one is back at now.
+// The picture of an earlier time: fetched for the time in the address, and dropped on the return to the present.
 
 import { Problem, type Http } from "../model/http";
 import { Picture } from "../model/picture";
 import type { Topology } from "../model/types";
 
 export class Past {
-  /** null: one looks at the present, or the past is still on its way. */
+  /** null: the map shows the present, or the past is not loaded yet. */
   picture: Picture | null = null;
   #run: AbortController | null = null;
 

@@ -110,7 +110,7 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
       "div",
       { class: "answer placed" },
       h("strong", {}, `${count(found.assignments.length, "worker")} on ${count(ranks.size, "node")}`),
-      found.hypernode ? h("div", {}, "within ", name(found.hypernode, 60)) : h("div", {}, "in no one domain"),
+      found.hypernode ? h("div", {}, "within ", name(found.hypernode, 60)) : h("div", {}, "not within one domain"),
     ),
     pairs(
       ["Domains used", used.join(", ")],

@@ -1,5 +1,5 @@
-// What one looks at is in the address after the "#": a link to the map leads to the same place, and the
-// browser's back and forward work. Secrets and anything measured are never in it.
+// Keeps the view in the address after the "#": a link to the map leads to the same view, and the browser's back and
+// forward work. The address never contains secrets or measured values.
 
 export type Tab = "wrong" | "filters" | "path" | "place";
 

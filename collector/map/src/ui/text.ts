@@ -1,6 +1,6 @@
-// What a device calls itself is any text at all: it may hold control characters, turn the reading direction,
-// or be a book. Everything that the map shows goes through here, so that a name never changes what stands
-// beside it. (That it is never markup is dom.ts's part.)
+// Makes names of devices safe to show. A name may contain control characters, change the reading direction, or be
+// very long. All texts of the map pass through here, so that a name does not change the text beside it. dom.ts
+// prevents markup.
 
 // Controls, format characters (directions, zero widths, tags), lone surrogates, line and paragraph separators.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;

@@ -1,5 +1,5 @@
 // The history as a line: a mark wherever something changed, the map as it was at any of them, and the way back to
-// now. One always sees whether one looks at the past.
+// now. It always shows whether the map shows the past.
 
 import { Problem } from "../model/http";
 import type { App } from "./app";
@@ -133,7 +133,7 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
       if (askAgain) void refresh();
     }, AGAIN_MS);
   };
-  // It is written down a moment after it is published: asked for at once, and once more.
+  // The collector writes the history shortly after it publishes: ask at once, and again a little later.
   const changed = (): void => {
     void refresh();
     askAgain = true;
