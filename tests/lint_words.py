@@ -1,7 +1,8 @@
 """Checks the wording of product code: texts name the program or device instead of using a personal pronoun.
 
-It reads comments, docstrings and string literals of Python, the wire contract, the map's sources, and all
-files of deploy/. Each hit is printed as `file:line: text`, then the number of hits for each package.
+It reads comments, docstrings and string literals of Python, the wire contract, the map's sources, all files
+of deploy/, and the pages. In pages "who" may stand for a person. Each hit is printed as `file:line: text`,
+then the number of hits for each package.
 """
 
 import ast
@@ -16,7 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = re.compile(r"\b(who(m|ever)?|(no|some|any|every)body|(some|any|every)one|no one)\b", re.IGNORECASE)
-SOURCES = ("agent/*.py", "collector/*.py", "proto/*.py", "proto/*.proto", "collector/map/src/*", "deploy")
+PAGE_WORDS = re.compile(r"\b(who(m)?ever|(no|some|any|every)body)\b", re.IGNORECASE)
+SOURCES = (
+    "agent/*.py",
+    "collector/*.py",
+    "proto/*.py",
+    "proto/*.proto",
+    "collector/map/src/*",
+    "deploy",
+    "*.md",
+)
 GENERATED = re.compile(r"_pb2(_grpc)?\.py$|^deploy/(chart/files/dashboards|grafana)/.*\.json$")
 
 
@@ -32,9 +42,9 @@ def python_hits(source: str) -> Iterator[int]:
             yield from [n for n in span if WORDS.search(lines[n - 1])] or [node.lineno]
 
 
-def text_hits(source: str) -> Iterator[int]:
+def text_hits(source: str, words: re.Pattern[str]) -> Iterator[int]:
     """The same for a file that is not Python: every line counts."""
-    return (n for n, line in enumerate(source.splitlines(), 1) if WORDS.search(line))
+    return (n for n, line in enumerate(source.splitlines(), 1) if words.search(line))
 
 
 def main() -> int:
@@ -47,8 +57,11 @@ def main() -> int:
         if GENERATED.search(path) or not file.is_file():
             continue
         source = file.read_text(encoding="utf-8")
-        hits = python_hits if path.endswith(".py") else text_hits
-        for n in sorted(set(hits(source))):
+        if path.endswith(".py"):
+            hits = python_hits(source)
+        else:
+            hits = text_hits(source, PAGE_WORDS if path.endswith(".md") else WORDS)
+        for n in sorted(set(hits)):
             print(f"{path}:{n}: {source.splitlines()[n - 1].strip()}")
             found["/".join(path.split("/")[:2])] += 1
     for package, count in found.most_common():
