@@ -9,8 +9,9 @@ from typing import Any
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_topology.topology import Topology
 
 from support.identities import AGENTS, FakeReviews, Family
 from support.waiting import eventually
@@ -94,3 +95,17 @@ def _is_busy(collector: Collector) -> bool:
         or pipeline._running
         or pipeline._tick_at_ns is not None
     )
+
+
+def host_cable(player: Player, host: str) -> Cable:
+    """The first cable of a host in the list of the fabric."""
+    guids = {a.guid for a in player.fabric.adapters if a.host == host}
+    return next(c for c in player.fabric.cables if c.a in guids)
+
+
+def nodes_by_tier(topology: Topology) -> dict[int, list[list[str]]]:
+    """The nodes of each domain, sorted, by tier."""
+    found: dict[int, list[list[str]]] = {}
+    for h in topology.hypernodes:
+        found.setdefault(h.tier, []).append(sorted(h.nodes))
+    return {tier: sorted(domains) for tier, domains in found.items()}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from hyperscout_collector.identity.access import Access
+from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hyperscout_runtime.credentials import Credentials
 from kube.pki import LOOPBACK, Authority, Pair
@@ -112,3 +114,12 @@ class Family:
 def show(token: str) -> tuple[tuple[str, str], ...]:
     """Metadata that shows a token."""
     return (("authorization", f"Bearer {token}"),)
+
+
+class Reader(Access):
+    """Admits each caller as a reader."""
+
+    async def admit(self, context: Any, verb: Verb) -> Caller:
+        if verb != "get":
+            raise NotAllowedError("reader x may not do this")
+        return Caller("reader", "x")

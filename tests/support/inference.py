@@ -95,3 +95,12 @@ class Namer:
         if anomaly.kind == "UnknownHost":
             return int(anomaly.subject.device, 16) in fault.adapters
         return self.ends(anomaly) in self.pairs(fault)
+
+
+def without_switch(fabric: SimFabric, guid: int) -> SimFabric:
+    """The fabric after a switch and its cables were removed."""
+    return replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid != guid),
+        cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
+    )

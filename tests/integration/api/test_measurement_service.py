@@ -14,6 +14,7 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.callers import AccessError, Caller, NotAllowedError, Verb
 from hyperscout_collector.serve.grpc.measurement_service import MeasurementService, NotNowError
+from support.identities import Reader
 from support.waiting import TIMEOUT_S
 
 Code = grpc.StatusCode
@@ -39,15 +40,6 @@ class FakeMeasuring:
 class FakeNccl:
     async def run_nccl(self, request: pb.RunNcclRequest) -> NcclRun:
         return NcclRun(peer=request.nodes[-1], ranks=len(request.nodes))
-
-
-class Reader(Access):
-    """Lets everybody read, and nobody else."""
-
-    async def admit(self, context: Any, verb: Verb) -> Caller:
-        if verb != "get":
-            raise NotAllowedError("reader x may not do this")
-        return Caller("reader", "x")
 
 
 class Ann(Access):

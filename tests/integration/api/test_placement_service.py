@@ -13,7 +13,6 @@ from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
 from hyperscout_collector.serve.grpc import placement_queries, placement_service
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
@@ -25,6 +24,7 @@ from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.identities import Reader
 from support.placing import REQUESTS, free_of, part, request
 from support.topologies import healthy_leaves
 from support.waiting import TIMEOUT_S
@@ -44,15 +44,6 @@ class Disk:
         self.asked += 1
         if self.problem:
             raise StoreError(self.problem)
-
-
-class Reader(Access):
-    """Lets everybody read, and nobody else."""
-
-    async def admit(self, context: Any, verb: Verb) -> Caller:
-        if verb != "get":
-            raise NotAllowedError("reader x may not do this")
-        return Caller("reader", "x")
 
 
 class World:

@@ -29,12 +29,10 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
-from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
-from support.collectors import at_rest, collector_settings, playing
+from support.collectors import at_rest, collector_settings, host_cable, playing
 from support.findings import adapter, failed, lldp, sweep
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S, eventually
@@ -94,11 +92,6 @@ def found(watch: Watch) -> bool:
 
 
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
-
-
-def host_cable(player: Player, host: str) -> Cable:
-    guids = {a.guid for a in player.fabric.adapters if a.host == host}
-    return next(c for c in player.fabric.cables if c.a in guids)
 
 
 async def test_agents_in_hypernodes_out_and_a_cut_cable_shows(tmp_path: Path) -> None:

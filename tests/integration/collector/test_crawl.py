@@ -13,6 +13,7 @@ from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
+from support.collectors import nodes_by_tier
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S
 
@@ -67,13 +68,6 @@ def told(topology: Topology) -> str:
     return "\n".join(map(str, (*topology.hypernodes, *topology.anomalies)))
 
 
-def tiers(topology: Topology) -> dict[int, list[list[str]]]:
-    found: dict[int, list[list[str]]] = {}
-    for h in topology.hypernodes:
-        found.setdefault(h.tier, []).append(sorted(h.nodes))
-    return {tier: sorted(domains) for tier, domains in found.items()}
-
-
 WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
 
 
@@ -86,7 +80,7 @@ def said(topology: Topology, kind: str) -> list[str]:
 
 async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
     async with Rig(tmp_path) as rig:
-        topology = await rig.until(lambda t: tiers(t) == WHOLE)
+        topology = await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         assert topology.nodes_without_evidence == ()
         assert "fabric/crawl" not in told(topology)
         # Who crawls begins at what the hosts heard.
@@ -100,7 +94,7 @@ async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
         (message,) = said(topology, "Degraded")
         assert f"leaf-01/swp{cable.a_port}" in message, "both of its ends are named"
         assert f"spine-01/swp{cable.b_port}" in message
-        assert tiers(topology) == WHOLE
+        assert nodes_by_tier(topology) == WHOLE
         rig.player.restore(cable)
         await rig.until(lambda t: not said(t, "Degraded"))
 
@@ -108,12 +102,12 @@ async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
 async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) -> None:
     """It answers nobody any more, and its neighbours say that their ports to it are dark."""
     async with Rig(tmp_path) as rig:
-        await rig.until(lambda t: tiers(t) == WHOLE)
+        await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         spine = rig.player.fabric.find("spine-01")
         rig.player.pull(spine)
         topology = await rig.until(lambda t: said(t, "Degraded"))
         assert "spine-01" in " ".join(said(topology, "Degraded"))
-        assert tiers(topology) == WHOLE
+        assert nodes_by_tier(topology) == WHOLE
         (silent,) = [
             row
             for row in rig.collector.components.evidence.state.rows_of_node("fabric/crawl")
@@ -127,14 +121,14 @@ async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) 
 async def test_who_asks_switches_may_go_and_come_back(tmp_path: Path) -> None:
     """What it said last stands while nobody says otherwise."""
     async with Rig(tmp_path) as rig:
-        await rig.until(lambda t: tiers(t) == WHOLE)
+        await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         await rig.player.kill_crawl()
         status = await listed(rig, lambda agents: not agents["fabric/crawl"].connected)
         assert status["fabric/crawl"].findings == 4
-        assert tiers(rig.topology) == WHOLE
+        assert nodes_by_tier(rig.topology) == WHOLE
         rig.player.revive_crawl()
         await listed(rig, lambda agents: agents["fabric/crawl"].connected)
-        assert tiers(rig.topology) == WHOLE
+        assert nodes_by_tier(rig.topology) == WHOLE
 
 
 class Late(Player):
@@ -150,7 +144,7 @@ class Late(Player):
 async def test_a_new_leader_waits_for_a_look_at_the_switches(tmp_path: Path) -> None:
     """Its evidence is empty, all hosts are heard at once, the crawl begins anew: no tier goes meanwhile."""
     async with Rig(tmp_path / "first") as rig:
-        published = await rig.until(lambda t: tiers(t) == WHOLE)
+        published = await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
     async with Rig(tmp_path / "second", previous=published, player=Late) as rig:
         hosts = len(HOSTS)
         await listed(
@@ -163,7 +157,7 @@ async def test_a_new_leader_waits_for_a_look_at_the_switches(tmp_path: Path) -> 
         rig.player.revive_crawl()
         assert await wording(rig, "")
         await listed(rig, lambda agents: "fabric/crawl" in agents)
-        assert tiers(rig.topology) == WHOLE
+        assert nodes_by_tier(rig.topology) == WHOLE
         assert {h.name for h in rig.topology.hypernodes} == {h.name for h in published.hypernodes}
 
 

@@ -31,13 +31,12 @@ from hyperscout_collector.history import following
 from hyperscout_collector.history.store import HistoryFile, Record
 from hyperscout_runtime.task_watch import TaskWatch
 from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.proto import delta_to_proto, timestamp, topology_to_proto
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
-from support.collectors import collector_settings, playing
+from support.collectors import collector_settings, host_cable, playing
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
 from support.topologies import two_leaves
@@ -99,11 +98,6 @@ def told(event: pb.HistoryEvent) -> tuple[str, ...]:
     )
 
 
-def cable_of(player: Player, host: str) -> Cable:
-    guids = {a.guid for a in player.fabric.adapters if a.host == host}
-    return next(c for c in player.fabric.cables if c.a in guids)
-
-
 def is_told(events: list[pb.HistoryEvent]) -> bool:
     """That a cable is cut: what is degraded, and who is not ready, may be two generations."""
     return {"Degraded", "Ready"} <= {x.what for x in events}
@@ -122,7 +116,7 @@ async def test_a_cable_that_is_cut_and_mended_is_told_with_its_cause(tmp_path: P
         whole = await reader.grown()
         (home,) = (h.name for h in whole.hypernodes if h.tier == 1 and "node-0006" in h.nodes)
         before = now()
-        cable = cable_of(player, "node-0006")
+        cable = host_cable(player, "node-0006")
         player.cut(cable)
         found = await reader.until(is_told, since=before)
         cut = now()
@@ -169,7 +163,7 @@ async def test_what_changed_while_the_collector_was_down_is_a_restart(tmp_path: 
         player = Player(
             clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600
         )
-        player.cut(cable_of(player, "node-0006"))
+        player.cut(host_cable(player, "node-0006"))
         task = asyncio.create_task(player.run())
         found = await reader.until(lambda events: any(x.kind == "LinkRemoved" for x in events), since=before)
         task.cancel()
@@ -230,7 +224,7 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(
             grown = leader.watchers.current.topology.generation
             await eventually(lambda: any(x.generation >= grown for x in recorder.events(latest).events))
             before = now()
-            player.cut(cable_of(player, "node-0006"))
+            player.cut(host_cable(player, "node-0006"))
             events = await reader.until(
                 lambda events: any(x.what == "Degraded" for x in events), since=before
             )
@@ -373,7 +367,7 @@ async def test_the_command_line_tells_it(
 
         await reader.grown()
         before = now().ToJsonString()
-        cable = cable_of(player, "node-0006")
+        cable = host_cable(player, "node-0006")
         assert (await ask("diff", "--since", before)).code == 0
         player.cut(cable)
         await reader.until(is_told)

@@ -21,6 +21,7 @@ from hyperscout_sim.readings.netq import netq_graph
 from hyperscout_sim.readings.ufm import ufm_answers
 from hyperscout_topology.topology import Topology
 from support import managers
+from support.collectors import nodes_by_tier
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
 from support.waiting import TIMEOUT_S
 
@@ -71,13 +72,6 @@ async def until(collector: Collector, condition: Callable[[Topology], object]) -
     return now()
 
 
-def tiers(topology: Topology) -> dict[int, list[list[str]]]:
-    found: dict[int, list[list[str]]] = {}
-    for h in topology.hypernodes:
-        found.setdefault(h.tier, []).append(sorted(h.nodes))
-    return {tier: sorted(domains) for tier, domains in found.items()}
-
-
 def said(topology: Topology, kind: str, status: str = "True") -> list[str]:
     return [
         c.message for h in topology.hypernodes for c in h.conditions if (c.type, c.status) == (kind, status)
@@ -99,7 +93,7 @@ async def test_a_ufms_fabric_its_cut_cable_and_its_silence(
     manager = managers.ufm(ufm_answers(FABRIC))
     with serving(manager):
         async with collecting(tmp_path) as collector, asking(collector, tmp_path, ufm=manager) as agent:
-            whole = await until(collector, lambda t: tiers(t) == WHOLE)
+            whole = await until(collector, lambda t: nodes_by_tier(t) == WHOLE)
             assert {link.sources for link in whole.links} == {("ufm",)}
             assert not said(whole, "Degraded")
             cut = next(c for c in FABRIC.cables if c.a == FABRIC.switches[0].guid)
@@ -117,7 +111,7 @@ async def test_a_ufms_fabric_its_cut_cable_and_its_silence(
                 while not failures(collector):
                     await asyncio.sleep(0.01)
             assert "rejected the user name and password" in failures(collector)["ufm"]
-            assert tiers(collector.watchers.current.topology) == WHOLE
+            assert nodes_by_tier(collector.watchers.current.topology) == WHOLE
             pages = agent.metrics.text()
     shown = caplog.text.encode() + pages
     for file in (tmp_path / "data").rglob("*"):
@@ -131,13 +125,13 @@ async def test_a_netqs_fabric(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     manager = Manager(premises={7: "hall-1"}, graphs={7: netq_graph(FABRIC)})
     with serving(manager):
         async with collecting(tmp_path) as collector, asking(collector, tmp_path, netq=manager):
-            whole = await until(collector, lambda t: tiers(t) == WHOLE)
+            whole = await until(collector, lambda t: nodes_by_tier(t) == WHOLE)
             assert {link.sources for link in whole.links} == {("netq",)}
             manager.graphs = {}
             async with asyncio.timeout(TIMEOUT_S):
                 while not failures(collector):
                     await asyncio.sleep(0.01)
-            assert tiers(collector.watchers.current.topology) == WHOLE
+            assert nodes_by_tier(collector.watchers.current.topology) == WHOLE
     assert not [x for x in (PASSWORD, TOKEN, CHOSEN) if x in caplog.text]
 
 
@@ -151,5 +145,5 @@ async def test_nvlink_domains_inside_a_ufms_fabric(tmp_path: Path) -> None:
         async with collecting(tmp_path) as collector, asking(collector, tmp_path, ufm=ufm, nmx=nmx):
             pairs = [HOSTS[n : n + 2] for n in range(0, 8, 2)]
             expected = {1: pairs, 2: WHOLE[1], 3: WHOLE[2]}
-            found = await until(collector, lambda t: tiers(t) == expected)
+            found = await until(collector, lambda t: nodes_by_tier(t) == expected)
             assert {h.source for h in found.hypernodes if h.tier == 1} == {"nvlink"}

@@ -19,18 +19,10 @@ from hyperscout_topology.topology import Topology
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.inference import inferred, tiers
+from support.inference import inferred, tiers, without_switch
 
 START_NS = 1_767_225_600 * NS
 WHOLE = shapes.clos2(4, 4, 4, seed=3)
-
-
-def without_switch(fabric: SimFabric, guid: int) -> SimFabric:
-    return replace(
-        fabric,
-        switches=tuple(s for s in fabric.switches if s.guid != guid),
-        cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
-    )
 
 
 FABRICS = {

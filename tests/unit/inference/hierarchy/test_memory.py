@@ -14,20 +14,12 @@ from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from support.examples import seeds
-from support.inference import inferred, tiers, truth, without_hosts
+from support.inference import inferred, tiers, truth, without_hosts, without_switch
 from unit.inference.hierarchy.test_shapes import any_fabric, check_tree, fabrics
 
 
 def names(topology: Topology) -> dict[tuple[int, frozenset[str]], str]:
     return {(h.tier, frozenset(h.nodes)): h.name for h in topology.hypernodes}
-
-
-def without_switch(fabric: SimFabric, guid: int) -> SimFabric:
-    return replace(
-        fabric,
-        switches=tuple(s for s in fabric.switches if s.guid != guid),
-        cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
-    )
 
 
 @given(fabrics())
