@@ -1,8 +1,11 @@
 """Findings as the evidence store takes them."""
 
+from collections.abc import Iterator
+
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence.rows import Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
 
@@ -11,6 +14,12 @@ from support.findings import T0, S, failed
 
 def kept(finding: Finding, at_ns: int = T0) -> tuple[Row, bytes]:
     return row_of(finding, sent_ns=at_ns + 3 * S, received_ns=at_ns), finding.SerializeToString()
+
+
+def all_rows(state: EvidenceState) -> Iterator[Row]:
+    """All rows, reporter by reporter."""
+    for node in state.nodes:
+        yield from state.rows_of_node(node)
 
 
 def fill(store: SqliteStore) -> int:

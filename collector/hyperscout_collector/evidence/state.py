@@ -308,10 +308,6 @@ class EvidenceState:
         for rows in self._nodes.get(node, {}).values():
             yield from rows
 
-    def all_rows(self) -> Iterator[Row]:
-        for node in self._nodes:
-            yield from self.rows_of_node(node)
-
     def count_of(self, node: str) -> int:
         """Number of keys of a node."""
         return len(self._nodes.get(node, ()))

@@ -30,6 +30,7 @@ from hyperscout_collector.store.errors import StoreFullError
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
+from support.evidence_rows import all_rows
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 
 HOUR = 3600 * S
@@ -168,7 +169,7 @@ async def test_duplicates_late_ones_and_wrong_clocks(tmp_path: Path, clock: int)
         await agent.store(lldp("n1", "eth0", sent - 9 * S), newest, sent_ns=sent)
         await agent.store(newest, lldp("n1", "eth0", sent - 8 * S, neighbour="leaf-3"), sent_ns=sent)
         assert r.stored() == {"eth0": newest.SerializeToString()}
-        (row,) = r.state.all_rows()
+        (row,) = all_rows(r.state)
         assert (row.seen_ns, row.offset_ns) == (T0 - 5 * S, clock)
         # Somebody sets the clock right: what comes now is newer all the same.
         r.now_ns = T0 + 10 * S

@@ -43,6 +43,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import HyperNode, Topology
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import at_rest, collector_settings
+from support.evidence_rows import all_rows
 from support.identities import FakeReviews, Family
 from support.waiting import TIMEOUT_S, eventually
 
@@ -258,7 +259,7 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
             )
             return
         await eventually(
-            lambda: any(row.sha256 for row in components.evidence.state.all_rows())
+            lambda: any(row.sha256 for row in all_rows(components.evidence.state))
         )  # a sweep came in
         inferences = pipeline.inferences
         player.cut(cable)

@@ -19,6 +19,7 @@ from hyperscout_kubernetes.client import Kube, RateLimit
 from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
 from kubernetes.aio.client import Configuration
+from support.evidence_rows import all_rows
 from support.rest_collector import played, rest_collector, status_of
 from support.waiting import TIMEOUT_S
 
@@ -101,8 +102,8 @@ async def test_get_status_reads_no_finding(tmp_path: Path, monkeypatch: pytest.M
         raise AssertionError("GetStatus read the evidence")
 
     async with rest_collector(tmp_path) as collector, played(collector):
-        findings = len(list(collector.components.evidence.state.all_rows()))
-        for name in ("all_rows", "rows_of_node", "keys_of"):
+        findings = len(list(all_rows(collector.components.evidence.state)))
+        for name in ("rows_of_node", "keys_of"):
             monkeypatch.setattr(EvidenceState, name, looked)
         found = status_of(collector)
         monkeypatch.undo()

@@ -17,6 +17,7 @@ from hyperscout_formats.text.reporters import is_fabric, is_switch
 from hyperscout_topology.proto import timestamp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.evidence_rows import all_rows
 from support.findings import T0, S, stamp
 
 STALE_S = 100
@@ -122,7 +123,7 @@ class World:
         limit_ns = self.now_ns - STALE_S * S
         assert self.state.stale_count(limit_ns) == sum(
             row.seen_ns // S < limit_ns // S and row.key.probe not in KEPT_PROBES
-            for row in self.state.all_rows()
+            for row in all_rows(self.state)
         )
 
     def _row(self, node: str, probe: str, subject: str, age_s: int, outcome: int, offset_s: int) -> Row:

@@ -23,6 +23,7 @@ from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_f
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric.nvlink import hgx_host
+from support.evidence_rows import all_rows
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 from support.waiting import until
 
@@ -71,7 +72,7 @@ class Rig:
 
     def subjects(self, node: str = "n1") -> list[str]:
         assert sorted(row.key for row in self.store.load().rows) == sorted(
-            row.key for row in self.state.all_rows()
+            row.key for row in all_rows(self.state)
         )
         return sorted({key.subject for key in self.state.keys_of(node)})
 
@@ -212,9 +213,9 @@ async def test_counters_of_nvlink_are_no_news(tmp_path: Path, change: dict[str, 
 async def test_a_restart_sees_what_was_acknowledged(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await r.send([lldp("n1", "eth0"), adapter("n1")], full=OLD)
-        before = sorted(r.state.all_rows(), key=lambda row: row.key)
+        before = sorted(all_rows(r.state), key=lambda row: row.key)
     async with rig(tmp_path) as r:
-        assert sorted(r.state.all_rows(), key=lambda row: row.key) == before
+        assert sorted(all_rows(r.state), key=lambda row: row.key) == before
         assert r.state.agents == {"n1": OLD}
         assert r.state.outcomes() == {("lldp", "data"): 1, ("infiniband", "data"): 1}
 
@@ -386,7 +387,7 @@ async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path)
             "evidence is not written, and nothing is acknowledged: no room",
             ["eth0"],
         )
-        (row,) = r.state.all_rows()
+        (row,) = all_rows(r.state)
         assert row.observed_ns == T0
         r.store.full = False
         await r.send([lldp("n1", "eth1")])

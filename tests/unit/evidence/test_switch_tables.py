@@ -13,6 +13,7 @@ from hyperscout_collector.evidence.switch_tables import chassis_ids, in_force, r
 from hyperscout_collector.ingest.streams import Streams
 from hypothesis import given
 from hypothesis import strategies as st
+from support.evidence_rows import all_rows
 from support.findings import T0, S, chassis, failed, stamp, table
 
 SWITCHES, REPORTERS = ("leaf-1", "leaf-2"), ("fabric/a", "fabric/b")
@@ -49,7 +50,7 @@ def test_what_is_in_force_depends_on_the_looks_alone(findings: list[Finding], rn
     limit_ns = T0 + 100 * S
     results = []
     for order in (once, shuffled):
-        readings = readings_of(state_of(order, now_ns).all_rows())
+        readings = readings_of(all_rows(state_of(order, now_ns)))
         assert chassis_ids(readings).keys() <= set(REPORTERS)
         results.append(in_force(readings, limit_ns))
     assert results[0] == results[1]
@@ -80,8 +81,8 @@ def test_whatever_is_sent_as_a_table_is_one_or_is_refused(junk: bytes, ports: li
         assert len({port.chassis_id for port in message.ports}) > 1
         return
     state = state_of([finding], T0)
-    assert [reading.row for reading in readings_of(state.all_rows())] == [row]
-    assert len(in_force(readings_of(state.all_rows()), T0)) == 1
+    assert [reading.row for reading in readings_of(all_rows(state))] == [row]
+    assert len(in_force(readings_of(all_rows(state)), T0)) == 1
     seeds = Seeds(Streams(1), state)
     seeds.touch(state.nodes)
     for address in seeds.addresses:
