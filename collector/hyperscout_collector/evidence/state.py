@@ -6,17 +6,17 @@ nothing here blocks.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.facts.facts import (
     Gpu,
     InfinibandPort,
     LldpPort,
-    PortCounters,
     SwitchPort,
     SwitchTable,
 )
+from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
@@ -30,7 +30,9 @@ COUNTING_PROBE = "ibqueryerrors"
 # Results of measurements on request also survive a restart of their agent: no agent would repeat them.
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
-_NONE_COUNTED = PortCounters()
+_UNCOUNTED: Mapping[type, Callable[[object], object]] = {
+    kind: SharedFields(kind, "counters").values for kind in (SwitchPort, LldpPort, InfinibandPort)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,21 @@ class KeyChange:
 
 def _only_counted(a: Row, b: Row) -> bool:
     """Whether two rows differ in nothing but times and error counters."""
-    if type(a.fact) is not type(b.fact):
-        return False
-    return replace(a, fact=_uncounted(a.fact)).same_content(replace(b, fact=_uncounted(b.fact)))
+    return (
+        type(a.fact) is type(b.fact)
+        and a.outcome == b.outcome
+        and a.reason == b.reason
+        and _uncounted(a.fact) == _uncounted(b.fact)
+    )
 
 
-def _uncounted(fact: Fact | None) -> Fact | None:
+def _uncounted(fact: Fact | None) -> object:
+    """The values of a fact without error counters, to compare with those of a fact of the same type."""
     match fact:
         case SwitchPort() | LldpPort() | InfinibandPort():
-            return replace(fact, counters=_NONE_COUNTED)
+            return _UNCOUNTED[type(fact)](fact)
         case SwitchTable():
-            return replace(fact, ports=tuple(replace(port, counters=_NONE_COUNTED) for port in fact.ports))
+            return replace(fact, ports=()), [_UNCOUNTED[SwitchPort](port) for port in fact.ports]
         case Gpu():
             return replace(
                 fact,

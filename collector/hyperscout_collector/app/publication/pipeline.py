@@ -113,13 +113,14 @@ class Pipeline:
         if not changes:
             return
         self._view.follow(changes)
+        news = [change.key for change in changes if change.news]
+        measured = {change.key.node for change in changes if change.key.probe in MEASURING_PROBES}
         self.failures.changed(
-            (change.key.node for change in changes),
-            {x.key.node for x in changes if x.news or x.key.probe in MEASURING_PROBES},
+            (change.key.node for change in changes), measured.union(key.node for key in news)
         )
-        self._causes.changed((change.key for change in changes if change.news), self._clock_ns())
+        self._causes.changed(news, self._clock_ns())
         waits = self._takeover_until_ns is not None  # a takeover also waits for sweeps without changes
-        if any(change.news or (waits and change.key.probe in LEASED_PROBES) for change in changes):
+        if news or (waits and any(change.key.probe in LEASED_PROBES for change in changes)):
             self._infer_soon()
         elif self._refresh_at_ns is None:
             self._refresh_at_ns = self._clock_ns() + self._refresh_ns
