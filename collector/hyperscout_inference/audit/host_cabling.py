@@ -10,7 +10,7 @@ from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
 from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
 from hyperscout_inference.grouping.grouping import Longs
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import host_cable_rows
@@ -180,7 +180,9 @@ class _Labels:
 
     def __init__(self, net: Network, adapter: Ints, adapter_port: Ints) -> None:
         self.net = net
-        texts = list(map(net.rail, adapter.tolist(), adapter_port.tolist()))
+        texts = [net.labels[i] for i in adapter.tolist()]
+        for row in np.flatnonzero(adapter_port >= PORT_TEXTS).tolist():
+            texts[row] = net.rail(int(adapter[row]), int(adapter_port[row]))
         parsed = {t: _NUMBER.fullmatch(t) for t in set(texts)}
         prefixes = {m[1] for m in parsed.values() if m}
         if len(prefixes) == 1:

@@ -75,22 +75,20 @@ class SwitchGraph:
         between = net.is_switch[a] & net.is_switch[b]
         here = np.concatenate([a[between], b[between]])
         there = np.concatenate([b[between], a[between]])
-        order = np.lexsort((there, here))
-        self.here, self.there = here[order], there[order]
+        self.here, self.there = _sorted_pairs(here, there, count)
         self.start = np.searchsorted(self.here, np.arange(count + 1))
         self.degree = np.diff(self.start)
         hosted = net.is_switch[a] != net.is_switch[b]
         flip = net.is_switch[a[hosted]]
         switch = np.where(flip, a[hosted], b[hosted])
-        order = np.argsort(switch, kind="stable")
-        self._host_switch = switch[order]
-        self._host = net.host[np.where(flip, b[hosted], a[hosted])][order]
+        host = net.host[np.where(flip, b[hosted], a[hosted])]
+        self._host_switch, self._host = _sorted_pairs(switch, host, len(net.hosts))
 
     def cables_to(self, switches: _Bools) -> _Longs:
         """Return (devices,) the number of cables of each switch to these switches."""
         return np.bincount(self.here[switches[self.there]], minlength=self.count)
 
-    def around(self, switch: int) -> Ints:
+    def around(self, switch: int) -> _Longs:
         """Return the other ends of a switch's cables to switches, one for each cable, sorted."""
         return self.there[self.start[switch] : self.start[switch + 1]]
 
@@ -98,6 +96,13 @@ class SwitchGraph:
         """Return the hosts that are connected to a switch."""
         begin, end = np.searchsorted(self._host_switch, (switch, switch + 1)).tolist()
         return frozenset(self._host[begin:end].tolist()) - {-1}
+
+
+def _sorted_pairs(first: Ints, second: Ints, count: int) -> tuple[_Longs, _Longs]:
+    """Return the pairs sorted. `second` has values from -1 to `count` - 1."""
+    key = np.sort(first * np.int64(count + 1) + second + 1)  # much faster than to sort by two keys
+    one, other = np.divmod(key, count + 1)
+    return one, other - 1
 
 
 def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
@@ -345,12 +350,13 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     A group is higher if it has as many cables to other groups as down (with two of them half as many, and so
     on), and those groups have most hosts below.
     """
-    lower = candidates[graph.here] & (level[graph.there] > 0)
-    key = distinct(graph.here[lower].astype(np.int64) * graph.count + graph.there[lower])
-    owner = key // graph.count
-    hosts = np.bincount(owner, weights=graph.endpoints[key % graph.count], minlength=graph.count)
-    few = (down * 3 <= np.median(down[candidates])) & (hosts * 3 <= np.median(hosts[candidates]))
-    weak = candidates & few & (down < graph.degree) & ~graph.mute
+    weak = candidates & (down * 3 <= np.median(down[candidates])) & (down < graph.degree) & ~graph.mute
+    if weak.any():
+        lower = candidates[graph.here] & (level[graph.there] > 0)
+        key = distinct(graph.here[lower] * graph.count + graph.there[lower])
+        owner, below_it = np.divmod(key, graph.count)
+        hosts = np.bincount(owner, weights=graph.endpoints[below_it], minlength=graph.count)
+        weak &= hosts * 3 <= np.median(hosts[candidates])
     to_strong = graph.cables_to(candidates & ~weak)
     higher = weak & (to_strong * 2 > graph.degree - down)
     rest = candidates & ~higher
