@@ -354,8 +354,8 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     if weak.any():
         lower = candidates[graph.here] & (level[graph.there] > 0)
         key = distinct(graph.here[lower] * graph.count + graph.there[lower])
-        owner, below_it = np.divmod(key, graph.count)
-        hosts = np.bincount(owner, weights=graph.endpoints[below_it], minlength=graph.count)
+        owner, child = np.divmod(key, graph.count)
+        hosts = np.bincount(owner, weights=graph.endpoints[child], minlength=graph.count)
         weak &= hosts * 3 <= np.median(hosts[candidates])
     to_strong = graph.cables_to(candidates & ~weak)
     higher = weak & (to_strong * 2 > graph.degree - down)
