@@ -55,7 +55,8 @@ class _Hole:
 
 
 def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
-    """Find domains that lack a third or less of the leaves of other domains with hosts of the same kind."""
+    """Find domains that lack a third or less of the leaves of other domains with hosts of the same kind. A
+    domain with far more or fewer leaves (a rack of single-rail hosts) is of another design."""
     grouping, kinds = hosts.grouping, hosts.kinds
     placed = (grouping.group >= 0) & ~net.unclaimed
     size = np.bincount(grouping.group[placed], minlength=grouping.count)
@@ -79,22 +80,31 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     holes = []
     for k in distinct(kind[size > 0]).tolist():
         alike = np.flatnonzero((kind == k) & (size > 0))
-        counts = Counter(width[alike].tolist())
-        usual, times = max(counts.items(), key=lambda x: (x[1], x[0]))
-        if not kinds.cables[k] and (len(alike) < 3 or times * 3 < 2 * len(alike)):
-            continue  # the names of adapters are unknown
-        for g in alike[(width[alike] < usual) & (size[alike] >= 2)].tolist():
-            lacks, has = usual - int(width[g]), int(width[g])
-            few = lacks * _FEW_RAILS <= usual
-            if (few or (has, lacks) == (1, 1)) and not built_so(g):
+        widths = Counter(width[alike].tolist())
+        for g in alike[size[alike] >= 2].tolist():
+            has = int(width[g])
+            near = {w: domains for w, domains in widths.items() if _near(w, has)}
+            usual = max(near, key=lambda w: (near[w], w))
+            peers = sum(near.values())
+            if not kinds.cables[k] and (peers < 3 or near[usual] * 3 < 2 * peers):
+                continue  # the names of adapters are unknown
+            lacks = usual - has
+            if lacks > 0 and not built_so(g):
                 mine = np.flatnonzero(placed & (grouping.group == g))
                 host = min((-int(cables[h]), net.hosts[h]) for h in mine.tolist())[1]
                 text = (
                     f"all {len(mine)} hosts of the domain, such as {host}, have no link to one rail "
                     "that other domains have"
                 )
-                holes += [_Hole((0, g), text, Endpoint(host, host), sure=few)] * lacks
+                holes += [_Hole((0, g), text, Endpoint(host, host), sure=usual > 2)] * lacks
     return holes
+
+
+def _near(one: int, other: int) -> bool:
+    """Return whether the numbers of leaves of two domains are those of one design: the smaller one lacks a
+    third or less, or one of two."""
+    most = max(one, other)
+    return abs(one - other) * _FEW_RAILS <= most or most == 2
 
 
 def _dark_from_below(
