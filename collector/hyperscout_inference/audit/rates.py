@@ -20,7 +20,7 @@ from hyperscout_inference.grouping.grouping import Bools, Longs
 # If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
 _MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
-_PEERS = 2  # a host that is slower as a whole is named only beside so many others
+_PEERS = 2  # fewer others do not show what is usual
 
 
 def slow_links(
@@ -46,10 +46,12 @@ def slow_links(
     millis = np.round(rate * 1000).astype(np.int64)
     usual = _usual(group, millis, known, groups)
     total = np.bincount(group[known], minlength=groups)
-    below = known & (millis < usual[group] * 0.99) & (total[group] > 2)
+    below = known & (millis < usual[group] * 0.99)
     if not below.any():
         return []
     lanes = _Lanes(net, sweeps)
+    for row in np.flatnonzero(below & (total[group] <= _PEERS)).tolist():
+        below[row] = 0 < lanes.of(int(rank.rows[row])) < lanes.most  # of two cables, either may be usual
     slow, alone = _slow(
         net, rank, every, below, lower.astype(np.int64), group_of if of_hosts else None, lanes
     )

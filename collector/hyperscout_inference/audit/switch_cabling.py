@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.topology import say
 
-from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
+from hyperscout_inference.audit.audit import EITHER, INFERRED, Audit, Cables, audit
 from hyperscout_inference.audit.lateral import lateral_suspicions
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
-from hyperscout_inference.grouping.grouping import Longs, group_children
+from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import WOVEN, has_long_cables, switch_cable_rows
 
@@ -50,6 +50,26 @@ def switch_ranks(
     found += _skipping(net, level, home, pairs)
     found += _sideways(net, level, home, pairs, has_long_cables(layers))
     return ranks, found
+
+
+def ranks_beside(net: Network, level: Ints) -> list[Rank]:
+    """Return the cables that join no neighbouring levels (long cables, peer links, leaves on cores), one rank
+    for each pair of levels, as one group each and without an audit."""
+    rows = switch_cable_rows(net)
+    rows = rows[(level[net.a[rows]] > 0) & (level[net.b[rows]] > 0)]
+    flip = level[net.a[rows]] > level[net.b[rows]]
+    lower, upper = pick(flip, net.b[rows], net.a[rows]), pick(flip, net.a[rows], net.b[rows])
+    ports = pick(flip, net.b_port[rows], net.a_port[rows]), pick(flip, net.a_port[rows], net.b_port[rows])
+    found = []
+    for low, high in sorted({*zip(level[lower].tolist(), level[upper].tolist(), strict=True)}):
+        if high != low + 1:
+            mine = (level[lower] == low) & (level[upper] == high)
+            switches = len(distinct(lower[mine]))
+            none = np.full(switches, -1, np.int64)
+            one = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_), none)
+            columns = (x[mine].astype(np.int64) for x in ports)
+            found.append(Rank(rows[mine], lower[mine], upper[mine], *columns, one, Audit((), (), (), ())))
+    return found
 
 
 def _majority(label: Longs, device: Longs, value: Longs) -> None:

@@ -24,7 +24,7 @@ from hyperscout_inference.audit.missing_switches import missing_switches
 from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
 from hyperscout_inference.audit.rates import slow_links
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.audit.switch_cabling import loops, switch_ranks
+from hyperscout_inference.audit.switch_cabling import loops, ranks_beside, switch_ranks
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network
@@ -173,7 +173,7 @@ def _suspicions(
     found += slow_links(
         net, hosts, domain, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps
     )
-    for rank in ranks.values():
+    for rank in (*ranks.values(), *ranks_beside(net, level)):
         groups = rank.grouping.group
         found += slow_links(net, rank, groups, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
     return _known_to_be_down(net, layers, home, _seen(net, found))

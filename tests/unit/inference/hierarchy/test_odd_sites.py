@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.build import Builder
 from hyperscout_sim.fabric.fabric import SimFabric
 from support.inference import inferred
@@ -35,3 +38,56 @@ def test_a_missing_rail_is_found_beside_more_racks_of_single_rail_hosts() -> Non
     (found,) = inferred(dead(fabric, "gpu-1-rail-7")).anomalies
     assert (found.kind, found.confidence) == ("MissingSwitch", 0.9)
     assert found.message.partition(": ")[2].startswith("all 6 hosts of the domain, such as gpu-10,")
+
+
+def slowed(fabric: SimFabric, *ends: str) -> SimFabric:
+    """The fabric with one lane on the first cable between two switches."""
+    pair = {fabric.find(end) for end in ends}
+    row = next(i for i, c in enumerate(fabric.cables) if {c.a, c.b} == pair)
+    cables = list(fabric.cables)
+    cables[row] = cables[row]._replace(rate=f"1x{cables[row].rate[2:]}")
+    return replace(fabric, cables=tuple(cables))
+
+
+def border_leaf_on_cores() -> SimFabric:
+    build = Builder("border", 0)
+    cores = build.switches("core", 3, 2)
+    for pod in range(2):
+        spines = [build.switch(f"spine-{pod}{n}", 2) for n in range(2)]
+        build.mesh(spines, cores, 2)
+        for n in range(3):
+            leaf = build.switch(f"leaf-{pod}{n}", 1)
+            build.mesh([leaf], spines)
+            for host in range(6):
+                build.host(f"host-{pod}{n}{host}", [leaf])
+    border = build.switch("border", 1)
+    build.mesh([border], cores, 2)
+    for host in range(4):
+        build.host(f"out-{host}", [border])
+    return build.finish()
+
+
+def pair_of_leaves() -> SimFabric:
+    build = Builder("pair", 0)
+    leaves = build.switches("leaf", 1, 2)
+    for n, leaf in enumerate(leaves):
+        for host in range(4):
+            build.host(f"host-{n}{host}", [leaf])
+    build.mesh(leaves[:1], leaves[1:], 2)
+    return build.finish()
+
+
+@pytest.mark.parametrize(
+    ("fabric", "one", "other"),
+    [
+        pytest.param(border_leaf_on_cores(), "border", "core-01", id="leaf on cores"),
+        pytest.param(shapes.dragonfly_plus(3, 2, 2, 4, 2), "spine-g01-01", "spine-g02-01", id="long cable"),
+        pytest.param(pair_of_leaves(), "leaf-01", "leaf-02", id="one of two trunks"),
+    ],
+)
+def test_a_slow_cable_between_any_two_switches_is_named(fabric: SimFabric, one: str, other: str) -> None:
+    assert [x.message for x in inferred(fabric).anomalies if x.kind == "SlowLink"] == []
+    (found,) = (x for x in inferred(slowed(fabric, one, other)).anomalies if x.kind == "SlowLink")
+    assert found.peer is not None
+    assert ({found.subject.name, found.peer.name}, found.confidence) == ({one, other}, 0.9)
+    assert "1 lane of 4" in found.message
