@@ -323,6 +323,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
         upper = frozenset(graph.around(leaf).tolist())
         for switch in upper:
             uplinks.setdefault(switch, set()).add(upper)
+    shared = Counter(x for switch in unknown for x in distinct(graph.around(switch)).tolist())
     verdicts: dict[bytes, int] = {}  # switches with equal cables are alike
     for switch in unknown:
         near = graph.around(switch)
@@ -335,6 +336,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
             both = mine & upper
             outside = total - sum(cables[other] for other in both)
             few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
+            few &= all(shared[other] == 1 for other in mine - both)  # else they are above another group
             if few and 2 * len(both) > max(len(mine), len(upper)):
                 level[switch] = 1
                 break

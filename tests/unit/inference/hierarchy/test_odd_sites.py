@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from hyperscout_sim.fabric import shapes
-from hyperscout_sim.fabric.build import Builder
+from hyperscout_sim.fabric.build import Builder, whole
 from hyperscout_sim.fabric.fabric import SimFabric
-from support.inference import inferred
+from support.inference import inferred, tiers, truth
 
 
 def dead(fabric: SimFabric, switch: str) -> SimFabric:
@@ -91,3 +91,27 @@ def test_a_slow_cable_between_any_two_switches_is_named(fabric: SimFabric, one: 
     assert found.peer is not None
     assert ({found.subject.name, found.peer.name}, found.confidence) == ({one, other}, 0.9)
     assert "1 lane of 4" in found.message
+
+
+def test_cores_above_a_large_pod_and_one_with_a_single_spine_are_no_leaves() -> None:
+    build = Builder("unequal-pods", 0)
+    cores = build.switches("core", 3, 4)
+    pods = []
+    for spines, leaves, each in ((4, 8, 2), (1, 4, 1)):
+        above = [build.switch(f"spine-{len(pods)}{n}", 2) for n in range(spines)]
+        build.mesh(above, cores, each)
+        racks = []
+        for n in range(leaves):
+            leaf = build.switch(f"leaf-{len(pods)}{n}", 1)
+            build.mesh([leaf], above, 2)
+            racks.append(frozenset(f"host-{len(pods)}{n}{host}" for host in range(6)))
+            for host in sorted(racks[-1]):
+                build.host(host, [leaf])
+        pods.append(racks)
+    hosts = whole(host for racks in pods for rack in racks for host in rack)
+    leaves = tuple(rack for racks in pods for rack in racks)
+    fabric = build.finish(leaves, tuple(frozenset().union(*racks) for racks in pods), hosts)
+    topology = inferred(fabric)
+    assert {int(s.id, 16): s.level for s in topology.switches} == fabric.levels()
+    assert tiers(topology) == truth(fabric)
+    assert topology.anomalies == ()
