@@ -3,9 +3,11 @@
 The usual number of cables of a class to an item is the median over the children whose cables are close to the
 most frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
 reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
-several items was built with fewer uplinks, and is not like its class. A child that lacks half of two or four
-cables is like its class, but it may have been built so (`half`), most of all if several children lack the
-same half (`shared`). The remaining children are compared with each other in the same way.
+several items, or has so in surplus, was built with fewer or more uplinks, and is not like its class. A child
+that lacks half of two or four cables is like its class, but it may have been built so (`half`), most of all if
+several children lack the same half (`shared`). Cables that are spread as evenly as their number allows decide
+nothing where most of a class are and the rest is on other items from child to child. The remaining children
+are compared with each other in the same way.
 """
 
 from collections.abc import Sequence
@@ -60,11 +62,12 @@ class Comparison:
         over = np.bincount(self._child, weights=self._count - same, minlength=children)
         full = np.where(waiting, total[self.cls], 0)
         lack = full - have
+        evenly, uneven = self._spread(children, (lack == 0) & (over == 0))
         down = waiting & (lack > 0) & (lack <= kinds.down)
-        others = waiting & ~self._built_with_fewer(children, lack)
+        others = waiting & ~evenly & ~self._built_otherwise(children)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
         self.half = others & half & ~down
-        self.shared = self.half & alike.several
+        self.shared = (self.half & alike.several) | uneven
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.
@@ -119,18 +122,39 @@ class Comparison:
                     self._usual[place] = highest[place]
                     short[cls] -= highest[place]
 
-    def _built_with_fewer(self, children: int, lack: Longs) -> Bools:
-        """Return the children that lack equally many cables, but not all, to each of two or more items."""
+    def _spread(self, children: int, usual: Bools) -> tuple[Bools, Bools]:
+        """Find classes whose cables are no multiple of their items, and that give the rest to other items from
+        child to child: half of the children or fewer have the `usual` cables, and most have equally many,
+        as evenly as possible. Returns (children,) those that do, and the others of such classes."""
+        pairs = np.bincount(self._child, minlength=children)
+        cables = np.bincount(self._child, weights=self._count, minlength=children)
+        most, least = np.zeros(children, np.int64), np.full(children, np.iinfo(np.int64).max)
+        np.maximum.at(most, self._child, self._count)
+        np.minimum.at(least, self._child, self._count)
+        even, uneven = np.zeros(children, np.bool_), np.zeros(children, np.bool_)
+        order = np.flatnonzero(pairs)
+        order = order[np.argsort(self.cls[order], kind="stable")]
+        for mine in np.split(order, np.flatnonzero(np.diff(self.cls[order])) + 1) if len(order) else ():
+            whole = (pairs[mine] == pairs[mine].max()) & (cables[mine] == np.median(cables[mine]))
+            evenly = whole & (most[mine] - least[mine] <= 1)
+            if 2 * np.count_nonzero(usual[mine]) <= len(mine) < 2 * np.count_nonzero(evenly):
+                even[mine], uneven[mine] = evenly, ~evenly
+        return even, uneven
+
+    def _built_otherwise(self, children: int) -> Bools:
+        """Return the children that lack equally many cables, but not all, to each of two or more items, or have
+        equally many in surplus."""
         usual = self._usual[self._place]
         counted = usual > 0
         child, missing = self._child[counted], (usual - self._count)[counted]
         places = np.bincount(self._owner, weights=self._usual > 0, minlength=len(self.group))
         met = np.bincount(child, minlength=children)
-        least, most = np.full(children, np.iinfo(np.int64).max), np.zeros(children, np.int64)
+        limits = np.iinfo(np.int64)
+        least, most = np.full(children, limits.max), np.full(children, limits.min)
         np.minimum.at(least, child, missing)
         np.maximum.at(most, child, missing)
         everywhere = (met >= 2) & (met == np.where(self.cls >= 0, places[self.cls], -1))
-        evenly: Bools = (lack > 0) & everywhere & (least == most)
+        evenly: Bools = everywhere & (least == most) & (most != 0)
         return evenly
 
     def lacking(self) -> list[tuple[int, int]]:

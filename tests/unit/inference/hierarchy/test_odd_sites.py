@@ -115,3 +115,36 @@ def test_cores_above_a_large_pod_and_one_with_a_single_spine_are_no_leaves() -> 
     assert {int(s.id, 16): s.level for s in topology.switches} == fabric.levels()
     assert tiers(topology) == truth(fabric)
     assert topology.anomalies == ()
+
+
+def leaves_with(*uplinks: tuple[int, ...]) -> SimFabric:
+    """Leaves of six hosts with so many cables to each spine."""
+    build = Builder("uplinks", 0)
+    spines = build.switches("spine", 2, len(uplinks[0]))
+    for n, each in enumerate(uplinks):
+        leaf = build.switch(f"leaf-{n:02}", 1)
+        for host in range(6):
+            build.host(f"host-{n:02}{host}", [leaf])
+        for spine, cables in zip(spines, each, strict=True):
+            build.mesh([leaf], [spine], cables)
+    return build.finish()
+
+
+ROTATED = [(3, 3, 2), (2, 3, 3), (3, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "uplinks",
+    [
+        pytest.param(ROTATED * 3, id="the rest of eight by three in turn"),
+        pytest.param([(5, 4), (4, 5)] * 4, id="nine by two in turn"),
+        pytest.param([(3, 3)] * 6 + [(4, 4)], id="one with more cables to each spine"),
+    ],
+)
+def test_uplinks_that_are_spread_evenly_are_not_wrong(uplinks: list[tuple[int, ...]]) -> None:
+    assert [x.message for x in inferred(leaves_with(*uplinks)).anomalies] == []
+
+
+def test_an_uneven_leaf_among_them_is_named_as_unsure() -> None:
+    found = inferred(leaves_with(*ROTATED * 3, (4, 2, 2))).anomalies
+    assert {(x.subject.name, x.confidence < 0.5) for x in found} == {("leaf-09", True)}
