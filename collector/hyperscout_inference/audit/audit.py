@@ -124,8 +124,8 @@ class _Auditor:
 
         Sets `cls`: (children,) the class, -1 = like no other child; `class_group` and `size`: (classes,);
         `lacking` and `surplus`: pairs (child, item), one for each cable; `lacks`: how often each pair is in
-        `lacking`; `half`: children with half of the cables of their class; `shared`: those of them with the
-        same half as another one; `regular`: (classes,) whether few cables deviate.
+        `lacking`; `half` and `shared`: (children,) see `Comparison`; `regular`: (classes,) whether few cables
+        deviate.
         """
         g, c = self.grouping, self.cables
         use = self.inside & ~self.unclaimed[c.child]

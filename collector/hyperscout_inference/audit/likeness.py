@@ -4,10 +4,10 @@ The usual number of cables of a class to an item is the median over the children
 most frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
 reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
 several items, or has so in surplus, was built with fewer or more uplinks, and is not like its class. A child
-that lacks half of two or four cables is like its class, but it may have been built so (`half`), most of all if
-several children lack the same half (`shared`). Cables that are spread as evenly as their number allows decide
-nothing where most of a class are and the rest is on other items from child to child. The remaining children
-are compared with each other in the same way.
+that lacks half of two or four cables is like its class, but it may have been built so (`half`). Those that lack
+half or two cables or more as others do, may have been built so, too, and so may children whose cables are
+spread as evenly as their number allows, where most of a class are and the rest is on other items from child to
+child (`shared`). The remaining children are compared with each other in the same way.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,9 @@ class Comparison:
 
     `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
     (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few
-    cables; `shared`: (children,) those of them with the same cables as another one; `regular`: (classes,)
-    whether few cables deviate.
+    cables; `shared`: (children,) those that may be built so: they lack half or several cables as another one
+    does, or belong to a class that spreads its cables evenly; `regular`: (classes,) whether few cables
+    deviate.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Comparison:
         others = waiting & ~evenly & ~self._built_otherwise(children)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
         self.half = others & half & ~down
-        self.shared = (self.half & alike.several) | uneven
+        self.shared = ((self.half | (lack > 1)) & alike.several & ~down) | uneven
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.
@@ -123,9 +124,10 @@ class Comparison:
                     short[cls] -= highest[place]
 
     def _spread(self, children: int, usual: Bools) -> tuple[Bools, Bools]:
-        """Find classes whose cables are no multiple of their items, and that give the rest to other items from
-        child to child: half of the children or fewer have the `usual` cables, and most have equally many,
-        as evenly as possible. Returns (children,) those that do, and the others of such classes."""
+        """Find classes whose number of cables is no multiple of their items, and that give the rest to other
+        items from child to child: half of the children or fewer have the `usual` cables, and most have
+        equally many, as evenly as possible. Returns (children,) those that do, and the others of the classes.
+        """
         pairs = np.bincount(self._child, minlength=children)
         cables = np.bincount(self._child, weights=self._count, minlength=children)
         most, least = np.zeros(children, np.int64), np.full(children, np.iinfo(np.int64).max)
@@ -142,8 +144,8 @@ class Comparison:
         return even, uneven
 
     def _built_otherwise(self, children: int) -> Bools:
-        """Return the children that lack equally many cables, but not all, to each of two or more items, or have
-        equally many in surplus."""
+        """Return the children that lack equally many cables, but not all, to each of two or more items, or
+        have equally many in surplus."""
         usual = self._usual[self._place]
         counted = usual > 0
         child, missing = self._child[counted], (usual - self._count)[counted]

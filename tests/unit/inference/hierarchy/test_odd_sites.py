@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.build import Builder, whole
 from hyperscout_sim.fabric.fabric import SimFabric
@@ -148,3 +147,11 @@ def test_uplinks_that_are_spread_evenly_are_not_wrong(uplinks: list[tuple[int, .
 def test_an_uneven_leaf_among_them_is_named_as_unsure() -> None:
     found = inferred(leaves_with(*ROTATED * 3, (4, 2, 2))).anomalies
     assert {(x.subject.name, x.confidence < 0.5) for x in found} == {("leaf-09", True)}
+
+
+def test_several_leaves_without_the_same_spine_were_built_so() -> None:
+    """One leaf alone may have lost its cables; and one cable of several leaves is no design."""
+    full, less = (2,) * 4, (2, 2, 2, 0)
+    (sure,) = {x.confidence for x in inferred(leaves_with(*[full] * 8, less)).anomalies}
+    (unsure,) = {x.confidence for x in inferred(leaves_with(*[full] * 8, less, less)).anomalies}
+    assert unsure < 0.5 < sure
