@@ -323,24 +323,26 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
         upper = frozenset(graph.around(leaf).tolist())
         for switch in upper:
             uplinks.setdefault(switch, set()).add(upper)
-    shared = Counter(x for switch in unknown for x in distinct(graph.around(switch)).tolist())
-    verdicts: dict[bytes, int] = {}  # switches with equal cables are alike
+    astray: dict[int, set[int]] = {}  # of switches that are leaves, where their other cables lead
+    verdicts: dict[bytes, set[int] | None] = {}  # switches with equal cables are alike
     for switch in unknown:
         near = graph.around(switch)
-        if (known_level := verdicts.get(near.tobytes())) is not None:
-            level[switch] = known_level
-            continue
-        cables = Counter(near[level[near] > 1].tolist())
-        mine, total = cables.keys(), cables.total()
-        for upper in {known for other in mine for known in uplinks.get(other, ())}:
-            both = mine & upper
-            outside = total - sum(cables[other] for other in both)
-            few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
-            few &= all(shared[other] == 1 for other in mine - both)  # else they are above another group
-            if few and 2 * len(both) > max(len(mine), len(upper)):
-                level[switch] = 1
-                break
-        verdicts[near.tobytes()] = int(level[switch])
+        if near.tobytes() not in verdicts:
+            verdicts[near.tobytes()] = None
+            cables = Counter(near[level[near] > 1].tolist())
+            mine, total = cables.keys(), cables.total()
+            for upper in {known for other in mine for known in uplinks.get(other, ())}:
+                both = mine & upper
+                outside = total - sum(cables[other] for other in both)
+                few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
+                if few and 2 * len(both) > max(len(mine), len(upper)):
+                    verdicts[near.tobytes()] = mine - both
+                    break
+        if (elsewhere := verdicts[near.tobytes()]) is not None:
+            astray[switch] = elsewhere
+    # What several of them lead to is another group, which they are above, too.
+    times = Counter(other for elsewhere in astray.values() for other in elsewhere)
+    level[[switch for switch, elsewhere in astray.items() if all(times[x] == 1 for x in elsewhere)]] = 1
 
 
 def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -> _Bools:
