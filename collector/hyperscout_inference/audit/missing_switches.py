@@ -81,14 +81,18 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     for k in distinct(kind[size > 0]).tolist():
         alike = np.flatnonzero((kind == k) & (size > 0))
         widths = Counter(width[alike].tolist())
-        for g in alike[size[alike] >= 2].tolist():
-            has = int(width[g])
-            near = {w: domains for w, domains in widths.items() if _near(w, has)}
-            usual = max(near, key=lambda w: (near[w], w))
+        designs: Counter[int] = Counter()  # by number of leaves, the domains that have or should have it
+        usual: dict[int, int] = {}
+        for has in sorted(widths, reverse=True):
+            near = {w: n for w, n in (designs + Counter({has: widths[has]})).items() if _near(w, has)}
+            best = max(near, key=lambda w: (near[w], w))
             peers = sum(near.values())
-            if not kinds.cables[k] and (peers < 3 or near[usual] * 3 < 2 * peers):
-                continue  # the names of adapters are unknown
-            lacks = usual - has
+            # Where the names of adapters are unknown, more domains have to agree.
+            known = kinds.cables[k] or (peers >= 3 and near[best] * 3 >= 2 * peers)
+            usual[has] = best if known else has
+            designs[usual[has]] += widths[has]
+        for g in alike[size[alike] >= 2].tolist():
+            lacks = usual[int(width[g])] - int(width[g])
             if lacks > 0 and not built_so(g):
                 mine = np.flatnonzero(placed & (grouping.group == g))
                 host = min((-int(cables[h]), net.hosts[h]) for h in mine.tolist())[1]
@@ -96,7 +100,7 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
                     f"all {len(mine)} hosts of the domain, such as {host}, have no link to one rail "
                     "that other domains have"
                 )
-                holes += [_Hole((0, g), text, Endpoint(host, host), sure=usual > 2)] * lacks
+                holes += [_Hole((0, g), text, Endpoint(host, host), sure=usual[int(width[g])] > 2)] * lacks
     return holes
 
 
