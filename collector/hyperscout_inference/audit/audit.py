@@ -393,8 +393,8 @@ class _Auditor:
 
 def _gaps(used: set[int]) -> list[int]:
     """Return the numbers between the first and the last one in use that are not in use. If they are more than
-    a quarter of those in use, the devices are built that way: none."""
+    a third of those in use (one of four switches), the devices are built that way: none."""
     if max(used) - min(used) >= 2 * len(used):
         return []
     gaps = [p for p in range(min(used), max(used)) if p not in used]
-    return gaps if len(gaps) * 4 <= len(used) or len(gaps) == 1 else []
+    return gaps if len(gaps) * 3 <= len(used) or len(gaps) == 1 else []

@@ -155,3 +155,9 @@ def test_several_leaves_without_the_same_spine_were_built_so() -> None:
     (sure,) = {x.confidence for x in inferred(leaves_with(*[full] * 8, less)).anomalies}
     (unsure,) = {x.confidence for x in inferred(leaves_with(*[full] * 8, less, less)).anomalies}
     assert unsure < 0.5 < sure
+
+
+def test_one_of_four_spines_is_missing() -> None:
+    fabric = leaves_with(*[(2,) * 4] * 6)
+    (found,) = inferred(dead(fabric, "spine-03")).anomalies
+    assert (found.kind, found.subject.name, found.confidence) == ("MissingSwitch", "spine-03", 0.9)
