@@ -4,10 +4,10 @@ The usual number of cables of a class to an item is the median over the children
 most frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
 reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
 several items, or has so in surplus, was built with fewer or more uplinks, and is not like its class. A child
-that lacks half of two or four cables is like its class, but it may have been built so (`half`). Those that lack
-half or two cables or more as others do, may have been built so, too, and so may children whose cables are
-spread as evenly as their number allows, where most of a class are and the rest is on other items from child to
-child (`shared`). The remaining children are compared with each other in the same way.
+that lacks half of two or four cables is like its class, but it may have been built so (`half`). Those that
+lack half or two cables or more as others do, may have been built so, too, and so may children whose cables
+are spread as evenly as their number allows, where most of a class are and the rest is on other items from
+child to child (`shared`). The remaining children are compared with each other in the same way.
 """
 
 from collections.abc import Sequence

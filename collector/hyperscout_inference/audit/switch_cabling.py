@@ -67,8 +67,8 @@ def ranks_beside(net: Network, level: Ints) -> list[Rank]:
             switches = len(distinct(lower[mine]))
             none = np.full(switches, -1, np.int64)
             one = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_), none)
-            columns = (x[mine].astype(np.int64) for x in ports)
-            found.append(Rank(rows[mine], lower[mine], upper[mine], *columns, one, Audit((), (), (), ())))
+            own, other = (x[mine].astype(np.int64) for x in ports)
+            found.append(Rank(rows[mine], lower[mine], upper[mine], own, other, one, Audit((), (), (), ())))
     return found
 
 
