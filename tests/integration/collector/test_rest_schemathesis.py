@@ -69,6 +69,4 @@ async def test_nothing_is_answered_that_is_not_described(tmp_path: Path) -> None
         by_class: dict[str, int] = {}
         for (_, _, status), count in counted.requests.items():
             by_class[status] = by_class.get(status, 0) + count
-        assert by_class["2xx"] > 100
-        assert by_class["4xx"] > 100
-        assert "5xx" not in by_class
+        assert set(by_class) == {"2xx", "4xx"}  # how many fit into the time depends on the machine
