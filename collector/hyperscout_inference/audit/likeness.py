@@ -125,8 +125,9 @@ class Comparison:
 
     def _spread(self, children: int, usual: Bools) -> tuple[Bools, Bools]:
         """Find classes whose number of cables is no multiple of their items, and that give the rest to other
-        items from child to child: half of the children or fewer have the `usual` cables, and most have
-        equally many, as evenly as possible. Returns (children,) those that do, and the others of the classes.
+        items from child to child: half of the children or fewer have the `usual` cables, most have equally
+        many, as evenly as possible, and no two have more (else the most lack some). Returns (children,) those
+        that do, and the others of the classes.
         """
         pairs = np.bincount(self._child, minlength=children)
         cables = np.bincount(self._child, weights=self._count, minlength=children)
@@ -137,7 +138,10 @@ class Comparison:
         order = np.flatnonzero(pairs)
         order = order[np.argsort(self.cls[order], kind="stable")]
         for mine in np.split(order, np.flatnonzero(np.diff(self.cls[order])) + 1) if len(order) else ():
-            whole = (pairs[mine] == pairs[mine].max()) & (cables[mine] == np.median(cables[mine]))
+            middle = np.median(cables[mine])
+            if np.count_nonzero(cables[mine] > middle) > 1:
+                continue
+            whole = (pairs[mine] == pairs[mine].max()) & (cables[mine] == middle)
             evenly = whole & (most[mine] - least[mine] <= 1)
             if 2 * np.count_nonzero(usual[mine]) <= len(mine) < 2 * np.count_nonzero(evenly):
                 even[mine], uneven[mine] = evenly, ~evenly

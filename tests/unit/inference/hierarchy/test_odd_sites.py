@@ -161,3 +161,15 @@ def test_one_of_four_spines_is_missing() -> None:
     fabric = leaves_with(*[(2,) * 4] * 6)
     (found,) = inferred(dead(fabric, "spine-03")).anomalies
     assert (found.kind, found.subject.name, found.confidence) == ("MissingSwitch", "spine-03", 0.9)
+
+
+def test_most_leaves_lack_one_cable_of_thick_trunks() -> None:
+    """17 of 18 cables are spread evenly, too, but four leaves have all of them."""
+    fabric = leaves_with(*[(9, 9)] * 12)
+    spines = [fabric.find("spine-01"), fabric.find("spine-02")]
+    lost = {
+        next(c for c in fabric.cables if {c.a, c.b} == {fabric.find(f"leaf-{n:02}"), spines[n % 2]})
+        for n in range(8)
+    }
+    topology = inferred(replace(fabric, cables=tuple(c for c in fabric.cables if c not in lost)))
+    assert [(x.kind, x.confidence) for x in topology.anomalies] == [("MissingLink", 0.9)] * 8
