@@ -11,8 +11,9 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
-from hyperscout_topology.topology import Anomaly, Endpoint, say
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
+from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
 from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
 from hyperscout_inference.fabric.identify import claims, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
@@ -23,11 +24,12 @@ from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
 _NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
 
 
-def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
+def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Part | None:
     """Return all sweeps as one part, or None where there is no sweep."""
-    sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband), key=by_authority)
-    if not sweeps:
+    if not inputs.sweeps:
         return None
+    owners = adapter_owners(inputs, options, previous)
+    sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
     guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
     places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
     kind = np.zeros(len(guids), np.uint8)
@@ -40,7 +42,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
         for i, text in zip(place.tolist(), seen.sweep.descriptions, strict=True):
             if text:
                 texts[i] = text
-    part = _devices(guids, kind, texts, inputs)
+    part = _devices(guids, kind, texts, inputs, owners)
     group, part.fabrics = _fabrics(sweeps, places, kind)
     seen_at_ns = _cables(part, sweeps, places, group, declared)
     _leave_out_foreign_names(part, inputs, options)
@@ -53,14 +55,9 @@ def _devices(
     kind: npt.NDArray[np.uint8],
     texts: list[str],
     inputs: FabricInputs,
+    owners: AdapterOwners,
 ) -> Part:
-    owner = dict(inputs.node_map)
-    label_of: dict[int, str] = {}
-    for node, ports in inputs.infiniband.items():
-        for port in ports:
-            for guid in (port.node_guid, port.port_guid):
-                if guid and port.link_layer == "InfiniBand":
-                    owner[guid], label_of[guid] = node, port.device
+    owner = {**inputs.node_map, **owners.node}
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     found = claims([texts[i] for i in endpoint.tolist()])
@@ -75,7 +72,7 @@ def _devices(
             names[i] = with_id(names[i], ids[i])
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
-    anomalies = []
+    anomalies = owners.anomalies
     seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), found, guids[endpoint].tolist(), strict=True):
@@ -84,24 +81,14 @@ def _devices(
             hosts[i] = names[i] = named
             labels[i] = label
             continue
-        labels[i] = label_of.get(guid, label)
+        labels[i] = owners.label.get(guid, label)
         host = owner.get(guid)
         if host is None and i not in routers and not claim.sharp:
             if not claim.host:
                 host = ids[i]
                 unclaimed[i] = True
-                anomalies.append(
-                    Anomaly(
-                        "UnknownHost",
-                        Endpoint(ids[i], ids[i]),
-                        None,
-                        None,
-                        seen_by,
-                        0.9,
-                        f'adapter {ids[i]} ("{texts[i][:64]}") is claimed by no agent, map or description: '
-                        "run an agent on its host, or name it in the node map",
-                    )
-                )
+                if guid not in owners.disputed:
+                    anomalies.append(_unknown(ids[i], texts[i], seen_by))
             else:
                 host = named
         elif claim.sharp:
@@ -128,6 +115,14 @@ def _devices(
         [],
         anomalies=anomalies,
     )
+
+
+def _unknown(guid: str, text: str, seen_by: tuple[str, ...]) -> Anomaly:
+    message = (
+        f'adapter {guid} ("{text[:64]}") is claimed by no agent, map or description: '
+        "run an agent on its host, or name it in the node map"
+    )
+    return Anomaly("UnknownHost", Endpoint(guid, guid), None, None, seen_by, 0.9, message)
 
 
 def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOptions) -> None:
@@ -325,9 +320,11 @@ def _drop_cables_reported_down(
     seen_at_ns: Longs,
     inputs: FabricInputs,
 ) -> None:
-    """Drop a cable if a host reports its port as down and that report is newer than the cable's.
+    """Drop a cable if the host of its adapter reports the port as down, and that report is newer than the
+    cable's.
 
-    A host detects at once that its port is down. The next sweep may be a minute away.
+    A host detects at once that its port is down. The next sweep may be a minute away. The report of another
+    node about the port does not count.
     """
     by_port: dict[tuple[int, int], int] | None = None
     drop = []
@@ -336,7 +333,7 @@ def _drop_cables_reported_down(
             if port.state != "DOWN" or port.link_layer != "InfiniBand":
                 continue
             place = int(np.searchsorted(guids, np.uint64(port.node_guid)))
-            if place == len(guids) or int(guids[place]) != port.node_guid:
+            if place == len(guids) or int(guids[place]) != port.node_guid or part.hosts[place] != node:
                 continue
             if by_port is None:
                 rows = enumerate(

@@ -36,9 +36,10 @@ def by_authority(seen: SweepSeen) -> tuple[bool, int, str, int, int]:
 
 
 def with_node_guids(
-    sweeps: Iterable[SweepSeen], agents: Mapping[str, tuple[InfinibandPort, ...]]
+    sweeps: Iterable[SweepSeen], agents: Mapping[str, tuple[InfinibandPort, ...]], owner: Mapping[int, str]
 ) -> list[SweepSeen]:
-    """Return the sweeps with the managers' adapters under their node GUIDs, where those are known."""
+    """Return the sweeps with the managers' adapters under their node GUIDs, where those are known. `owner`:
+    the node of each GUID; an agent's report counts only for GUIDs of its node."""
     sweeps = list(sweeps)
     if not any(seen.source in MANAGERS for seen in sweeps):
         return sweeps
@@ -52,7 +53,10 @@ def with_node_guids(
                     known[port_guid] = (guid, port)
     for node in sorted(agents):
         for one in agents[node]:
-            if one.port_guid and one.link_layer == "InfiniBand":
+            if (
+                owner.get(one.port_guid) == owner.get(one.node_guid) == node
+                and one.link_layer == "InfiniBand"
+            ):
                 known[one.port_guid] = (one.node_guid, one.port)
     return [
         replace(seen, sweep=_renamed(seen.sweep, known)) if seen.source in MANAGERS else seen

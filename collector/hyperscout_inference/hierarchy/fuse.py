@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.topology import Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import ethernet
@@ -15,12 +16,13 @@ from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
 from hyperscout_inference.fabric.part import Part
 
 
-def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
-    """Return one graph of all fabrics. It does not depend on the order in which evidence arrived."""
+def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Network:
+    """Return one graph of all fabrics. It does not depend on the order in which evidence arrived. `previous`
+    decides where reporters disagree and nothing else does."""
     parts: list[Part] = []
     shapes: list[npt.NDArray[np.bool_]] = []
     near_infiniband = False
-    ib = infiniband(inputs, options)
+    ib = infiniband(inputs, options, previous)
     if ib is not None:
         compute, near_infiniband = _compute_infiniband(ib, inputs, options)
         parts.append(ib)

@@ -55,7 +55,7 @@ def infer(
     """
     gpus, disagreements = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)
-    net = fuse(inputs, options)
+    net = fuse(inputs, options, previous)
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)

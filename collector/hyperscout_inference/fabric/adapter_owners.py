@@ -1,0 +1,172 @@
+"""Decide which node an adapter belongs to where the agents of several nodes report its GUID.
+
+An agent may report any GUID as its own. Where current agents disagree, the adapter belongs to the first of
+these that is one of the claimants: the host that the node map names, the host that the sweep's description
+names, the node under which the adapter was published. Without such a witness it stays where it was published.
+A stale agent has no claim where a current agent has one.
+
+A single claim moves an adapter that was published under another node, so that an adapter may move to a
+replacement host. It does not while a witness names the other node: the sweep still describes the adapter as
+that node's, or the node map names that node and its agent reports no adapters now.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
+from hyperscout_formats.text.counts import count, first_few
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
+
+from hyperscout_inference.fabric.identify import claims
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.manager_sweeps import by_authority
+
+SOURCE: Final = "infiniband"
+_NAMED = 3  # adapters that a message names at most
+_GUID_DIGITS = 16
+
+
+@dataclass(slots=True)
+class AdapterOwners:
+    """`node`: the node of each GUID that an agent reports. `label`: the name of the adapter on that node.
+    `disputed`: GUIDs that several agents report and that count for none of them; they are in no `node`.
+    `anomalies`: one for each node with claims that do not count."""
+
+    node: dict[int, str] = field(default_factory=dict)
+    label: dict[int, str] = field(default_factory=dict)
+    disputed: set[int] = field(default_factory=set)
+    anomalies: list[Anomaly] = field(default_factory=list)
+
+
+def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topology | None) -> AdapterOwners:
+    """Return the owners of all GUIDs that agents report. The order of the evidence does not matter."""
+    owners = AdapterOwners()
+    rivals: dict[int, set[str]] = {}
+    for stale in (False, True):
+        claimed: dict[int, str] = {}
+        for node in sorted(inputs.infiniband):
+            if (node in inputs.silent) is stale:
+                _claim(node, inputs, owners, claimed, rivals)
+    published = _published(previous)
+    moved = {guid for guid, node in owners.node.items() if published.get(guid, node) != node}
+    if rivals or moved:
+        _Dispute(inputs, options, published, owners).settle(rivals, moved - rivals.keys())
+    return owners
+
+
+def _claim(
+    node: str,
+    inputs: FabricInputs,
+    owners: AdapterOwners,
+    claimed: dict[int, str],
+    rivals: dict[int, set[str]],
+) -> None:
+    """Add the GUIDs that a node reports. `claimed`: by the nodes before it that are as current as it is."""
+    for port in inputs.infiniband[node]:
+        if port.link_layer != "InfiniBand":
+            continue
+        for guid in (port.node_guid, port.port_guid):
+            if not guid or (guid in owners.node and guid not in claimed):
+                continue
+            first = claimed.setdefault(guid, node)
+            if first == node:
+                owners.node[guid], owners.label[guid] = node, port.device
+            else:
+                rivals.setdefault(guid, {first}).add(node)
+
+
+def _published(previous: Topology | None) -> dict[int, str]:
+    found = {}
+    for adapter in previous.adapters if previous is not None else ():
+        if len(adapter.id) == _GUID_DIGITS:
+            try:
+                found[int(adapter.id, 16)] = adapter.node
+            except ValueError:
+                continue  # a host's Ethernet side or a GPU
+    return found
+
+
+class _Dispute:
+    """Settles the claims that need a witness, in place."""
+
+    def __init__(
+        self,
+        inputs: FabricInputs,
+        options: InferOptions,
+        published: Mapping[int, str],
+        owners: AdapterOwners,
+    ) -> None:
+        self._inputs = inputs
+        self._published = published
+        self._owners = owners
+        self._described = _described(inputs)  # of all devices
+        known = {*inputs.infiniband, *inputs.lldp, *inputs.gpus, *inputs.answering}
+        self._nodes: Collection[str] = known if options.cluster_nodes is None else options.cluster_nodes
+        self._refused: dict[str, dict[int, set[str]]] = {}  # by claimant and GUID: the other nodes
+
+    def settle(self, rivals: Mapping[int, set[str]], moved: Collection[int]) -> None:
+        """`rivals`: the claimants of GUIDs with several. `moved`: GUIDs with one claimant that were published
+        under another node."""
+        for guid in sorted(rivals):
+            if guid in self._described or guid in self._published:
+                self._give(guid, self._winner(guid, rivals[guid]), rivals[guid])
+            else:  # no device, such as the GUID of a port: nothing belongs to it
+                self._owners.node.pop(guid, None)
+        for guid in sorted(moved):
+            if self._stays(guid):
+                claimant = self._owners.node[guid]
+                self._give(guid, self._published[guid], {claimant})
+        self._owners.anomalies += [_anomaly(node, self._refused[node]) for node in sorted(self._refused)]
+
+    def _winner(self, guid: int, claimants: Collection[str]) -> str | None:
+        published = self._published.get(guid)
+        witnesses = self._inputs.node_map.get(guid), self._described.get(guid), published
+        return next((node for node in witnesses if node in claimants), published)
+
+    def _stays(self, guid: int) -> bool:
+        """Return whether a witness denies the only claim."""
+        was = self._published[guid]
+        if was not in self._nodes:
+            return False  # a name that only a description or an old map had
+        reports = was in self._inputs.infiniband and was not in self._inputs.silent
+        return self._described.get(guid) == was or (self._inputs.node_map.get(guid) == was and not reports)
+
+    def _give(self, guid: int, winner: str | None, claimants: Collection[str]) -> None:
+        owners = self._owners
+        del owners.node[guid], owners.label[guid]
+        if winner is None:
+            owners.disputed.add(guid)
+        else:
+            owners.node[guid] = winner
+            for port in self._inputs.infiniband.get(winner, ()):
+                if guid in (port.node_guid, port.port_guid):
+                    owners.label[guid] = port.device
+        for node in claimants:
+            if node != winner:
+                others = {*claimants, *([winner] if winner else ())} - {node}
+                self._refused.setdefault(node, {})[guid] = others
+
+
+def _described(inputs: FabricInputs) -> dict[int, str]:
+    """Return the hosts that descriptions name, by the GUID of each endpoint; "" where one names none."""
+    found: dict[int, str] = {}
+    for seen in sorted(inputs.sweeps, key=by_authority):
+        sweep = seen.sweep
+        ends = (sweep.kind != SWITCH).nonzero()[0].tolist()
+        names = claims([sweep.descriptions[i] for i in ends])
+        for guid, claim in zip(sweep.guid[ends].tolist(), names, strict=True):
+            found[guid] = claim.host or found.get(guid, "")
+    return found
+
+
+def _anomaly(node: str, refused: Mapping[int, Collection[str]]) -> Anomaly:
+    texts = [f"{guid:016x} of {' and '.join(sorted(refused[guid]))}" for guid in sorted(refused)]
+    nodes = sorted({node}.union(*refused.values()))
+    text = (
+        f"{node} reports {count(len(refused), 'adapter')} of other nodes as its own: "
+        f"{first_few(texts, _NAMED)}; no node map, sweep or earlier topology supports its claim"
+    )
+    return Anomaly(
+        "SourcesDisagree", Endpoint(node, node), None, None, (SOURCE,), 0.9, text, nodes=tuple(nodes)
+    )
