@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_topology.topology import Anomaly, Endpoint, say
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
@@ -29,7 +29,13 @@ from hyperscout_inference.ethernet.neighbours import (
     is_switch,
 )
 from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
-from hyperscout_inference.ethernet.switch_names import distinct_names
+from hyperscout_inference.ethernet.switch_names import (
+    Vote,
+    Votes,
+    add_vote,
+    distinct_names,
+    heard_names,
+)
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
 from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
 from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
@@ -52,18 +58,20 @@ class EthernetPart(NamedTuple):
 
 @dataclass(slots=True)
 class _HostReports:
-    """What hosts report. `names`: switch names by chassis id. `claims`: the host ports that report a switch
-    port, by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are filled
-    only where switches report their ports, too."""
+    """What hosts report. `names`: the names under which they hear switches. `claims`: the host ports that
+    report a switch port, by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last
+    three are filled only where switches report their ports, too."""
 
     rows: set[HostCable] = field(default_factory=set)
-    names: dict[str, str] = field(default_factory=dict)
+    names: Votes = field(default_factory=dict)
     claims: dict[tuple[str, str], list[Jack]] = field(default_factory=dict)
     cables: dict[tuple[str, str], HostCable] = field(default_factory=dict)
     states: dict[tuple[str, str], tuple[bool, int]] = field(default_factory=dict)
 
 
-def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
+def ethernet(
+    inputs: FabricInputs, options: InferOptions, previous: Topology | None = None
+) -> EthernetPart | None:
     """Return all cables that LLDP shows, or None if there are none."""
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
@@ -74,7 +82,7 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
         neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names, dpus)
         fars = without_virtual_machines([(row, neighbours.far(row)) for row in reports.rows])
         fars = _without_foreign_names(fars, by_hosts, inputs, options)
-    names, clashes = _names(by_hosts, reports, fars)
+    names, clashes = _names(by_hosts, reports, fars, previous)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = _with_claims_noted(rows, names)
@@ -136,7 +144,8 @@ def _host_reports(inputs: FabricInputs, reports: SwitchReports, dpus: Dpus) -> _
             end = reports.end(neighbour.chassis_id, neighbour.port_id)
             cable = HostCable(*jack, *end, port.speed_mbps, (_LLDP,))
             by_hosts.rows.add(cable)
-            by_hosts.names[end.chassis] = max(by_hosts.names.get(end.chassis, ""), neighbour.system_name)
+            vote = Vote(node not in inputs.silent, neighbour.system_name, port.interface)
+            add_vote(by_hosts.names, end.chassis, node, vote)
             if reports.rows:
                 by_hosts.cables[jack] = min(by_hosts.cables.get(jack, cable), cable)
                 by_hosts.claims.setdefault(end, []).append(jack)
@@ -157,17 +166,18 @@ def _switch_on(port: LldpPort, own: Collection[str], dpus: Dpus) -> LldpNeighbou
 
 
 def _names(
-    by_hosts: _HostReports, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
+    by_hosts: _HostReports, reports: SwitchReports, fars: Sequence[tuple[Row, Far]], previous: Topology | None
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the own name, else the last in sort order of the reported names."""
-    names = dict(by_hosts.names)
+    """Return switch names by chassis id: the own name, else that which most neighbours hear."""
     for row, far in fars:
         if far.kind == SWITCH:
-            chassis = far.end.chassis
-            names[chassis] = max(names.get(chassis, ""), row.neighbour.system_name)
-    names |= {chassis: name for chassis, name in reports.names.items() if name or chassis not in names}
+            vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
+            add_vote(by_hosts.names, far.end.chassis, row.near.chassis, vote)
+    earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
     sources = frozenset({_LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
-    return distinct_names(names, reports.silent, sources)
+    names, outvoted = heard_names(by_hosts.names, reports.names, earlier, sources)
+    distinct, clashes = distinct_names(names, reports.silent, sources, earlier)
+    return distinct, [*outvoted, *clashes]
 
 
 def _view(

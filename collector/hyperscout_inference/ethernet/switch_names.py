@@ -1,22 +1,92 @@
-"""Name switches. Switches that share a name are distinguished by their chassis ids."""
+"""Name switches. Switches that share a name are distinguished by their chassis ids.
 
+A switch that does not report itself has the name that most of its neighbours hear, each with one vote.
+Without a majority it keeps the name under which it was published.
+"""
+
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from hyperscout_formats.text.counts import first_few
-from hyperscout_topology.topology import Anomaly, Endpoint
+from hyperscout_topology.topology import Anomaly, Endpoint, say
 
 _SHORT = 6  # characters of a chassis id that are added, at least
 _NAMED = 3  # switches that a message names at most
 
 
+class Vote(NamedTuple):
+    """The name under which a neighbour hears a switch, and the port on which it does. The greatest counts."""
+
+    current: bool  # the neighbour's reporter is not stale
+    name: str
+    port: str
+
+
+Votes = dict[str, dict[str, Vote]]
+"""By chassis id of the switch, and by neighbour: a node or the chassis id of a switch."""
+
+
+def add_vote(votes: Votes, chassis: str, neighbour: str, vote: Vote) -> None:
+    """Add what a neighbour hears on one port. A neighbour with several ports has one vote."""
+    mine = votes.setdefault(chassis, {})
+    known = mine.get(neighbour)
+    mine[neighbour] = vote if known is None or vote > known else known
+
+
+def heard_names(
+    votes: Votes, own: Mapping[str, str], earlier: Mapping[str, str], sources: Collection[str]
+) -> tuple[dict[str, str], list[Anomaly]]:
+    """Return switch names by chassis id, and one finding per neighbour that hears other names.
+
+    `own`: the names that switches report themselves, which count. `earlier`: the published names. `sources`:
+    those of the findings.
+    """
+    names: dict[str, str] = {}
+    others: dict[str, dict[str, Vote]] = {}  # by neighbour and chassis id
+    for chassis in sorted(votes):
+        if name := own.get(chassis):
+            names[chassis] = name
+            continue
+        mine = {neighbour: vote for neighbour, vote in votes[chassis].items() if vote.name}
+        mine = {neighbour: vote for neighbour, vote in mine.items() if vote.current} or mine
+        counts = Counter(vote.name for vote in mine.values())
+        most, name = max(((n, name) for name, n in counts.items()), default=(0, ""))
+        if most * 2 <= len(mine):
+            name = earlier.get(chassis, name)
+        names[chassis] = name
+        if len(counts) > 1:
+            for neighbour, vote in mine.items():
+                if vote.name != name:
+                    others.setdefault(neighbour, {})[chassis] = vote
+    names |= {chassis: name for chassis, name in own.items() if chassis not in names}
+    return names, [_outvoted(one, others[one], names, sources) for one in sorted(others)]
+
+
+def _outvoted(
+    neighbour: str, heard: Mapping[str, Vote], names: Mapping[str, str], sources: Collection[str]
+) -> Anomaly:
+    subject = Endpoint(neighbour, names.get(neighbour) or neighbour, min(heard.values()).port)
+    texts = [f"{names[chassis]} ({chassis}) as {heard[chassis].name}" for chassis in sorted(heard)]
+    text = (
+        f"{say(subject)} reports {first_few(texts, _NAMED)}: most of its neighbours, or an earlier topology, "
+        "name it otherwise"
+    )
+    return Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources)), 0.7, text)
+
+
 def distinct_names(
-    names: Mapping[str, str], silent: Collection[str], sources: Collection[str]
+    names: Mapping[str, str],
+    silent: Collection[str],
+    sources: Collection[str],
+    earlier: Mapping[str, str],
 ) -> tuple[dict[str, str], list[Anomaly]]:
     """Return switch names by chassis id, each name once, and one finding per name that several switches
     share.
 
     If only one of those switches is not in `silent`, it is taken as the replacement of the others: it keeps
-    the name, and there is no finding.
+    the name, and there is no finding. Otherwise the one that was published under the name (`earlier`) keeps
+    it, and the finding is about the others.
     """
     by_name: dict[str, list[str]] = {}
     for chassis in sorted(names):
@@ -32,9 +102,12 @@ def distinct_names(
         if len(live := [chassis for chassis in mine if chassis not in silent]) == 1:
             found[live[0]] = name
             continue
+        if len(kept := [chassis for chassis in mine if earlier.get(chassis) == name]) == 1:
+            found[kept[0]] = name
         shown = first_few([f"{found[chassis]} ({chassis})" for chassis in mine], _NAMED)
         text = f"{len(mine)} switches announce the name {name}: here they are {shown}"
-        subject = Endpoint(mine[0], found[mine[0]])
+        new = next(chassis for chassis in mine if chassis not in kept or len(kept) > 1)
+        subject = Endpoint(new, found[new])
         anomalies.append(Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources)), 0.9, text))
     return found, anomalies
 

@@ -117,7 +117,12 @@ class _Dispute:
             if self._stays(guid):
                 claimant = self._owners.node[guid]
                 self._give(guid, self._published[guid], {claimant})
-        self._owners.anomalies += [_anomaly(node, self._refused[node]) for node in sorted(self._refused)]
+        for node in sorted(self._refused):
+            refused = self._refused[node]
+            label = next(
+                p.device for p in self._inputs.infiniband[node] if {p.node_guid, p.port_guid} & refused.keys()
+            )
+            self._owners.anomalies.append(_anomaly(Endpoint(node, node, label), refused))
 
     def _winner(self, guid: int, claimants: Collection[str]) -> str | None:
         published = self._published.get(guid)
@@ -160,13 +165,12 @@ def _described(inputs: FabricInputs) -> dict[int, str]:
     return found
 
 
-def _anomaly(node: str, refused: Mapping[int, Collection[str]]) -> Anomaly:
+def _anomaly(claimant: Endpoint, refused: Mapping[int, Collection[str]]) -> Anomaly:
+    """`claimant`: a node and the first adapter in its report that does not count as its own."""
     texts = [f"{guid:016x} of {' and '.join(sorted(refused[guid]))}" for guid in sorted(refused)]
-    nodes = sorted({node}.union(*refused.values()))
     text = (
-        f"{node} reports {count(len(refused), 'adapter')} of other nodes as its own: "
+        f"{claimant.name} reports {count(len(refused), 'adapter')} of other nodes as its own: "
         f"{first_few(texts, _NAMED)}; no node map, sweep or earlier topology supports its claim"
     )
-    return Anomaly(
-        "SourcesDisagree", Endpoint(node, node), None, None, (SOURCE,), 0.9, text, nodes=tuple(nodes)
-    )
+    nodes = tuple(sorted({claimant.name}.union(*refused.values())))
+    return Anomaly("SourcesDisagree", claimant, None, None, (SOURCE,), 0.9, text, nodes=nodes)

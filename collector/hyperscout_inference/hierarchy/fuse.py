@@ -27,7 +27,7 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
         compute, near_infiniband = _compute_infiniband(ib, inputs, options)
         parts.append(ib)
         shapes.append(compute)
-    if (found := ethernet(inputs, options)) is not None:
+    if (found := ethernet(inputs, options, previous)) is not None:
         # InfiniBand is the compute fabric if there is any, unless `compute_ports` or the NICs nearest to GPUs
         # decide otherwise.
         mine = np.array(found.compute, np.bool_)

@@ -1,0 +1,121 @@
+"""One agent with valid credentials reports what is not its own: nothing changes for the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_sim.agents.player import Player
+from hyperscout_topology.problems import problems_of
+from hyperscout_topology.proto import topology_from_proto
+from hyperscout_topology.topology import Topology
+from support.agent_stream import AgentStream
+from support.collector_process import channel_to
+from support.collectors import QUICK, at_rest, eight_hosts, tls_settings
+from support.findings import adapter
+from support.identities import Family
+from support.waiting import TIMEOUT_S
+
+FABRIC = eight_hosts()
+HOSTS = FABRIC.hosts
+LIAR, VICTIM = HOSTS[-1], HOSTS[0]
+GUIDS = {x.host: x.guid for x in FABRIC.adapters}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family(tmp_path_factory.mktemp("ours"))
+
+
+@asynccontextmanager
+async def honest_agents(running: Collector, family: Family) -> AsyncIterator[Player]:
+    """The agents of all hosts but the liar report."""
+    player = Player(FABRIC, [running.address], refresh_interval_s=3600)
+    player._credentials = family.client()
+    task = asyncio.create_task(player.run())
+    try:
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class Reader:
+    """What a client of the collector reads."""
+
+    def __init__(self, channel: Any) -> None:
+        self._service = TopologyServiceStub(channel)
+
+    async def topology(self) -> Topology:
+        answer = await self._service.GetTopology(pb.GetTopologyRequest(), timeout=TIMEOUT_S)
+        return topology_from_proto(answer.topology)
+
+    async def until(self, condition: Callable[[Topology], bool], what: str) -> Topology:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition(found := await self.topology()):
+                await asyncio.sleep(0.05)
+        assert condition(found), what
+        return found
+
+    async def problems(self) -> str:
+        status = await self._service.GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S)
+        return "\n".join(problems_of(status, await self.topology()))
+
+
+def is_whole(topology: Topology) -> bool:
+    return [set(h.nodes) for h in topology.hypernodes if h.tier == 1] in (
+        [set(HOSTS[:4]), set(HOSTS[4:])],
+        [set(HOSTS[4:]), set(HOSTS[:4])],
+    ) and not topology.nodes_without_evidence
+
+
+def names_the_liar(topology: Topology) -> bool:
+    return any(x.kind == "SourcesDisagree" and x.subject.name == LIAR for x in topology.anomalies)
+
+
+async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: Path, family: Family) -> None:
+    async with Collector(tls_settings(tmp_path, family, **QUICK)) as running:
+        async with (
+            channel_to(running.address, family.channel()) as channel,
+            honest_agents(running, family) as player,
+        ):
+            reader = Reader(channel)
+            before = await reader.until(is_whole, "all hosts in the tree")
+            await player.kill(LIAR)
+            credentials = family.channel(f"node/{LIAR}")
+            async with AgentStream(running.mtls_address, LIAR, credentials=credentials, instance=2) as liar:
+                claims = [
+                    adapter(LIAR, f"mlx5_{i}", guid=guid, state="DOWN" if host != LIAR else "ACTIVE")
+                    for i, (host, guid) in enumerate(GUIDS.items())
+                ]
+                for claim in claims:
+                    claim.observed_at.GetCurrentTime()
+                assert await liar.store(*claims, full=True) == []
+                after = await reader.until(names_the_liar, "the liar is named")
+                await at_rest(running, player)
+                after = await reader.topology()
+                assert f"{LIAR} reports 7 adapters of other nodes as its own" in await reader.problems()
+            check_unharmed(before, after)
+        async with channel_to(running.address, family.channel()) as channel:
+            before = await Reader(channel).topology()
+    async with (
+        Collector(tls_settings(tmp_path, family, **QUICK)) as again,
+        channel_to(again.address, family.channel()) as channel,
+    ):
+        await at_rest(again)
+        check_unharmed(before, await Reader(channel).topology())
+
+
+def check_unharmed(before: Topology, after: Topology) -> None:
+    assert is_whole(after)
+    assert list(after.links) == list(before.links)
+    assert {x for x in after.adapters if x.node != LIAR} == {x for x in before.adapters if x.node != LIAR}
+    assert {x.kind for x in after.anomalies} == {"SourcesDisagree"}
+    victims = [h for h in before.hypernodes if h.tier == 1 and VICTIM in h.nodes]
+    assert victims
+    assert [h for h in after.hypernodes if h.tier == 1 and VICTIM in h.nodes] == victims
