@@ -29,6 +29,7 @@ from hyperscout_inference.ethernet.neighbours import (
     is_switch,
 )
 from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
+from hyperscout_inference.ethernet.switch_identities import with_own_ports
 from hyperscout_inference.ethernet.switch_names import (
     Vote,
     Votes,
@@ -73,6 +74,8 @@ def ethernet(
     inputs: FabricInputs, options: InferOptions, previous: Topology | None = None
 ) -> EthernetPart | None:
     """Return all cables that LLDP shows, or None if there are none."""
+    earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
+    inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
     dpus = dpus_of(inputs.lldp, reports.own)
@@ -82,7 +85,7 @@ def ethernet(
         neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names, dpus)
         fars = without_virtual_machines([(row, neighbours.far(row)) for row in reports.rows])
         fars = _without_foreign_names(fars, by_hosts, inputs, options)
-    names, clashes = _names(by_hosts, reports, fars, previous)
+    names, clashes = _names(by_hosts, reports, fars, earlier)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = _with_claims_noted(rows, names)
@@ -92,7 +95,7 @@ def ethernet(
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
     part = _part(rows, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
-    part.anomalies += [*clashes, *twice, *odd, *view.anomalies]
+    part.anomalies += [*refused, *clashes, *twice, *odd, *view.anomalies]
     part.anomalies += [
         _unknown(row, names)
         for row, computes in zip(rows, compute.ports, strict=True)
@@ -166,14 +169,17 @@ def _switch_on(port: LldpPort, own: Collection[str], dpus: Dpus) -> LldpNeighbou
 
 
 def _names(
-    by_hosts: _HostReports, reports: SwitchReports, fars: Sequence[tuple[Row, Far]], previous: Topology | None
+    by_hosts: _HostReports,
+    reports: SwitchReports,
+    fars: Sequence[tuple[Row, Far]],
+    earlier: Mapping[str, str],
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the own name, else that which most neighbours hear."""
+    """Return switch names by chassis id: the own name, else that which most neighbours hear. `earlier`: the
+    published names."""
     for row, far in fars:
         if far.kind == SWITCH:
             vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
             add_vote(by_hosts.names, far.end.chassis, row.near.chassis, vote)
-    earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
     sources = frozenset({_LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
     names, outvoted = heard_names(by_hosts.names, reports.names, earlier, sources)
     distinct, clashes = distinct_names(names, reports.silent, sources, earlier)

@@ -34,6 +34,15 @@ def add_vote(votes: Votes, chassis: str, neighbour: str, vote: Vote) -> None:
     mine[neighbour] = vote if known is None or vote > known else known
 
 
+def elected(votes: Mapping[str, Vote], earlier: str = "") -> str:
+    """Return the name that most neighbours hear, else the earlier one, else the most frequent; "" = none.
+    Stale neighbours count only where no neighbour is current."""
+    named = [vote for vote in votes.values() if vote.name]
+    counts = Counter(vote.name for vote in [vote for vote in named if vote.current] or named)
+    most, name = max(((n, name) for name, n in counts.items()), default=(0, ""))
+    return name if most * 2 > counts.total() else earlier or name
+
+
 def heard_names(
     votes: Votes, own: Mapping[str, str], earlier: Mapping[str, str], sources: Collection[str]
 ) -> tuple[dict[str, str], list[Anomaly]]:
@@ -48,16 +57,10 @@ def heard_names(
         if name := own.get(chassis):
             names[chassis] = name
             continue
-        mine = {neighbour: vote for neighbour, vote in votes[chassis].items() if vote.name}
-        mine = {neighbour: vote for neighbour, vote in mine.items() if vote.current} or mine
-        counts = Counter(vote.name for vote in mine.values())
-        most, name = max(((n, name) for name, n in counts.items()), default=(0, ""))
-        if most * 2 <= len(mine):
-            name = earlier.get(chassis, name)
-        names[chassis] = name
-        if len(counts) > 1:
-            for neighbour, vote in mine.items():
-                if vote.name != name:
+        names[chassis] = name = elected(votes[chassis], earlier.get(chassis, ""))
+        if len({vote.name for vote in votes[chassis].values() if vote.current and vote.name}) > 1:
+            for neighbour, vote in votes[chassis].items():
+                if vote.current and vote.name and vote.name != name:
                     others.setdefault(neighbour, {})[chassis] = vote
     names |= {chassis: name for chassis, name in own.items() if chassis not in names}
     return names, [_outvoted(one, others[one], names, sources) for one in sorted(others)]

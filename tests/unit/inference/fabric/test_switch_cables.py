@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from random import Random
+from typing import Any
 
 import pytest
 from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
@@ -262,7 +263,27 @@ def test_a_switch_that_calls_itself_a_station_is_one_all_the_same() -> None:
 def test_two_switches_with_one_chassis_id_are_named() -> None:
     inputs = CLOS.inputs()
     cloned = tuple(replace(p, chassis_id=chassis("leaf-1a")) for p in inputs.switch_ports["switch/leaf-1b"])
-    both = replace(inputs, switch_ports={**inputs.switch_ports, "switch/leaf-1b": cloned})
+
+    def heard(ports: Any) -> Any:
+        return tuple(
+            replace(
+                port,
+                neighbours=tuple(
+                    replace(n, chassis_id=chassis("leaf-1a")) if n.system_name == "leaf-1b" else n
+                    for n in port.neighbours
+                ),
+            )
+            for port in ports
+        )
+
+    both = replace(
+        inputs,
+        lldp={name: heard(ports) for name, ports in inputs.lldp.items()},
+        switch_ports={
+            name: heard(cloned if name == "switch/leaf-1b" else ports)
+            for name, ports in inputs.switch_ports.items()
+        },
+    )
     messages = [x.message for x in infer(both).anomalies if "one chassis id" in x.message]
     assert len(messages) == 1
     assert messages[0].startswith("switch/leaf-1a, switch/leaf-1b announce one chassis id, ")
