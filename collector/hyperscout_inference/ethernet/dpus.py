@@ -13,6 +13,7 @@ from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour, LldpPort
 
 from hyperscout_inference.ethernet.switch_reports import End
 
+MAX_PORTS = 2  # cables of a DPU to switches
 # The text that the system of a BlueField announces: "Ubuntu 22.04 BlueField", "Linux 5.15.0-1042-bluefield".
 _SYSTEM = re.compile(r"bluefield", re.IGNORECASE)
 _REPRESENTOR = re.compile(r"pf(\d+)(?:hpf|vf\d+|sf\d+)")
@@ -37,7 +38,7 @@ Dpus = Mapping[str, Dpu]
 
 def dpus_of(lldp: Mapping[str, Sequence[LldpPort]], own: Collection[str]) -> dict[str, Dpu]:
     """Return the DPUs that hosts report. A DPU that two hosts report is a switch, and so is a device in
-    `own`, the chassis ids of switches that report themselves."""
+    `own`, the chassis ids of switches that report themselves, and of devices with more cables than a DPU."""
     found: dict[str, Dpu] = {}
     shared: set[str] = set()
     for host in sorted(lldp):

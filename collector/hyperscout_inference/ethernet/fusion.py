@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
-from hyperscout_inference.ethernet.dpus import Dpus, dpus_of
+from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
     NAMED,
@@ -78,7 +79,7 @@ def ethernet(
     inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
-    dpus = dpus_of(inputs.lldp, reports.own)
+    dpus = dpus_of(inputs.lldp, reports.own | _with_many_cables(reports.rows))
     by_hosts = _host_reports(inputs, reports, dpus)
     fars: list[tuple[Row, Far]] = []
     if reports.rows:
@@ -88,7 +89,7 @@ def ethernet(
     names, clashes = _names(by_hosts, reports, fars, earlier)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
-    rows, twice = _with_claims_noted(rows, names)
+    rows, twice = _with_claims_noted(rows, names, previous)
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)
@@ -109,6 +110,12 @@ def ethernet(
         for row, computes in zip(rows, compute.ports, strict=True)
     ]
     return EthernetPart(part, ports + between, compute.by_gpus)
+
+
+def _with_many_cables(rows: Sequence[Row]) -> set[str]:
+    """Return chassis ids that switches hear on more ports than a DPU has."""
+    ports = Counter(row.neighbour.chassis_id for row in rows)
+    return {chassis for chassis, count in ports.items() if count > MAX_PORTS}
 
 
 def _without_foreign_names(
@@ -272,9 +279,12 @@ def _cable(plug: Plug, speed_mbps: int) -> HostCable:
 
 
 def _with_claims_noted(
-    rows: list[HostCable], names: Mapping[str, str]
+    rows: list[HostCable], names: Mapping[str, str], previous: Topology | None
 ) -> tuple[list[HostCable], list[Anomaly]]:
-    """Note each switch port that several host ports report: a conflict, a hub or a cloned chassis id."""
+    """Note each switch port that several host ports report: a conflict, a hub or a cloned chassis id.
+
+    A cable that was published without a note gets none: the other reports contradict it.
+    """
     reported = [row for row in rows if _LLDP in row.sources]
     counts = Counter((row.chassis, row.port) for row in reported)
     if len(counts) == len(reported):
@@ -284,13 +294,24 @@ def _with_claims_noted(
         on.setdefault((row.chassis, row.port), []).append(row)
     noted: dict[HostCable, HostCable] = {}
     anomalies = []
+    shared = {chassis for (chassis, _), mine in on.items() if len(mine) > 1}
+    published = {
+        ends
+        for x in (links_at(previous.links, shared) if previous is not None else ())
+        if not x.note
+        for ends in (
+            (x.a_device, x.a_port, x.b_device, x.b_port),
+            (x.b_device, x.b_port, x.a_device, x.a_port),
+        )
+    }
     for end, mine in on.items():
         if len(mine) == 1:
             continue
+        known = [row for row in mine if (row.host, row.interface, row.chassis, row.port) in published]
         switch = End(*end).named(names)
         more = len(mine) - 1
         others = "another host's port reports" if more == 1 else f"{more} other hosts' ports report"
-        for i, row in enumerate(mine):
+        for i, row in enumerate(row for row in mine if known != [row]):
             note = "; ".join(filter(None, (row.note, f"{others} {say(switch)}, too")))
             noted[row] = row._replace(note=note)
             if i < _MAX_FINDINGS:

@@ -95,11 +95,9 @@ class _Identities:
 
 def _heard_by(inputs: FabricInputs) -> Iterator[tuple[str, str, LldpNeighbour]]:
     """Yield what current reporters hear: the reporter, its port and the neighbour."""
-    heard: list[tuple[str, Sequence[LldpPort | SwitchPort]]] = [
-        (by, ports)
-        for by, ports in (*inputs.lldp.items(), *inputs.switch_ports.items())
-        if by not in inputs.silent
-    ]
+    heard: list[tuple[str, Sequence[LldpPort | SwitchPort]]]
+    heard = [*inputs.lldp.items(), *inputs.switch_ports.items()]
+    heard = [(by, ports) for by, ports in heard if by not in inputs.silent]
     heard += [(f"{x.source} {x.table.addresses}", x.table.ports) for x in inputs.tables if not x.silent]
     for by, ports in heard:
         for port in ports:

@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
+from hyperscout_formats.facts.facts import LldpPort, SwitchPort
+from hyperscout_formats.facts.wire import lldp_to_proto, switch_port_to_proto
 from hyperscout_sim.agents.player import Player
 from hyperscout_topology.problems import problems_of
 from hyperscout_topology.proto import topology_from_proto
@@ -19,6 +23,7 @@ from support.collector_process import channel_to
 from support.collectors import QUICK, at_rest, eight_hosts, tls_settings
 from support.findings import adapter
 from support.identities import Family
+from support.switched import Wiring, chassis, clos
 from support.waiting import TIMEOUT_S
 
 FABRIC = eight_hosts()
@@ -109,6 +114,73 @@ async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: P
     ):
         await at_rest(again)
         check_unharmed(before, await Reader(channel).topology())
+
+
+async def test_a_switch_that_reports_another_one_and_renames_a_third(tmp_path: Path, family: Family) -> None:
+    """Three hosts on each of two leaves, below a spine that has no agent."""
+    inputs = Wiring(
+        clos(spines=1, rails=1),
+        agents=[*(f"h{u}{i}" for u in (1, 2) for i in (1, 2, 3)), "leaf-1a", "leaf-2a"],
+    ).inputs()
+    async with (
+        Collector(tls_settings(tmp_path, family, **QUICK)) as running,
+        channel_to(running.address, family.channel()) as channel,
+        AsyncExitStack() as stack,
+    ):
+        reader, agents = Reader(channel), {}
+        for reporter, ports in (*inputs.lldp.items(), *inputs.switch_ports.items()):
+            who = reporter if "/" in reporter else f"node/{reporter}"
+            stream = AgentStream(running.mtls_address, reporter, credentials=family.channel(who))
+            agents[reporter] = await stack.enter_async_context(stream)
+            assert await agents[reporter].store(*(finding_of(reporter, x) for x in ports), full=True) == []
+        before = await reader.until(lambda x: len(x.links) == 8 and len(x.hypernodes) == 3, "two leaves")
+        assert {s.name for s in before.switches} == {"leaf-1a", "leaf-2a", "spine-1"}
+
+        false = [
+            replace(
+                port,
+                interface=f"{prefix}{port.interface}",
+                chassis_id=chassis(name),
+                system_name=name,
+                neighbours=tuple(
+                    replace(x, system_name="zzz") if x.chassis_id == chassis("spine-1") else x
+                    for x in port.neighbours
+                ),
+            )
+            for port in inputs.switch_ports["switch/leaf-1a"]
+            for prefix, name in (("", "leaf-1a"), ("x", "leaf-2a"))
+        ]
+        liar = agents["switch/leaf-1a"]
+        assert await liar.store(*(finding_of("switch/leaf-1a", x) for x in false)) == []
+
+        def is_named(topology: Topology) -> bool:
+            told = [x.message for x in topology.anomalies if x.subject.name == "leaf-1a"]
+            return any("reports ports of 1 other switch: leaf-2a" in x for x in told) and any(
+                f"reports spine-1 ({chassis('spine-1')}) as zzz" in x for x in told
+            )
+
+        after = await reader.until(is_named, "both are named")
+        await at_rest(running)
+        after = await reader.topology()
+        assert after.switches == before.switches
+        assert list(after.links) == list(before.links)
+        assert [(h.name, h.nodes) for h in after.hypernodes] == [(h.name, h.nodes) for h in before.hypernodes]
+        other = [h for h in before.hypernodes if h.tier == 1 and "h21" in h.nodes]
+        assert [h for h in after.hypernodes if h.tier == 1 and "h21" in h.nodes] == other
+        assert "switch/leaf-1a reports ports of 1 other switch" in await reader.problems()
+
+
+def finding_of(reporter: str, port: LldpPort | SwitchPort) -> Finding:
+    found = Finding(outcome=Outcome.OUTCOME_DATA)
+    found.observed_at.GetCurrentTime()
+    found.key.node, found.key.subject = reporter, port.interface
+    if isinstance(port, LldpPort):
+        found.key.probe = "lldp"
+        found.lldp.CopyFrom(lldp_to_proto(port))
+    else:
+        found.key.probe = "switch"
+        found.switch_port.CopyFrom(switch_port_to_proto(port))
+    return found
 
 
 def check_unharmed(before: Topology, after: Topology) -> None:

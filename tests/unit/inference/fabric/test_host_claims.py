@@ -1,0 +1,65 @@
+"""A host that hears what is not on its cable: another host's switch port, or a spine as its own DPU."""
+
+from dataclasses import replace
+
+from hyperscout_formats.facts.facts import LldpPort
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_topology.topology import Topology
+from support.inference import tiers
+from support.switched import Wiring, chassis, clos
+
+CABLES = clos(units=3, hosts=2, spines=1, rails=1)
+HONEST = Wiring(
+    CABLES, agents=[*(f"h{u}{i}" for u in (1, 2, 3) for i in (1, 2)), "leaf-1a", "leaf-2a", "leaf-3a"]
+)
+
+
+def hearing(inputs: FabricInputs, liar: str, **changes: object) -> FabricInputs:
+    """The host's only port hears a neighbour with other values."""
+    (port,) = inputs.lldp[liar]
+    lie: LldpPort = replace(port, neighbours=(replace(port.neighbours[0], **changes),))  # type: ignore[arg-type]
+    return replace(inputs, lldp={**inputs.lldp, liar: (lie,)})
+
+
+def accused(topology: Topology) -> list[str]:
+    return sorted(x.subject.name for x in topology.anomalies if x.kind == "SourcesDisagree")
+
+
+def test_who_reports_the_port_of_a_published_cable_is_named_alone() -> None:
+    inputs = HONEST.inputs()
+    before = infer(inputs)
+    lie = hearing(inputs, "h32", chassis_id=chassis("leaf-1a"), port_id="swp1", system_name="leaf-1a")
+    found = infer(lie, previous=before)
+    victims = [h for h in before.hypernodes if h.tier == 1 and "h32" not in h.nodes and "h11" not in h.nodes]
+    assert [h for h in found.hypernodes if h in victims] == victims
+    assert "h11" not in accused(found)
+    assert "h32" in accused(found)
+    again = infer(lie, previous=found)
+    assert accused(again) == accused(found)
+    assert next(x.note for x in again.links if "h11" in (x.a_device, x.b_device)) == ""
+
+
+def test_a_cable_that_takes_the_place_of_another_is_no_disagreement() -> None:
+    before = infer(HONEST.inputs())
+    moved = HONEST.without("leaf-1a/swp1 h11/eth0", "leaf-3a/swp2 h32/eth0")
+    after = infer(replace(moved, cables=[*moved.cables, "leaf-1a/swp1 h32/eth0"]).inputs(), previous=before)
+    assert accused(after) == []
+    assert any({"h12", "h32"} == set(h.nodes) - {"h11"} for h in after.hypernodes if h.tier == 1)
+
+
+def test_no_host_makes_a_spine_its_own_dpu() -> None:
+    inputs = HONEST.inputs()
+    before = infer(inputs)
+    lie = hearing(
+        inputs,
+        "h32",
+        chassis_id=chassis("spine-1"),
+        port_id="p0",
+        system_name="spine-1",
+        capabilities=("Bridge", "Station"),
+    )
+    found = infer(lie, previous=before)
+    assert [{d - {"h32"} for d in tier} - {frozenset()} for tier in tiers(found)] == [
+        {d - {"h32"} for d in tier} for tier in tiers(before)
+    ]
