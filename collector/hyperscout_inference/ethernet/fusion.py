@@ -12,12 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
 from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
+from hyperscout_inference.ethernet.host_claims import (
+    LLDP,
+    host_end,
+    with_claims_noted,
+    without_taken_ports,
+)
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
     NAMED,
@@ -44,9 +49,6 @@ from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, rep
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Part
-
-_LLDP = "lldp"
-_MAX_FINDINGS = 4  # for one switch port that several host ports report
 
 
 class EthernetPart(NamedTuple):
@@ -89,14 +91,16 @@ def ethernet(
     names, clashes = _names(by_hosts, reports, fars, earlier)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
-    rows, twice = _with_claims_noted(rows, names, previous)
+    rows, twice = with_claims_noted(rows, names, previous)
+    taken = {end: cable for cable in view.cables if cable.shapes for end in (cable.a, cable.b)}
+    rows, against = without_taken_ports(rows, taken, reports.silent, names)
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
     part = _part(rows, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
-    part.anomalies += [*refused, *clashes, *twice, *odd, *view.anomalies]
+    part.anomalies += [*refused, *clashes, *twice, *against, *odd, *view.anomalies]
     part.anomalies += [
         _unknown(row, names)
         for row, computes in zip(rows, compute.ports, strict=True)
@@ -152,7 +156,7 @@ def _host_reports(inputs: FabricInputs, reports: SwitchReports, dpus: Dpus) -> _
             if neighbour is None or not port.carrier:
                 continue
             end = reports.end(neighbour.chassis_id, neighbour.port_id)
-            cable = HostCable(*jack, *end, port.speed_mbps, (_LLDP,))
+            cable = HostCable(*jack, *end, port.speed_mbps, (LLDP,))
             by_hosts.rows.add(cable)
             vote = Vote(node not in inputs.silent, neighbour.system_name, port.interface)
             add_vote(by_hosts.names, end.chassis, node, vote)
@@ -187,7 +191,7 @@ def _names(
         if far.kind == SWITCH:
             vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
             add_vote(by_hosts.names, far.end.chassis, row.near.chassis, vote)
-    sources = frozenset({_LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
+    sources = frozenset({LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
     names, outvoted = heard_names(by_hosts.names, reports.names, earlier, sources)
     distinct, clashes = distinct_names(names, reports.silent, sources, earlier)
     return distinct, [*outvoted, *clashes]
@@ -231,7 +235,7 @@ def _with_plugs(
             note = plug.note
             if own.port != plug.end.port:
                 note = "; ".join(
-                    filter(None, (note, f"{say(_host_end(own))} reports this port as {own.port}"))
+                    filter(None, (note, f"{say(host_end(own))} reports this port as {own.port}"))
                 )
             confirmed[own] = known._replace(
                 port=plug.end.port,
@@ -252,11 +256,11 @@ def _with_plugs(
         if rival is None and (carrier or plug.device in silent_hosts):
             more[jack] = cable
         elif rival is not None and not plug.silent:
-            switch, host = plug.end.named(names), _host_end(cable)
+            switch, host = plug.end.named(names), host_end(cable)
             text = f"{say(switch)} reports {say(host)}, which is on another cable"
             note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
             rest.add(cable._replace(note=note, shapes=False))
-            sources = tuple(sorted({_LLDP, *plug.sources}))
+            sources = tuple(sorted({LLDP, *plug.sources}))
             anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
     return sorted({*rows, *more.values(), *rest}), anomalies
@@ -278,60 +282,12 @@ def _cable(plug: Plug, speed_mbps: int) -> HostCable:
     return HostCable(plug.device, plug.port, *plug.end, speed_mbps, plug.sources, note, shapes, plug.kind)
 
 
-def _with_claims_noted(
-    rows: list[HostCable], names: Mapping[str, str], previous: Topology | None
-) -> tuple[list[HostCable], list[Anomaly]]:
-    """Note each switch port that several host ports report: a conflict, a hub or a cloned chassis id.
-
-    A cable that was published without a note gets none: the other reports contradict it.
-    """
-    reported = [row for row in rows if _LLDP in row.sources]
-    counts = Counter((row.chassis, row.port) for row in reported)
-    if len(counts) == len(reported):
-        return rows, []
-    on: dict[tuple[str, str], list[HostCable]] = {}
-    for row in reported:
-        on.setdefault((row.chassis, row.port), []).append(row)
-    noted: dict[HostCable, HostCable] = {}
-    anomalies = []
-    shared = {chassis for (chassis, _), mine in on.items() if len(mine) > 1}
-    published = {
-        ends
-        for x in (links_at(previous.links, shared) if previous is not None else ())
-        if not x.note
-        for ends in (
-            (x.a_device, x.a_port, x.b_device, x.b_port),
-            (x.b_device, x.b_port, x.a_device, x.a_port),
-        )
-    }
-    for end, mine in on.items():
-        if len(mine) == 1:
-            continue
-        known = [row for row in mine if (row.host, row.interface, row.chassis, row.port) in published]
-        switch = End(*end).named(names)
-        more = len(mine) - 1
-        others = "another host's port reports" if more == 1 else f"{more} other hosts' ports report"
-        for i, row in enumerate(row for row in mine if known != [row]):
-            note = "; ".join(filter(None, (row.note, f"{others} {say(switch)}, too")))
-            noted[row] = row._replace(note=note)
-            if i < _MAX_FINDINGS:
-                text = f"{say(_host_end(row))} reports {say(switch)}; {others} it, too"
-                anomalies.append(
-                    Anomaly("SourcesDisagree", _host_end(row), switch, None, (_LLDP,), 0.7, text)
-                )
-    return [noted.get(row, row) for row in rows] if noted else rows, anomalies
-
-
 def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
     switch = End(row.chassis, row.port).named(names)
     text = (
         f"{row.host} in {say(switch)} is claimed by no agent and announces no name: run an agent on its host"
     )
     return Anomaly("UnknownHost", Endpoint(row.host, row.host), switch, None, row.sources, 0.9, text)
-
-
-def _host_end(row: HostCable) -> Endpoint:
-    return Endpoint(row.host, row.host, row.interface)
 
 
 def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:

@@ -63,3 +63,19 @@ def test_no_host_makes_a_spine_its_own_dpu() -> None:
     assert [{d - {"h32"} for d in tier} - {frozenset()} for tier in tiers(found)] == [
         {d - {"h32"} for d in tier} for tier in tiers(before)
     ]
+
+
+def test_no_host_is_on_a_port_that_two_switches_report_in_their_cable() -> None:
+    inputs = replace(HONEST, agents=None).inputs()
+    before = infer(inputs)
+    (port,) = inputs.lldp["h32"]
+    spine = inputs.switch_ports["switch/leaf-1a"][-1].neighbours[0]
+    lie = replace(port, interface="eth7", mac="", neighbours=(spine,))
+    found = infer(replace(inputs, lldp={**inputs.lldp, "h32": (port, lie)}), previous=before)
+    assert tiers(found) == tiers(before)
+    assert [x.message for x in found.anomalies] == [
+        "h32/eth7 reports spine-1/swp1, which is in a cable between switches"
+    ]
+    stale = frozenset({"switch/leaf-1a", "switch/spine-1"})
+    moved = infer(replace(inputs, lldp={**inputs.lldp, "h32": (port, lie)}, silent=stale), previous=before)
+    assert "in a cable between switches" not in str([x.message for x in moved.anomalies])
