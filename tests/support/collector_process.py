@@ -29,6 +29,11 @@ def ahead_s():
 time.time = lambda: real() + ahead_s()
 time.time_ns = lambda: real_ns() + ahead_s() * 10**9
 """
+# The kernel counts what a process may write to: heaps, stacks and anonymous maps (setrlimit(2), RLIMIT_DATA).
+_LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv.pop(1)) << 20,) * 2)
+"""
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
 
 
@@ -79,11 +84,15 @@ class CollectorProcess:
 
 @asynccontextmanager
 async def collector_process(
-    data_dir: Path, *flags: str, listen: str = "127.0.0.1:0", clock: Path | None = None
+    data_dir: Path,
+    *flags: str,
+    listen: str = "127.0.0.1:0",
+    clock: Path | None = None,
+    memory_mib: int | None = None,
 ) -> AsyncIterator[CollectorProcess]:
     """Start one and wait until it listens; it is killed in the end if it still lives.
 
-    `clock`: a file with the seconds by which its machine's clock is ahead.
+    `clock`: a file with the seconds by which its machine's clock is ahead. `memory_mib`: limit of its memory.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
     command = (
@@ -101,8 +110,9 @@ async def collector_process(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        _MAIN if clock is None else _STEPPED + _MAIN,
+        ("" if clock is None else _STEPPED) + ("" if memory_mib is None else _LIMITED) + _MAIN,
         *(() if clock is None else (str(clock),)),
+        *(() if memory_mib is None else (str(memory_mib),)),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

@@ -15,7 +15,7 @@ makes nothing old or young.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
@@ -92,7 +92,7 @@ class Row:
 
     `observed_ns` is by the agent's clock, `received_ns` by the collector's, `offset_ns` is the first clock
     minus the second. `fact` is None where there is nothing to infer from (a failure, a payload of a newer
-    agent).
+    agent). `memory_bytes`: see `limits.decoded_bytes`.
     """
 
     key: Key
@@ -103,6 +103,7 @@ class Row:
     outcome: int
     reason: str
     fact: Fact | None
+    memory_bytes: int = field(default=0, compare=False)
 
     @property
     def seen_ns(self) -> int:
@@ -123,7 +124,9 @@ class BadFinding(ValueError):  # noqa: N818 - names what is refused
     """An invalid finding, which no agent of this project sends. The message names the problem."""
 
 
-def row_of(finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[Row] = ()) -> Row:
+def row_of(
+    finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[Row] = (), memory_bytes: int = 0
+) -> Row:
     """Converts one finding. Raises BadFinding.
 
     `sent_ns`: sending time by the agent's clock. `known`: the stored rows of its key.
@@ -146,19 +149,22 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[
         int(finding.outcome),
         finding.reason,
         _fact(finding, next((x.fact for x in known if isinstance(x.fact, LatencyPort)), None)),
+        memory_bytes,
     )
 
 
-def stored_row(finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int) -> Row:
+def stored_row(
+    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int, memory_bytes: int = 0
+) -> Row:
     """Returns the row of a finding that was stored with these columns. Raises BadFinding."""
     key = _checked_key(finding)
     if rank != _rank(finding):
         raise BadFinding(f"rank {rank}: expected {_rank(finding)}")
     if max(map(abs, (observed_ns, offset_ns, observed_ns - offset_ns, received_ns))) >= MAX_TIME_NS:
         raise BadFinding("a time after the year 2116")
-    return Row(
-        key, rank, observed_ns, offset_ns, received_ns, int(finding.outcome), finding.reason, _fact(finding)
-    )
+    fact, outcome = _fact(finding), int(finding.outcome)
+    times = observed_ns, offset_ns, received_ns
+    return Row(key, rank, *times, outcome, finding.reason, fact, memory_bytes)
 
 
 def _checked_key(finding: Finding) -> Key:

@@ -28,6 +28,7 @@ from hyperscout_formats.facts.clean_message import clean
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.evidence.limits import decoded_bytes
 from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import Changes, Loaded, StoredFinding
@@ -113,21 +114,22 @@ class SqliteStore:
         topology: bytes | None = None
         known: set[tuple[Key, int]] = set()
         bad: list[tuple[str, tuple[bytes, ...]]] = []  # table, key
-        texts: set[bytes | None] = {None}
+        texts: dict[bytes, int] = {}
         with self._raw() as db:
             for sha256, size_bytes, compressed in db.execute(
                 "SELECT sha256, size_bytes, compressed FROM bulks"
             ):
                 if _is_whole(sha256, size_bytes, compressed):
-                    texts.add(sha256)
+                    texts[sha256] = len(compressed)
                 else:
                     bad.append(("bulks", (sha256,)))
+            named = {None, *texts}
             for values in db.execute(
                 "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, sha256, finding"
                 " FROM findings"
             ):
                 row = _row(values)
-                if row is not None and (row.key, row.rank) not in known and row.sha256 in texts:
+                if row is not None and (row.key, row.rank) not in known and row.sha256 in named:
                     known.add((row.key, row.rank))
                     rows.append(row)
                 else:
@@ -145,7 +147,7 @@ class SqliteStore:
                     bad.append(("topology", (ident,)))
         self._delete(bad)
         problems = [self._file.problem] if self._file.problem else []
-        return Loaded(rows, agents, topology, tuple(problems), shift_ns)
+        return Loaded(rows, agents, topology, tuple(problems), shift_ns, texts)
 
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
@@ -296,8 +298,9 @@ def _row(values: Sequence[Any]) -> Row | None:
         return None
     try:
         finding = Finding.FromString(encoded)
-        clean(finding)  # an earlier version stored texts as they came
-        row = stored_row(finding, *numbers)
+        memory_bytes = decoded_bytes(finding)  # an earlier version stored findings of any size
+        clean(finding)  # and texts as they came
+        row = stored_row(finding, *numbers, memory_bytes)
         same = row.key == tuple(x.decode() for x in key) and row.sha256 == sha256
     except Exception:  # a reader of facts may raise anything for a damaged message
         return None

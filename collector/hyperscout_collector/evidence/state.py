@@ -19,6 +19,7 @@ from hyperscout_formats.facts.facts import (
 from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
 # Probes that read a whole fabric under a lease. Their findings belong to the fabric, not to the node: they
@@ -55,14 +56,6 @@ class AgentRow:
     node: str
     instance: int
     version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of the evidence, as counts."""
-
-    nodes: int = 100_000  # ten times the largest cluster of the performance budgets
-    findings_per_node: int = 4096  # the limit of an agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +122,7 @@ class EvidencePlan:
     agents: dict[str, AgentRow | None] = field(default_factory=dict)  # by node; None = removed
     _touched: dict[str, set[Key]] = field(default_factory=dict)  # by node
     _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
+    _bytes: dict[str, int] = field(default_factory=dict)  # growth by node
     _new_nodes: set[str] = field(default_factory=set)
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
@@ -138,6 +132,8 @@ class EvidencePlan:
             return reason
         after = merged(before, row, self.now_ns)
         if after is not before:
+            if reason := self._why_too_large(row.key.node, self._size(after) - self._size(before)):
+                return reason
             self._set(row.key, before, after)
             self.encoded[row.key, row.rank] = encoded
         return None
@@ -191,6 +187,7 @@ class EvidencePlan:
     def _set(self, key: Key, before: tuple[Row, ...], after: tuple[Row, ...]) -> None:
         self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
+        self._bytes[key.node] = self._bytes.get(key.node, 0) + self._size(after) - self._size(before)
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -204,10 +201,26 @@ class EvidencePlan:
         limits = self.state.limits
         count = self._count(node)
         if count >= limits.findings_per_node:
-            return f"the collector stores at most {limits.findings_per_node} findings of a node"
+            return f"{node} has {count} findings; the collector stores at most {limits.findings_per_node}"
         if not count and self.state.node_count + len(self._new_nodes) >= limits.nodes:
             return f"the collector stores findings of at most {limits.nodes} nodes"
         return None
+
+    def _why_too_large(self, node: str, growth: int) -> str | None:
+        most = self.state.limits.bytes_of(node)
+        now = self.state.bytes_of(node) + self._bytes.get(node, 0)
+        if growth <= 0 or now + growth <= most:
+            return None
+        return f"findings of {node} take {now >> 10} KiB; the collector stores at most {most >> 10} KiB"
+
+    def _size(self, rows: tuple[Row, ...]) -> int:
+        return sum(row.memory_bytes + self._text_bytes(row.sha256) for row in rows)
+
+    def _text_bytes(self, sha256: bytes | None) -> int:
+        if sha256 is None:
+            return 0
+        bulk = self.bulks.get(sha256)
+        return self.state.text_bytes(sha256) if bulk is None else len(bulk.compressed)
 
     @property
     def dropped_bulks(self) -> set[bytes]:
@@ -263,11 +276,16 @@ class EvidenceState:
         self.agents: dict[str, AgentRow] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
         self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
+        self._bytes: Counter[str] = Counter()  # by node
         self._bulk_refs: Counter[bytes] = Counter()
+        self._text_bytes: dict[bytes, int] = {}  # compressed size of texts that rows name
         self._seen = AgeCount()  # of rows that can turn stale
 
-    def load(self, rows: Iterable[Row], agents: Iterable[AgentRow]) -> None:
-        """Fill an empty state with the content of the store."""
+    def load(
+        self, rows: Iterable[Row], agents: Iterable[AgentRow], text_bytes: Mapping[bytes, int] | None = None
+    ) -> None:
+        """Fill an empty state with the content of the store. `text_bytes`: compressed sizes by digest."""
+        self._text_bytes.update(text_bytes or {})
         for row in rows:
             keys = self._nodes.setdefault(row.key.node, {})
             keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda row: -row.rank))
@@ -277,14 +295,15 @@ class EvidenceState:
     def commit(self, plan: EvidencePlan) -> list[KeyChange]:
         """Apply a plan that is stored. Returns its changes."""
         changes = []
+        self._text_bytes.update({digest: len(bulk.compressed) for digest, bulk in plan.bulks.items()})
         for key, after in plan.rows.items():
             before = self.rows_of_key(key)
             if before == after:
                 continue
+            for row in after:  # first, so that the size of a text which both name stays known
+                self._count(row, 1)
             for row in before:
                 self._count(row, -1)
-            for row in after:
-                self._count(row, 1)
             keys = self._nodes.setdefault(key.node, {})
             if after:
                 keys[key] = after
@@ -293,6 +312,8 @@ class EvidenceState:
             if not keys:
                 del self._nodes[key.node]
             changes.append(KeyChange(key, before, after))
+        for digest in plan.bulks.keys() - self._bulk_refs.keys():
+            del self._text_bytes[digest]
         for node, agent in plan.agents.items():
             if agent is not None:
                 self.agents[node] = agent
@@ -317,6 +338,13 @@ class EvidenceState:
     def count_of(self, node: str) -> int:
         """Number of keys of a node."""
         return len(self._nodes.get(node, ()))
+
+    def bytes_of(self, node: str) -> int:
+        """Memory of a node's findings, and its texts as they are stored."""
+        return self._bytes[node]
+
+    def text_bytes(self, sha256: bytes) -> int:
+        return self._text_bytes.get(sha256, 0)
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -351,10 +379,16 @@ class EvidenceState:
         self.counts[row.key.probe, OUTCOME_WORDS[row.outcome]] += by
         if row.key.probe not in KEPT_PROBES:
             self._seen.add(row.seen_ns, by)
+        size, node = row.memory_bytes, row.key.node
         if row.sha256:
+            size += self.text_bytes(row.sha256)
             self._bulk_refs[row.sha256] += by
             if not self._bulk_refs[row.sha256]:
                 del self._bulk_refs[row.sha256]
+                self._text_bytes.pop(row.sha256, None)
+        self._bytes[node] += by * size
+        if not self._bytes[node]:
+            del self._bytes[node]
 
 
 def _in_force_without_its_agent(rows: tuple[Row, ...]) -> bool:

@@ -4,7 +4,7 @@ The only implementation is SQLite (`sqlite.py`). All methods block: writes run i
 `StoreWriter`, reads in threads of their callers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class Loaded:
     """The content of the store at start. `problems`: what could not be read, and what happened to it.
 
     `shift_ns`: by how much the times of the rows were moved to the time of this process. Times in other data
-    that was stored beside them must be moved too.
+    that was stored beside them must be moved too. `text_bytes`: compressed sizes of the texts, by digest.
     """
 
     rows: Sequence[Row] = ()
@@ -40,6 +40,7 @@ class Loaded:
     topology: bytes | None = None  # as `save_topology` received it
     problems: Sequence[str] = field(default_factory=tuple)
     shift_ns: int = 0
+    text_bytes: Mapping[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,25 @@ from hyperscout_formats.text.reporters import (
 )
 
 from hyperscout_collector.evidence.committer import Refused
-from hyperscout_collector.evidence.rows import MAX_TIME_NS, BadFinding, Key, Row, newer, row_of
+from hyperscout_collector.evidence.limits import decoded_bytes
+from hyperscout_collector.evidence.rows import (
+    MAX_NAME_CHARS,
+    MAX_TIME_NS,
+    BadFinding,
+    Key,
+    Row,
+    newer,
+    row_of,
+)
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState
 from hyperscout_collector.ingest.streams import IngestCounters
 
 _log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 1024 * 1024
+# An agent sends 2000 keys in a batch, with up to three findings each: whole, partial and failed.
+MAX_BATCH_FINDINGS = 8192  # and removed keys
+MAX_BATCH_MEMORY = 32 * 1024 * 1024  # bytes, see `limits.decoded_bytes`; a batch of an agent takes 12 MiB
 _MAX_TEXT_CHARS = 100
 _DEVICE_PAYLOADS = (None, "lldp", "infiniband")
 
@@ -50,7 +62,7 @@ class CheckedBatch:
     """The result of checking a batch. `rows`: accepted findings, with their encoded form.
 
     `named`: keys of all findings that belong to the reporter, accepted or not. `offset_ns`: the reporter's
-    clock minus the collector's.
+    clock minus the collector's. `memory_bytes`: of the accepted findings.
     """
 
     offset_ns: int
@@ -58,6 +70,7 @@ class CheckedBatch:
     removed: list[Key] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     named: set[Key] = field(default_factory=set)
+    memory_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -89,11 +102,12 @@ class Intake:
         if not self._is_own(finding, checked):
             return
         key = _key(finding.key)
-        checked.named.add(key)
-        if all(text.isprintable() for text in key):  # otherwise `row_of` refuses it
-            clean(finding)
+        if max(map(len, key)) <= MAX_NAME_CHARS:
+            checked.named.add(key)
         try:
-            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, known=self.state.rows_of_key(key))
+            row = self._row(finding, key, sent_ns, now_ns)
+            if checked.memory_bytes + row.memory_bytes > MAX_BATCH_MEMORY:
+                raise BadFinding(f"its batch takes more than {MAX_BATCH_MEMORY >> 20} MiB of memory")
         except BadFinding as error:
             checked.refused.append(Refused(key, str(error)))
             return
@@ -109,6 +123,14 @@ class Intake:
                 checked.refused.append(Refused(key, refusal))
                 return
         checked.rows.append((row, finding.SerializeToString()))
+        checked.memory_bytes += row.memory_bytes
+
+    def _row(self, finding: Finding, key: Key, sent_ns: int, now_ns: int) -> Row:
+        memory_bytes = decoded_bytes(finding)
+        if all(text.isprintable() for text in key):  # otherwise `row_of` refuses it
+            clean(finding)
+        known = self.state.rows_of_key(key)
+        return row_of(finding, sent_ns=sent_ns, received_ns=now_ns, known=known, memory_bytes=memory_bytes)
 
     def _is_own(self, finding: Finding, checked: CheckedBatch) -> bool:
         if finding.key.node != self.reporter:

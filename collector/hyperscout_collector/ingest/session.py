@@ -32,15 +32,24 @@ from hyperscout_collector.evidence.committer import (
     Refused,
     Submission,
 )
-from hyperscout_collector.evidence.rows import Key, Row, SweepFact
+from hyperscout_collector.evidence.rows import MAX_NAME_CHARS, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import COUNTING_PROBE, AgentRow, Bulk, EvidenceState
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
-from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, Intake, SweepGate, texts_of
+from hyperscout_collector.ingest.intake import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_FINDINGS,
+    Intake,
+    SweepGate,
+    texts_of,
+)
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
 from hyperscout_collector.store.errors import StoreError, StoreFullError
 
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer in flight
 _MAX_UNSTORED_BATCHES = 64
+_MAX_WAITING_MEMORY = 64 * 1024 * 1024  # of the decoded batches that wait for a text, or to be stored
+# Keys until the end of the full state; an agent has 4096, and may remove some and add others meanwhile.
+_MAX_KEYS = 4 * 4096
 _MAX_TEXTS = 8  # received, and not yet named by a finding
 _TEXT_TIMEOUT_S = 60.0
 
@@ -61,6 +70,7 @@ class _Batch:
     full_state: FullState | None
     texts: set[bytes]
     cost_bytes: int
+    memory_bytes: int
     came_ns: int
 
 
@@ -87,7 +97,8 @@ class Session:
     _texts: dict[bytes, BulkAssembly] = field(default_factory=dict, init=False)
     _asked: set[bytes] = field(default_factory=set, init=False)
     _intake: Intake = field(init=False)
-    _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque, init=False)
+    # With the memory of each.
+    _unstored: "deque[tuple[asyncio.Future[list[Refused]], int]]" = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
         self._intake = Intake(self.stream.node, self.state, self.gate, self.streams.counters)
@@ -131,7 +142,13 @@ class Session:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"a batch of {batch.ByteSize()} bytes; a batch has at most {MAX_BATCH_BYTES}",
             )
-        if len(self._held) >= _MAX_HELD_BATCHES:
+        if (count := len(batch.findings) + len(batch.removed)) > MAX_BATCH_FINDINGS:
+            raise StreamEndedError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"a batch of {count} findings and removed keys; a batch has at most {MAX_BATCH_FINDINGS}",
+            )
+        held_bytes = sum(one.memory_bytes for one in self._held)
+        if len(self._held) >= _MAX_HELD_BATCHES or held_bytes > _MAX_WAITING_MEMORY:
             raise StreamEndedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._held)} batches wait for a text; send the text first",
@@ -144,6 +161,10 @@ class Session:
         self.streams.heard(self.stream, now_ns, found.offset_ns)
         if self._seen is not None:
             self._seen |= found.named
+            if len(self._seen) > _MAX_KEYS:
+                raise StreamEndedError(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"a full state of more than {_MAX_KEYS} findings"
+                )
         full_state = None
         if batch.full_state_ends:
             if self._seen is None:
@@ -159,6 +180,7 @@ class Session:
             full_state,
             texts_of(found.rows),
             batch.ByteSize(),
+            found.memory_bytes,
             now_ns,
         )
 
@@ -198,19 +220,22 @@ class Session:
         submission = Submission(
             batch.rows, bulks, batch.removed, full_state=batch.full_state, cost_bytes=cost
         )
-        while len(self._unstored) >= _MAX_UNSTORED_BATCHES:
-            await asyncio.wait((self._unstored[0],))
+        while self._unstored and (
+            len(self._unstored) >= _MAX_UNSTORED_BATCHES
+            or sum(size for _, size in self._unstored) + batch.memory_bytes > _MAX_WAITING_MEMORY
+        ):
+            await asyncio.wait((self._unstored[0][0],))
             self._drop_stored()
         try:
             stored = await self.committer.submit(submission)
         except OverloadedError as error:
             raise StreamEndedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
         self._drop_stored()
-        self._unstored.append(stored)
+        self._unstored.append((stored, batch.memory_bytes))
         stored.add_done_callback(lambda done: self._stored(done, batch.sequence, batch.refused))
 
     def _drop_stored(self) -> None:
-        while self._unstored and self._unstored[0].done():
+        while self._unstored and self._unstored[0][0].done():
             self._unstored.popleft()
 
     def _stored(
@@ -275,5 +300,5 @@ class Session:
 
 
 def _refusal(refused: Refused) -> Refusal:
-    node, probe, subject = refused.key
+    node, probe, subject = (text[:MAX_NAME_CHARS] for text in refused.key)
     return Refusal(key=FindingKey(node=node, probe=probe, subject=subject), reason=refused.reason)

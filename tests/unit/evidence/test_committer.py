@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, PortCounters, SwitchPort
 from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
-from hyperscout_collector.evidence.rows import Key, row_of
+from hyperscout_collector.evidence.limits import Limits, decoded_bytes
+from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
+from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
 from hyperscout_collector.store.writer import StoreWriter
@@ -66,7 +68,7 @@ class Rig:
         self, findings: Iterable[Finding] = (), *, full: AgentRow | None = None, **more: object
     ) -> "asyncio.Future[list[object]]":
         now = self.clock_ns[0]
-        rows = [(row_of(f, sent_ns=now, received_ns=now), f.SerializeToString()) for f in findings]
+        rows = [(_row(f, now), f.SerializeToString()) for f in findings]
         end = FullState(full, frozenset(row.key for row, _ in rows)) if full else None
         return await self.committer.submit(Submission(rows, full_state=end, **more))  # type: ignore[arg-type,return-value]
 
@@ -77,12 +79,16 @@ class Rig:
         return sorted({key.subject for key in self.state.keys_of(node)})
 
 
+def _row(finding: Finding, now: int) -> Row:
+    return row_of(finding, sent_ns=now, received_ns=now, memory_bytes=decoded_bytes(finding))
+
+
 @asynccontextmanager
 async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -> AsyncIterator[Rig]:
     store = Gate(tmp_path / "evidence.db")
     loaded = store.load()
     state = EvidenceState(limits)
-    state.load(loaded.rows, loaded.agents)
+    state.load(loaded.rows, loaded.agents, loaded.text_bytes)
     clock_ns = [T0]
     found = Rig(store, state, None, clock_ns)  # type: ignore[arg-type]
     writer = StoreWriter()
@@ -437,3 +443,27 @@ async def test_bounds_refuse_what_is_new_and_keep_what_is_there(
         assert len(await r.send(findings)) == refused
         assert len(await r.send(findings)) == refused
         assert len(r.state) == len({f.key.SerializeToString() for f in findings}) - refused
+
+
+@pytest.mark.parametrize("reporter", ["n1", "switch/leaf-1", "fabric/crawl"])
+async def test_a_reporter_is_refused_what_is_above_its_bytes_also_after_a_restart(
+    tmp_path: Path, reporter: str
+) -> None:
+    """Texts count as they are stored. What replaces larger content is always accepted."""
+    plain = Random(0).randbytes(30_000)
+    text = Bulk(hashlib.sha256(plain).digest(), len(plain), zlib.compress(plain))
+    large = [lldp(reporter, f"eth{i}", neighbour="x" * 5000) for i in range(3)]  # 20 KB each, and more
+    limits = Limits(bytes_per_node=90_000, bytes_per_fabric_agent=90_000)
+    for _ in range(2):
+        async with rig(tmp_path, limits) as r:
+            (reason,) = await r.send([sweep(reporter, text.sha256), *large], bulks=[text])
+            assert reason.startswith(f"findings of {reporter} take 7")
+            assert reason.endswith("the collector stores at most 87 KiB")
+            assert await r.send([lldp("other", "eth0")]) == []
+            assert r.state.bytes_of("other") == decoded_bytes(lldp("other", "eth0"))
+    async with rig(tmp_path, limits) as r:
+        small = lldp(reporter, "eth0", T0 + S)
+        assert await r.send([small, large[2]]) == []
+        await r.send(removed=[row.key for row in r.state.rows_of_node(reporter) if row.sha256 is None])
+        await r.send(forgotten={row.key: [row] for row in r.state.rows_of_node(reporter)})
+        assert r.state.bytes_of(reporter) == r.state.text_bytes(text.sha256) == 0

@@ -19,6 +19,7 @@ from hyperscout_collector.store.errors import StoreError, StoreFullError
 from hyperscout_runtime.clock import Clock
 from support.evidence_rows import fill, kept
 from support.findings import T0, S, failed, lldp, sweep
+from support.hostile import hostile
 
 CLOCK = Clock(lambda: T0, lambda: T0)
 
@@ -48,6 +49,14 @@ def test_everything_comes_back_after_a_restart(store: SqliteStore) -> None:
     assert loaded.problems == ()
     assert again.bulk(text.sha256) == text.compressed
     again.close()
+
+
+def test_a_finding_that_takes_too_much_memory_is_dropped_at_the_start(store: SqliteStore) -> None:
+    """An earlier version stored such findings, and ran out of memory at each start."""
+    store.apply(Changes([kept(lldp("n1", "eth0")), kept(hostile("n1", "eth1", b"\x2a\x00" * 100_000))]))
+    loaded = store.load()
+    assert [(row.key.subject, row.memory_bytes > 1000) for row in loaded.rows] == [("eth0", True)]
+    assert "1 damaged rows were dropped" in loaded.problems[0]
 
 
 def test_a_transaction_is_all_or_nothing(store: SqliteStore) -> None:

@@ -83,7 +83,7 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
     """Build the evidence in memory and its only writer."""
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     state = EvidenceState()
-    state.load(storage.loaded.rows, storage.loaded.agents)
+    state.load(storage.loaded.rows, storage.loaded.agents, storage.loaded.text_bytes)
     guard = EvidenceGuard(state)
     signals.committed.subscribe(guard.follow)
     view = InputsView(state, settings.stale_after_s, clock_ns())
