@@ -59,6 +59,15 @@ ENOUGH_UNREADABLE: Final = 10_000
 """Lines. The text is not a sweep if more lines than this are unreadable, and more lines are unreadable than
 readable.
 """
+MAX_ALLOWANCE: Final = 2 << 20
+"""Lines. Each device accounts for one line a port and `_BLOCK_LINES` more. A fabric of 65,536 hosts with one
+adapter each has 700,000.
+"""
+MAX_UNUSUAL: Final = 1 << 20
+"""Lines that are read one by one, 10 us each."""
+_BLOCK_LINES = 5  # ids, the header, and a blank line
+_STRETCH_LINES = STRETCH_BYTES // 8  # the average line of a fabric has 30 bytes and more
+_OTHER_LINES = 10_000  # headings, comments, progress of `-s`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +101,8 @@ def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
     """Read the text that `ibnetdiscover` prints by default, with `-f` or with `-g`.
 
     Damaged, contradictory and repeated parts are left out and reported in `problems`: at most 100, and one
-    more that counts the rest. Raises FormatError if the text has no device, if most of it is unreadable, or
-    if it is larger than `MAX_BYTES`.
+    more that counts the rest. Raises FormatError if the text has no device, if most of it is unreadable, if
+    it has far more lines than its devices have ports, or if it is larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")
@@ -162,6 +171,7 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
     if not may_have_devices(data):
         raise FormatError(source, 0, why_refused(data))
     stretches: list[Stretch] = []
+    size = _Size(source)
     readable = unreadable = begin = 0
     line = 1
     while begin < len(data):
@@ -171,6 +181,8 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
             problems.add(line, f"a line of more than {STRETCH_BYTES} bytes")
             begin, line = (data.find(b"\n", limit) + 1) or len(data), line + 1
             continue
+        if data.count(b"\n", begin, end) > _STRETCH_LINES:
+            size.refuse(line, "its lines are too short")
         stretch = _read_padded(data, begin, end, line)
         stretches.append(stretch)
         for at, reason in stretch.unreadable:
@@ -183,6 +195,7 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
                 source, at, f"most lines up to here cannot be read ({reason}); {why_refused(data)}"
             )
         begin, line = end, line + stretch.line_count
+        size.check(stretch, line - 1)
     if not stretches:
         raise FormatError(source, 0, why_refused(data))
     return _Lines(
@@ -191,6 +204,36 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
         Images._make(map(np.concatenate, zip(*(stretch.images for stretch in stretches), strict=True))),
         np.concatenate([stretch.breaks for stretch in stretches]),
     )
+
+
+class _Size:
+    """Compares the number of lines with what the devices account for: no text costs more than a fabric.
+
+    `-g` prints blocks twice, so there may be twice as many lines.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._guids: Words = np.zeros(0, np.uint64)
+        self._allowance = self._unusual = 0
+
+    def check(self, stretch: Stretch, lines: int) -> None:
+        """Add a stretch. `lines`: in the text so far. Raises FormatError."""
+        guid, first = np.unique(stretch.headers.guid, return_index=True)
+        is_new = np.isin(guid, self._guids, invert=True)
+        ports = np.minimum(stretch.headers.port_count[first[is_new]], MAX_PORT)
+        self._guids = np.concatenate([self._guids, guid[is_new]])
+        self._allowance += int(ports.sum()) + _BLOCK_LINES * len(ports)
+        self._unusual += stretch.unusual
+        if self._allowance > MAX_ALLOWANCE:
+            self.refuse(lines, "its devices have more ports than a fabric")
+        if self._unusual > MAX_UNUSUAL:
+            self.refuse(lines, f"more than {MAX_UNUSUAL} lines are not as ibnetdiscover prints them")
+        if lines > _OTHER_LINES + 2 * self._allowance:
+            self.refuse(lines, f"more lines than its {len(self._guids)} devices have ports")
+
+    def refuse(self, line: int, why: str) -> None:
+        raise FormatError(self._source, line, f"not the text of a fabric: up to here {why}")
 
 
 def _read_padded(data: bytes, begin: int, end: int, line: int) -> Stretch:

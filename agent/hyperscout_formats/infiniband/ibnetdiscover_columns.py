@@ -82,6 +82,7 @@ class Stretch(NamedTuple):
     images: Images
     breaks: Ints  # lines that end a block, in order
     unreadable: list[tuple[int, str]]  # line and reason
+    unusual: int  # number of lines that were read one by one
     line_count: int
 
 
@@ -130,6 +131,7 @@ def read_stretch(data: bytes, begin: int, end: int, *, first_line: int, shift: i
         images=images._replace(line=images.line + np.int32(first_line)),
         breaks=(breaks_at + first_line).astype(np.int32),
         unreadable=[(row + first_line, reason) for row, reason in careful.unreadable],
+        unusual=len(left),
         line_count=line_count,
     )
 

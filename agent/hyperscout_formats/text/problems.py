@@ -1,6 +1,7 @@
 """Collects the problems of a reader, with bounded memory."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 from hyperscout_formats.text.errors import Problem
@@ -24,12 +25,10 @@ class Problems:
         if self._single <= MAX_PROBLEMS:
             self._kept.append((line, reason))
 
-    def add_all(self, lines: Iterable[int], reason: str) -> None:
+    def add_all(self, lines: Collection[int], reason: str) -> None:
         """Add the same problem for several lines, which must be in ascending order."""
-        for count, line in enumerate(lines, 1):
-            self._total += 1
-            if count <= MAX_PROBLEMS:
-                self._kept.append((int(line), reason))
+        self._total += len(lines)
+        self._kept += [(int(line), reason) for line in islice(lines, MAX_PROBLEMS)]
 
     def listed(self) -> tuple[Problem, ...]:
         """Return at most `MAX_PROBLEMS` problems in order of lines, and one more that counts the rest."""

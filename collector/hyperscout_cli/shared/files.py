@@ -1,6 +1,7 @@
 """Readers of files that are named on the command line, with bounds."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ from hyperscout_cli.shared.errors import CliError
 
 MAX_BYTES = 1 << 30  # a fabric of 65,536 hosts is 44 MB
 _GZIP = b"\x1f\x8b"
+_PIECE_BYTES = 1 << 20
+# The files that commands read become 10 to 50 times larger when they are unpacked.
+_MAX_RATIO = 100
+_SMALL_BYTES = 16 << 20  # a smaller file may have any ratio
 
 
 def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> bytes:
@@ -17,10 +22,10 @@ def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> byte
     """
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(limit + 1)
+            data = _read(sys.stdin.buffer.read, limit)
         else:
             with Path(path).open("rb") as file:
-                data = file.read(limit + 1)
+                data = _read(file.read, limit)
     except OSError as error:
         raise CliError(f"{path}: {error.strerror or error}") from error
     if data.startswith(_GZIP):
@@ -39,9 +44,23 @@ def _unpacked(data: bytes, path: str, limit: int) -> bytes:
 
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return file.read(limit + 1)
+            most = max(_SMALL_BYTES, _MAX_RATIO * len(data))
+            unpacked = _read(file.read, min(most, limit))
     except (OSError, EOFError, zlib.error) as error:
         raise CliError(f"{path}: damaged gzip file ({error}): save it again") from error
+    if most < limit and len(unpacked) > most:
+        raise CliError(f"{path}: more than {_MAX_RATIO} times as large when unpacked: unpack it with gunzip")
+    return unpacked
+
+
+def _read(read: Callable[[int], bytes], limit: int) -> bytes:
+    """Returns all bytes; more than `limit` if it is larger. One read would allocate the limit."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= limit and (piece := read(_PIECE_BYTES)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
 
 
 def shown(path: str) -> str:

@@ -1,7 +1,7 @@
 """Assembles a bulk text from its chunks, with limits on the compressed and the uncompressed size.
 
-The compressed size is checked as chunks arrive. The uncompressed size is checked during decompression. A few
-KiB that expand to terabytes (a zip bomb) therefore cost no more than the limit.
+The compressed size is checked as chunks arrive. The uncompressed size is counted piece by piece before the
+text is unpacked as a whole. A few KiB that expand to terabytes (a zip bomb) therefore cost no memory.
 """
 
 import hashlib
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from hyperscout_collector.evidence.state import Bulk
 
+_PIECE_BYTES = 1 << 20
+
 
 class BulkError(ValueError):
     """The text cannot be accepted. The message gives the reason."""
@@ -17,10 +19,13 @@ class BulkError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """Limits in bytes. A sweep of 65,536 hosts is 44 MB of text, 4 MB compressed."""
+    """Limits in bytes. A sweep of 65,536 hosts is 44 MB of text, 4 MB compressed.
 
-    compressed: int = 64 * 1024 * 1024
-    text: int = 512 * 1024 * 1024
+    `compressed` is also the limit of all texts of a stream that wait for their findings.
+    """
+
+    compressed: int = 32 * 1024 * 1024  # an agent holds no more
+    text: int = 128 * 1024 * 1024
 
 
 class BulkAssembly:
@@ -70,14 +75,16 @@ class BulkAssembly:
 def inflate(compressed: bytes, limit_bytes: int) -> bytes:
     """Decompress one complete zlib stream (RFC 1950) of at most `limit_bytes` of text. Raises BulkError."""
     inflater = zlib.decompressobj()
+    size, rest = 0, compressed
     try:
-        text = inflater.decompress(compressed, limit_bytes + 1)
+        while not inflater.eof and (piece := inflater.decompress(rest, _PIECE_BYTES)):
+            size, rest = size + len(piece), inflater.unconsumed_tail
+            if size > limit_bytes:
+                raise BulkError(f"more than {limit_bytes} bytes of text")
     except zlib.error as error:
         raise BulkError(f"not a zlib stream: {error}") from error
-    if len(text) > limit_bytes:
-        raise BulkError(f"more than {limit_bytes} bytes of text")
     if not inflater.eof:
         raise BulkError("the compressed stream is cut off")
     if inflater.unused_data:
         raise BulkError(f"{len(inflater.unused_data)} bytes after the end of the compressed stream")
-    return text
+    return zlib.decompress(compressed, bufsize=max(size, 1))

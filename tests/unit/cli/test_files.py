@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ def test_gzip_is_unpacked_and_bounded(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"x" * 1000)[:-10])
     with pytest.raises(CliError, match=r"a\.gz: damaged gzip file"):
         files.read_bytes(str(path))
+
+
+def test_a_gzip_bomb_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(bytes(200 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CliError, match=r"bomb\.gz: more than 100 times as large when unpacked"):
+            files.read_bytes(str(path))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
 
 
 @pytest.mark.parametrize(

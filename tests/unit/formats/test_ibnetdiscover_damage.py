@@ -175,3 +175,39 @@ def test_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ibnetdiscover, "MAX_BYTES", 100)
     with pytest.raises(FormatError, match="at most 100"):
         parse(TEXT)
+
+
+HEADERS = {
+    "one": b'Switch 36 "S-1"\n',
+    "many": b"".join(b'Ca 254 "H-%x"\n' % guid for guid in range(1, 9000)),
+}
+
+
+@pytest.mark.parametrize(
+    ("headers", "line", "word"),
+    [
+        ("one", b'[1]"S-2"[1]\n', "more lines than its 1 devices have ports"),
+        ("one", b'[1]\t"S-0000000000000002"[1]\t\t# "x" lid 9 4xHDR\n', "more lines than its 1 devices"),
+        ("one", b'Ca 254 "H-1"\n', "more lines than its 1 devices"),
+        ("one", b"caguid=0x1\n", "more lines than its 1 devices have ports"),
+        ("one", b"\n", "its lines are too short"),
+        ("one", b" \n", "its lines are too short"),
+        ("many", b"#  \n", "its devices have more ports than a fabric"),
+    ],
+)
+def test_a_text_that_no_fabric_makes_is_refused_at_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, headers: str, line: bytes, word: str
+) -> None:
+    """A few KiB of repeated lines unpack to any size. The stretches are small here, so that the test is."""
+    monkeypatch.setattr(ibnetdiscover, "STRETCH_BYTES", 1 << 16)
+    monkeypatch.setattr(ibnetdiscover, "_STRETCH_LINES", (1 << 16) // 8)
+    text = HEADERS[headers] + line * ((1 << 20) // len(line))
+    with pytest.raises(FormatError, match=word) as caught:
+        parse(text)
+    assert caught.value.line < 30_000
+
+
+def test_lines_of_another_shape_are_read_one_by_one_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ibnetdiscover, "MAX_UNUSUAL", 3)
+    with pytest.raises(FormatError, match="more than 3 lines are not as ibnetdiscover prints them"):
+        parse(TEXT.replace(b"]\t", b"] "))
