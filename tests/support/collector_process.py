@@ -38,11 +38,12 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_p
 
 
 class CollectorProcess:
-    """`address` is where it listens, `said` what it logged so far."""
+    """`address` is where it listens, `said` the end of what it logged, `lines` how many lines it logged."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.address = ""
         self.said = b""
+        self.lines = 0
         self._process = process
         self._log = asyncio.create_task(self._read_log())
         self._listens = asyncio.Event()
@@ -76,6 +77,7 @@ class CollectorProcess:
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             self.said = (self.said + line)[-20_000:]
+            self.lines += 1
             if match := _LISTENING.search(line):
                 self.address = match[1].decode()
                 self._listens.set()

@@ -96,7 +96,7 @@ class Devices:
         self._devices = {
             topic: Device(
                 topic,
-                Intake(reporter, state, gate, streams.counters, is_device=True),
+                Intake(reporter, state, gate, streams.counters, streams.refused_findings, is_device=True),
                 TokenBucket(per_s, most),
             )
             for topic, reporter in devices.items()

@@ -32,6 +32,7 @@ from hyperscout_collector.evidence.rows import (
     row_of,
 )
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState
+from hyperscout_collector.ingest.refusals import LineLimit
 from hyperscout_collector.ingest.streams import IngestCounters
 
 _log = logging.getLogger(__name__)
@@ -82,8 +83,8 @@ class Intake:
     state: EvidenceState
     gate: SweepGate
     counters: IngestCounters
+    lines: LineLimit
     is_device: bool = False
-    _logged: set[str] = field(default_factory=set)  # kinds of refusal that were logged
 
     def check(self, batch: FindingBatch, now_ns: int) -> CheckedBatch:
         """Check a batch. Stores nothing. `now_ns`: arrival time by the collector's clock, Unix ns."""
@@ -144,15 +145,14 @@ class Intake:
     def _refuse(self, key: Key, why: str, checked: CheckedBatch, reason: str = "") -> None:
         """Refuse a finding that is not the reporter's own.
 
-        Count each one, and log the first per kind and reporter.
+        Count each one, and log it at a limited rate.
         """
         node = self.reporter
         reason = reason or f"not a finding of {node}"
         checked.refused.append(Refused(key, reason))
-        if why not in self._logged:
-            self._logged.add(why)
+        if (more := self.lines.more(why, node)) is not None:
             probe, subject, owner = map(_for_the_log, (key.probe, key.subject, key.node))
-            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, owner, reason)
+            _log.warning("refused: %s reports %s %s of %s: %s%s", node, probe, subject, owner, reason, more)
         self.counters.refusals[why] += 1
 
 

@@ -24,7 +24,7 @@ from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate
-from hyperscout_collector.ingest.refusals import Refusals
+from hyperscout_collector.ingest.refusals import LineLimit, Refusals, host_of
 from hyperscout_collector.ingest.session import Session, TakeId, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
 
@@ -45,6 +45,9 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     # Detects a peer that disappeared without closing (power, network) within 30 + 10 s.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # A connection that sends nothing, and one without calls.
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 30_000),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
 )
 
@@ -94,6 +97,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._settings = settings
         self._streams = streams
         self._refusals = Refusals(streams.counters.refusals)
+        self._ends = LineLimit()
         self._state = state
         self._committer = committer
         self._gate = gate
@@ -243,8 +247,10 @@ class DiscoveryService(DiscoveryServiceServicer):
     async def _refuse(self, context: Any, stream: AgentStream | None, end: End) -> None:
         sender = stream.node if stream is not None else context.peer()
         self._streams.counters.rejected_streams += 1
-        level = logging.DEBUG if end.code in _NOTED else logging.INFO
-        _log.log(level, "stream of %s ended: %s: %s", sender, end.code.name, end.reason)
+        if end.code not in _NOTED:
+            more = self._ends.more(end.code.name, host_of(sender) if stream is None else sender)
+            if more is not None:
+                _log.info("stream of %s ended: %s: %s%s", sender, end.code.name, end.reason, more)
         hint = self._leader if end.code is grpc.StatusCode.UNAVAILABLE else None
         await context.abort(end.code, end.reason, () if hint is None else refusal(hint)[1])
 

@@ -101,7 +101,8 @@ class Session:
     _unstored: "deque[tuple[asyncio.Future[list[Refused]], int]]" = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
-        self._intake = Intake(self.stream.node, self.state, self.gate, self.streams.counters)
+        counters, lines = self.streams.counters, self.streams.refused_findings
+        self._intake = Intake(self.stream.node, self.state, self.gate, counters, lines)
 
     async def take(self, request: StreamFindingsRequest) -> None:
         """Handle one message."""
@@ -275,7 +276,11 @@ class Session:
         if not chunk.last:
             return
         assembly, self._assembly = self._assembly, None
-        while len(self._texts) >= _MAX_TEXTS:
+        while len(self._texts) >= _MAX_TEXTS or (
+            self._texts
+            and sum(text.size_bytes for text in self._texts.values()) + assembly.size_bytes
+            > self.limits.compressed
+        ):
             self._texts.pop(next(iter(self._texts)))
         self._texts[assembly.sha256] = assembly
         self._asked.discard(assembly.sha256)

@@ -9,6 +9,8 @@ import grpc
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
 from hyperscout_runtime.signals import Signal
 
+from hyperscout_collector.ingest.refusals import LineLimit
+
 _MAX_DIRECTIVES = 256  # queued for one stream; an agent that reads none of them is ended
 _MAX_REFUSALS = 1000  # reported in one ack; further refusals are only counted
 
@@ -113,6 +115,7 @@ class Streams:
     def __init__(self, limit: int) -> None:
         self.changed = Signal[[str]]()
         self.counters = IngestCounters()
+        self.refused_findings = LineLimit()
         self._limit = limit
         self._by_node: dict[str, AgentStream] = {}
 

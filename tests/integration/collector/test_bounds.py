@@ -1,11 +1,18 @@
 """A collector that is attacked over the wire keeps its memory, its health and the tree of the others."""
 
+import hashlib
 import time
+import zlib
 from pathlib import Path
 
+import grpc
+from hyperscout.v1.discovery_pb2 import Heartbeat, Hello, StreamFindingsRequest
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_collector.evidence.limits import Limits
+from hyperscout_collector.ingest.refusals import MAX_LINES
 from support.agent_stream import AgentStream
-from support.findings import lldp
+from support.collector_process import channel_to
+from support.findings import adapter, lldp, sweep
 from support.hostile import hostile
 from support.siege import besieged
 
@@ -33,3 +40,36 @@ async def test_many_small_elements_and_a_full_quota_cost_only_their_reporter(tmp
                 finding.key.subject = f"eth{i}"
                 reasons += await agent.store(finding)
             assert quota in reasons[-1]
+
+
+async def test_a_sweep_that_no_fabric_makes_is_refused_at_once(tmp_path: Path) -> None:
+    line = b'[1]"S-2"[1]\n'
+    text = b'Switch 36 "S-1"\n' + line * ((90 << 20) // len(line))
+    digest, packed = hashlib.sha256(text).digest(), zlib.compress(text, 9)
+    assert len(packed) < 256 << 10
+    async with (
+        besieged(tmp_path) as siege,
+        AgentStream(siege.address, "evil", probes=("ibnetdiscover",)) as agent,
+    ):
+        await agent.batch(adapter("evil", at_ns=time.time_ns(), guid=0xBAD0), full=True)
+        while not (lease := (await agent.read()).lease.lease_id):
+            pass
+        await agent.bulk(digest, packed)
+        (reason,) = await agent.store(sweep("evil", digest, time.time_ns(), lease_id=lease))
+        assert "not the text of a fabric" in reason
+
+
+async def test_refusals_are_logged_at_a_limited_rate(tmp_path: Path) -> None:
+    async with besieged(tmp_path) as siege, channel_to(siege.address) as channel:
+        before = siege.process.lines
+        for i in range(300):
+            call = DiscoveryServiceStub(channel).StreamFindings()
+            if i % 2:
+                await call.write(StreamFindingsRequest(heartbeat=Heartbeat()))
+            else:
+                await call.write(StreamFindingsRequest(hello=Hello(node=f"a/{i}")))
+            assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+        for i in range(30):
+            async with AgentStream(siege.address, f"evil-{i}") as agent:
+                await agent.store(lldp("another", "eth0"))
+        assert siege.process.lines - before <= 2 * MAX_LINES + 1

@@ -76,7 +76,7 @@ def test_what_is_remembered_is_bounded(world: World) -> None:
     for i in range(10_000):
         world.now_s += 60.0
         world.tries(f"ipv4:10.{i // 256}.{i % 256}.1:40000")
-    assert len(world.refusals._logged_s) <= 4096
+    assert len(world.refusals._lines._logged_s) <= 4096
 
 
 def test_a_long_story_is_cut(world: World) -> None:
