@@ -87,7 +87,3 @@ def without_taken_ports(
 
 def host_end(row: HostCable) -> Endpoint:
     return Endpoint(row.host, row.host, row.interface)
-
-
-def switch_end(end: End, names: Mapping[str, str]) -> Endpoint:
-    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)
