@@ -331,6 +331,7 @@ def _anomalies(
         return result
     at = {ident: i for i, ident in enumerate(net.ids)}
     home = homes(layers)
+    nodes = frozenset(net.hosts)
 
     def place(end: Endpoint) -> tuple[int, int]:
         device = at.get(end.device)
@@ -341,7 +342,9 @@ def _anomalies(
         return home.get(device, NOWHERE)
 
     for x in net.anomalies:
-        places = [p for e in (x.subject, x.peer) if e is not None and (p := place(e))[1] >= 0]
+        # The report of a host that contradicts others does not count against the domain of the switch.
+        ends = (x.subject,) if x.peer is None or x.subject.name in nodes else (x.subject, x.peer)
+        places = [p for end in ends if (p := place(end))[1] >= 0]
         layer, domain = min(places, default=NOWHERE)
         name = names[layer][domain] if domain >= 0 and names[layer][domain] in published else None
         result.append(replace(x, hypernode=name, tier=layer + 1 if name else None))
