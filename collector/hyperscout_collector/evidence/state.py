@@ -9,13 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyperscout_formats.facts.facts import (
-    Gpu,
-    InfinibandPort,
-    LldpPort,
-    SwitchPort,
-    SwitchTable,
-)
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_runtime.units import NS
 
