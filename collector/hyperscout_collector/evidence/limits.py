@@ -50,7 +50,8 @@ def decoded_bytes(finding: Finding) -> int:
         raise BadFinding(f"{encoded} bytes; a finding has at most {MAX_ENCODED_BYTES}")
     base = _ROW_BYTES + _BYTES_PER_ENCODED * encoded
     most = (MAX_DECODED_BYTES - base) // _ELEMENT_BYTES
-    elements = _elements(finding, most)
+    payload = finding.WhichOneof("payload")
+    elements = _elements(getattr(finding, payload), most) if payload is not None else 0
     if elements > most:
         raise BadFinding(
             f"its lists have {elements} elements or more; a finding of its size has at most {most}"

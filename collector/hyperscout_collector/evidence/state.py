@@ -13,6 +13,7 @@ from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, Switch
 from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.evidence.age_count import AgeCount
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
@@ -126,9 +127,10 @@ class EvidencePlan:
             return reason
         after = merged(before, row, self.now_ns)
         if after is not before:
-            if reason := self._why_too_large(row.key.node, self._size(after) - self._size(before)):
+            growth = self._size(after) - self._size(before)
+            if reason := self._why_too_large(row.key.node, growth):
                 return reason
-            self._set(row.key, before, after)
+            self._set(row.key, before, after, growth)
             self.encoded[row.key, row.rank] = encoded
         return None
 
@@ -146,7 +148,7 @@ class EvidencePlan:
         """
         before = self.rows_of_key(key)
         if before and not _in_force_without_its_agent(before):
-            self._set(key, before, ())
+            self._set(key, before, (), -self._size(before))
 
     def forget(self, key: Key, known: Collection[Row]) -> None:
         """Remove a key of any probe, unless it has a row that is not in `known`.
@@ -156,7 +158,7 @@ class EvidencePlan:
         """
         before = self.rows_of_key(key)
         if before and all(row in known or row.rank == FAILED for row in before):
-            self._set(key, before, ())
+            self._set(key, before, (), -self._size(before))
 
     def agent_of(self, node: str) -> AgentRow | None:
         """Returns the agent of a node, with the changes of this plan so far."""
@@ -178,10 +180,10 @@ class EvidencePlan:
             key for key in touched if self.rows[key]
         }
 
-    def _set(self, key: Key, before: tuple[Row, ...], after: tuple[Row, ...]) -> None:
+    def _set(self, key: Key, before: tuple[Row, ...], after: tuple[Row, ...], growth: int) -> None:
         self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
-        self._bytes[key.node] = self._bytes.get(key.node, 0) + self._size(after) - self._size(before)
+        self._bytes[key.node] = self._bytes.get(key.node, 0) + growth
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -201,9 +203,11 @@ class EvidencePlan:
         return None
 
     def _why_too_large(self, node: str, growth: int) -> str | None:
+        if growth <= 0:
+            return None
         most = self.state.limits.bytes_of(node)
         now = self.state.bytes_of(node) + self._bytes.get(node, 0)
-        if growth <= 0 or now + growth <= most:
+        if now + growth <= most:
             return None
         return f"findings of {node} take {now >> 10} KiB; the collector stores at most {most >> 10} KiB"
 
@@ -226,40 +230,6 @@ class EvidencePlan:
         for key, after in self.rows.items():
             names |= _digests(self.state.rows_of_key(key)) - _digests(after)
         return names
-
-
-class AgeCount:
-    """Counts how many times are before a limit, in whole seconds. The limit usually grows.
-
-    A query costs one lookup for each second by which the limit moved since the last query, or one for each
-    second that has a time, whichever is less.
-    """
-
-    def __init__(self) -> None:
-        self._by_second: Counter[int] = Counter()
-        self._limit_s = 0
-        self._before = 0
-
-    def add(self, at_ns: int, by: int) -> None:
-        """`by`: 1 to add a time, -1 to remove it."""
-        at_s = at_ns // NS
-        self._by_second[at_s] += by
-        if not self._by_second[at_s]:
-            del self._by_second[at_s]
-        if at_s < self._limit_s:
-            self._before += by
-
-    def before(self, limit_ns: int) -> int:
-        """Returns the number of times in an earlier second than `limit_ns`."""
-        limit_s = limit_ns // NS
-        low, high = sorted((self._limit_s, limit_s))
-        if high - low <= len(self._by_second):
-            between = sum(self._by_second.get(second, 0) for second in range(low, high))
-        else:
-            between = sum(count for second, count in self._by_second.items() if low <= second < high)
-        self._before += between if limit_s == high else -between
-        self._limit_s = limit_s
-        return self._before
 
 
 class EvidenceState:

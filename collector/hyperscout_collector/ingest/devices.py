@@ -177,7 +177,7 @@ class Devices:
                 f"an agent of {device.reporter} is connected: only one of the two can report the switch",
             )
             return
-        checked = device.intake.check(batch, message.came_ns)
+        checked = await device.intake.check(batch, message.came_ns)
         self._heard(device.reporter, message.came_ns, checked.offset_ns)
         removed = [*checked.removed, *self._gone(device, batch, checked.named)]
         submission = Submission(checked.rows, removed=removed, cost_bytes=len(message.payload))

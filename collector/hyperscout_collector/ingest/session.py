@@ -154,11 +154,11 @@ class Session:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._held)} batches wait for a text; send the text first",
             )
-        self._held.append(self._checked(batch, now_ns))
+        self._held.append(await self._checked(batch, now_ns))
         await self._release()
 
-    def _checked(self, batch: FindingBatch, now_ns: int) -> _Batch:
-        found = self._intake.check(batch, now_ns)
+    async def _checked(self, batch: FindingBatch, now_ns: int) -> _Batch:
+        found = await self._intake.check(batch, now_ns)
         self.streams.heard(self.stream, now_ns, found.offset_ns)
         if self._seen is not None:
             self._seen |= found.named
