@@ -7,15 +7,19 @@ library is used: aiohttp is too heavy for the agent, and http.server needs a thr
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+
+from hyperscout_runtime.silent_connections import SilentConnections
 
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
+_BACKLOG = 1024
 _MAX_REQUEST_BYTES = 16 * 1024
-_MAX_CONNECTIONS = 64
+_MAX_SILENT = 64  # connections that have not sent their request
+_MAX_ANSWERING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,41 +39,55 @@ def not_ready(reason: str) -> Answer:
     return Answer(f"not ready: {reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-Page = Callable[[], Answer]  # called on the event loop, so it must take milliseconds at most
+Page = Callable[[], Answer | Awaitable[Answer]]
+"""Called on the event loop, so it must take milliseconds at most."""
 
 
 @contextlib.asynccontextmanager
 async def serving(host: str, port: int, pages: Mapping[str, Page]) -> AsyncIterator[int]:
     """Serve `pages` by path while the body runs. Yields the port. Raises OSError if it cannot listen."""
-    connections = 0
+    silent = SilentConnections(_MAX_SILENT)
+    answering = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
+        nonlocal answering
+        is_counted = False
+        peer = writer.get_extra_info("peername") or ("",)  # None = it has already disconnected
+        silent.add(writer, peer[0], writer.transport.abort)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                if connections > _MAX_CONNECTIONS:
+                request = await _request(reader)
+                silent.discard(writer)
+                if answering >= _MAX_ANSWERING:
                     writer.write(_error(HTTPStatus.SERVICE_UNAVAILABLE))
                 else:
-                    writer.write(await _answer(reader, pages))
+                    answering, is_counted = answering + 1, True
+                    writer.write(await _answer(request, pages))
                 writer.close()
                 await writer.wait_closed()  # until the answer is sent
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the client disconnected or is too slow
         finally:
-            connections -= 1
+            silent.discard(writer)
+            answering -= is_counted
             writer.transport.abort()
 
-    server = await asyncio.start_server(serve, host, port, limit=_MAX_REQUEST_BYTES)
+    server = await asyncio.start_server(serve, host, port, limit=_MAX_REQUEST_BYTES, backlog=_BACKLOG)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
 
 
-async def _answer(reader: asyncio.StreamReader, pages: Mapping[str, Page]) -> bytes:
-    """Read a request, and return the response."""
+async def _request(reader: asyncio.StreamReader) -> bytes:
+    """Read a request; b"" = it is too large."""
     try:
-        request = await reader.readuntil(b"\r\n\r\n")
+        return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
+        return b""
+
+
+async def _answer(request: bytes, pages: Mapping[str, Page]) -> bytes:
+    """Return the response to a request."""
+    if not request:
         return _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     line = request.split(b"\r\n", 1)[0].split(b" ")
     if len(line) != 3 or not line[2].startswith(b"HTTP/1."):
@@ -81,6 +99,8 @@ async def _answer(reader: asyncio.StreamReader, pages: Mapping[str, Page]) -> by
         return _error(HTTPStatus.NOT_FOUND, f": expected one of {' '.join(pages)}")
     try:
         answer = page()
+        if not isinstance(answer, Answer):
+            answer = await answer
     except Exception:
         _log.exception("the page %r failed", line[1])
         return _error(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,20 +1,29 @@
 """A collector that is attacked over the wire keeps its memory, its health and the tree of the others."""
 
+import asyncio
 import hashlib
+import resource
+import socket
+import ssl
 import time
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import grpc
-from hyperscout.v1.discovery_pb2 import Heartbeat, Hello, StreamFindingsRequest
+import pytest
+from hyperscout.v1.discovery_pb2 import FindingBatch, Heartbeat, Hello, StreamFindingsRequest
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.ingest.refusals import MAX_LINES
 from support.agent_stream import AgentStream
-from support.collector_process import channel_to
+from support.collector_process import channel_to, collector_process
 from support.findings import adapter, lldp, sweep
 from support.hostile import hostile
-from support.siege import besieged
+from support.identities import Family
+from support.siege import LIMIT_MIB, USED_MIB, besieged, free_address, peak_mib
+from support.waiting import TIMEOUT_S
 
 EMPTY_RESULT = b"\x2a\x00"  # an element of `LatencyPort.results` without content
 
@@ -73,3 +82,84 @@ async def test_refusals_are_logged_at_a_limited_rate(tmp_path: Path) -> None:
             async with AgentStream(siege.address, f"evil-{i}") as agent:
                 await agent.store(lldp("another", "eth0"))
         assert siege.process.lines - before <= 2 * MAX_LINES + 1
+
+
+@contextmanager
+def silent(address: str, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that send nothing, from an address of their own."""
+    host, port = address.split(":")
+    own = ("127.0.0.2", 0)
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(socket.create_connection((host, int(port)), source_address=own))
+            for _ in range(count)
+        ]
+        for one in found:
+            one.setblocking(False)
+        yield found
+
+
+async def closed(connections: Sequence[socket.socket]) -> None:
+    """Wait until the other end has closed all of them. A gRPC server sends its settings first."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(TIMEOUT_S):
+        for one in connections:
+            with suppress(ConnectionError):
+                while await loop.sock_recv(one, 1 << 16):
+                    pass
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16_384), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_silent_connections_are_closed_and_keep_no_caller_out(tmp_path: Path) -> None:
+    async with besieged(tmp_path) as siege:
+        with (
+            silent(siege.http_address, 200),
+            silent(siege.rest_address, 1000) as of_rest,
+            silent(siege.address, 500) as of_grpc,
+        ):
+            await siege.tree()
+            assert b" 200 " in await status_line(siege.rest_address)
+            await closed([*of_rest, *of_grpc])
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_handshakes_that_do_not_end_take_little_memory(tmp_path: Path) -> None:
+    """A handshake takes 300 KiB."""
+    family, rest = Family(tmp_path), free_address()
+    pair = family.server
+    tls = ("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--rest-listen", rest)
+    async with collector_process(tmp_path / "data", *tls, memory_mib=LIMIT_MIB) as process:
+        context = ssl.create_default_context(cafile=str(family.ca))
+        with silent(rest, 1000) as connections:
+            assert b" 200 " in await status_line(rest, context)
+            await closed(connections)
+        assert peak_mib(process.pid) < USED_MIB / 2
+
+
+async def status_line(address: str, context: ssl.SSLContext | None = None) -> bytes:
+    host, port = address.split(":")
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        writer.write(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        found = await reader.readline()
+        writer.transport.abort()
+        return found
+
+
+async def test_batches_of_half_a_million_findings_are_refused(tmp_path: Path) -> None:
+    async with besieged(tmp_path) as siege:
+        for i in range(2):
+            async with AgentStream(siege.address, f"evil-{i}") as agent:
+                batch = FindingBatch.FromString(b"\x08\x01" + b"\x12\x00" * 520_000)
+                await agent.send(batch=batch)
+                code, why = await agent.ended()
+                assert code == grpc.StatusCode.INVALID_ARGUMENT
+                assert why.startswith("a batch of 520000 findings")

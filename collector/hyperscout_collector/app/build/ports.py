@@ -11,7 +11,7 @@ import grpc.aio
 from hyperscout.v1 import discovery_pb2
 from hyperscout_runtime.addresses import host_port, is_loopback
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.health_server import Answer, ok, serving
+from hyperscout_runtime.health_server import Answer
 from starlette.types import ASGIApp
 
 from hyperscout_collector.app.build.lifecycle import Lifecycle
@@ -21,6 +21,7 @@ from hyperscout_collector.identity.certificates import CertificateError, ServerC
 from hyperscout_collector.serve.grpc.measurement_service import SERVICE as MEASUREMENT_SERVICE
 from hyperscout_collector.serve.grpc.placement_service import SERVICE as PLACEMENT_SERVICE
 from hyperscout_collector.serve.grpc.topology_service import SERVICE as TOPOLOGY_SERVICE
+from hyperscout_collector.serve.http.health_thread import serving_in_thread
 from hyperscout_collector.serve.http.hosts import Hosts
 from hyperscout_collector.serve.http.server import RestServer
 from hyperscout_collector.serve.rest.stream import MAX_READERS
@@ -104,12 +105,11 @@ async def start_http(
     Raises StartError.
     """
     pages = {
-        "/healthz": ok,
         "/readyz": ready,
         "/metrics": lambda: Answer(metrics(), content_type=CONTENT_TYPE),
     }
     try:
-        port = await lifecycle.enter("health pages", serving(*host_port(listen), pages))
+        port = await lifecycle.enter("health pages", serving_in_thread(*host_port(listen), pages))
     except OSError as error:
         raise StartError(f"cannot listen on {listen}: {error.strerror}") from error
     return f"{listen.rpartition(':')[0]}:{port}"

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import h11
+from hyperscout_runtime.silent_connections import SilentConnections
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
@@ -40,6 +41,7 @@ class Served:
 
     app: ASGIApp
     limit: int
+    silent: SilentConnections  # those that have not sent a request
     connections: "set[Connection]" = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
+        self._served.silent.discard(self)
         self._served.connections.discard(self)
         if self._exchange is not None:
             self._exchange.end()
@@ -181,6 +184,7 @@ class Connection(asyncio.Protocol):
             "headers": list(request.headers),
             "state": dict(self._scope["state"]),
         }
+        self._served.silent.discard(self)
         self._exchange = _Exchange(is_head=request.method == b"HEAD")
         # A fresh context: context variables of earlier requests must not leak into this task.
         task = self._loop.create_task(self._answer(self._exchange, scope), context=self._context.copy())

@@ -10,6 +10,7 @@ import h11
 import pytest
 from hyperscout_collector.serve.http import protocol
 from hyperscout_collector.serve.http.protocol import ABORT, Connection, Served
+from hyperscout_runtime.silent_connections import SilentConnections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -63,7 +64,7 @@ class Wire:
     """A connection of an application, and its client's side."""
 
     def __init__(self, app: ASGIApp, *, served: Served | None = None, tls: bool = False) -> None:
-        self.served = served or Served(app, 10)
+        self.served = served or Served(app, 10, SilentConnections(10))
         self.transport = FakeTransport(tls=tls)
         self.connection = Connection(self.served)
         self.connection.connection_made(self.transport)
@@ -425,7 +426,7 @@ async def test_one_request_leaves_nothing_in_the_context_of_the_next() -> None:
 
 
 async def test_connections_beyond_the_limit_are_ended() -> None:
-    served = Served(echo, 2)
+    served = Served(echo, 2, SilentConnections(10))
     wires = [Wire(echo, served=served) for _ in range(3)]
     assert [wire.transport.aborted for wire in wires] == [False, False, True]
     wires[2].connection.connection_lost(None)

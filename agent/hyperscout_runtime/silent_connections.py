@@ -1,0 +1,31 @@
+"""Limits connections from which nothing has come yet, so that idle ones keep no other out."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+
+
+class SilentConnections:
+    """At most `limit` connections. A new one closes the oldest of the address that has most of them.
+
+    So a caller from another address gets in whatever one address does. Many callers behind one translated
+    address get in too, because a connection stops being silent when its request arrives.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[Hashable, tuple[str, Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Hashable, address: str, close: Callable[[], None]) -> None:
+        """`close` ends the connection at once, if it has to make room."""
+        if len(self._open) >= self._limit:
+            crowded, _ = Counter(address for address, _ in self._open.values()).most_common(1)[0]
+            oldest = next(one for one, (address, _) in self._open.items() if address == crowded)
+            self._open.pop(oldest)[1]()
+        self._open[connection] = address, close
+
+    def discard(self, connection: Hashable) -> None:
+        """The connection has sent its request, or has ended."""
+        self._open.pop(connection, None)
