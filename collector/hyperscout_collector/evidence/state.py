@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.facts.shared_fields import SharedFields
-from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.age_count import AgeCount
 from hyperscout_collector.evidence.limits import Limits
