@@ -69,4 +69,5 @@ async def test_nothing_is_answered_that_is_not_described(tmp_path: Path) -> None
         by_class: dict[str, int] = {}
         for (_, _, status), count in counted.requests.items():
             by_class[status] = by_class.get(status, 0) + count
-        assert set(by_class) == {"2xx", "4xx"}  # how many fit into the time depends on the machine
+        # How many fit into the time depends on the machine.
+        assert {"2xx", "4xx"} <= by_class.keys() <= {"2xx", "3xx", "4xx"}
