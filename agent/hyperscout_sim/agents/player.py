@@ -44,7 +44,7 @@ class Player:
 
     `connections`: None gives each agent its own connection. A number is the number of shared connections.
     `refresh_interval_s`: interval at which all agents report again without a change. `clock`: monotonic
-    seconds. `wall_ns`: nanoseconds since 1970. The connections are in plaintext.
+    seconds. `wall_ns`: nanoseconds since 1970. `credentials`: of all connections; None = plaintext.
 
     `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
     """
@@ -62,6 +62,7 @@ class Player:
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
         wait: Wait = wait,
+        credentials: Credentials | None = None,
     ) -> None:
         self._plan = fabric
         self._fabric = fabric
@@ -75,7 +76,7 @@ class Player:
         self._crawl_name = crawl
         self.crawl: PlayedCrawl | None = None  # None = not running
         self._gpus = None if gpus is None else dict(gpus)
-        self._credentials = Credentials(insecure=True)
+        self._credentials = credentials or Credentials(insecure=True)
         self._instances = itertools.count(wall_ns())
         self._refresh_interval_s = refresh_interval_s
         self._pool = [] if connections is None else [_Shared() for _ in range(connections)]

@@ -1,8 +1,6 @@
 """One agent with valid credentials reports what is not its own: nothing changes for the others."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,15 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_formats.facts.facts import LldpPort, SwitchPort
 from hyperscout_formats.facts.wire import lldp_to_proto, switch_port_to_proto
-from hyperscout_sim.agents.player import Player
 from hyperscout_topology.problems import problems_of
 from hyperscout_topology.proto import topology_from_proto
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import channel_to
-from support.collectors import QUICK, at_rest, eight_hosts, tls_settings
+from support.collectors import QUICK, at_rest, eight_hosts, playing, tls_settings
 from support.findings import adapter
 from support.identities import Family
+from support.live import Watcher, domains
 from support.switched import Wiring, chassis, clos
 from support.waiting import TIMEOUT_S
 
@@ -37,46 +35,20 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
     return Family(tmp_path_factory.mktemp("ours"))
 
 
-@asynccontextmanager
-async def honest_agents(running: Collector, family: Family) -> AsyncIterator[Player]:
-    """The agents of all hosts but the liar report."""
-    player = Player(FABRIC, [running.address], refresh_interval_s=3600)
-    player._credentials = family.client()
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+async def topology_of(channel: Any) -> Topology:
+    answer = await TopologyServiceStub(channel).GetTopology(pb.GetTopologyRequest(), timeout=TIMEOUT_S)
+    return topology_from_proto(answer.topology)
 
 
-class Reader:
-    """What a client of the collector reads."""
-
-    def __init__(self, channel: Any) -> None:
-        self._service = TopologyServiceStub(channel)
-
-    async def topology(self) -> Topology:
-        answer = await self._service.GetTopology(pb.GetTopologyRequest(), timeout=TIMEOUT_S)
-        return topology_from_proto(answer.topology)
-
-    async def until(self, condition: Callable[[Topology], bool], what: str) -> Topology:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not condition(found := await self.topology()):
-                await asyncio.sleep(0.05)
-        assert condition(found), what
-        return found
-
-    async def problems(self) -> str:
-        status = await self._service.GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S)
-        return "\n".join(problems_of(status, await self.topology()))
+async def problems_shown(channel: Any) -> str:
+    """What `hyperscout status` lists as problems."""
+    status = await TopologyServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S)
+    return "\n".join(problems_of(status, await topology_of(channel)))
 
 
 def is_whole(topology: Topology) -> bool:
-    return [set(h.nodes) for h in topology.hypernodes if h.tier == 1] in (
-        [set(HOSTS[:4]), set(HOSTS[4:])],
-        [set(HOSTS[4:]), set(HOSTS[:4])],
-    ) and not topology.nodes_without_evidence
+    halves = {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
+    return domains(topology) == halves and not topology.nodes_without_evidence
 
 
 def names_the_liar(topology: Topology) -> bool:
@@ -87,10 +59,10 @@ async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: P
     async with Collector(tls_settings(tmp_path, family, **QUICK)) as running:
         async with (
             channel_to(running.address, family.channel()) as channel,
-            honest_agents(running, family) as player,
+            playing(running.address, FABRIC, credentials=family.client()) as player,
         ):
-            reader = Reader(channel)
-            before = await reader.until(is_whole, "all hosts in the tree")
+            watcher = Watcher(running.address, family.channel())
+            before = await watcher.until(is_whole, "all hosts in the tree")
             await player.kill(LIAR)
             credentials = family.channel(f"node/{LIAR}")
             async with AgentStream(running.mtls_address, LIAR, credentials=credentials, instance=2) as liar:
@@ -101,19 +73,19 @@ async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: P
                 for claim in claims:
                     claim.observed_at.GetCurrentTime()
                 assert await liar.store(*claims, full=True) == []
-                after = await reader.until(names_the_liar, "the liar is named")
+                await watcher.until(names_the_liar, "the liar is named")
                 await at_rest(running, player)
-                after = await reader.topology()
-                assert f"{LIAR} reports 7 adapters of other nodes as its own" in await reader.problems()
+                after = await topology_of(channel)
+                assert f"{LIAR} reports 7 adapters of other nodes as its own" in await problems_shown(channel)
             check_unharmed(before, after)
         async with channel_to(running.address, family.channel()) as channel:
-            before = await Reader(channel).topology()
+            before = await topology_of(channel)
     async with (
         Collector(tls_settings(tmp_path, family, **QUICK)) as again,
         channel_to(again.address, family.channel()) as channel,
     ):
         await at_rest(again)
-        check_unharmed(before, await Reader(channel).topology())
+        check_unharmed(before, await topology_of(channel))
 
 
 async def test_a_switch_that_reports_another_one_and_renames_a_third(tmp_path: Path, family: Family) -> None:
@@ -127,13 +99,13 @@ async def test_a_switch_that_reports_another_one_and_renames_a_third(tmp_path: P
         channel_to(running.address, family.channel()) as channel,
         AsyncExitStack() as stack,
     ):
-        reader, agents = Reader(channel), {}
+        watcher, agents = Watcher(running.address, family.channel()), {}
         for reporter, ports in (*inputs.lldp.items(), *inputs.switch_ports.items()):
             who = reporter if "/" in reporter else f"node/{reporter}"
             stream = AgentStream(running.mtls_address, reporter, credentials=family.channel(who))
             agents[reporter] = await stack.enter_async_context(stream)
             assert await agents[reporter].store(*(finding_of(reporter, x) for x in ports), full=True) == []
-        before = await reader.until(lambda x: len(x.links) == 8 and len(x.hypernodes) == 3, "two leaves")
+        before = await watcher.until(lambda x: len(x.links) == 8 and len(x.hypernodes) == 3, "two leaves")
         assert {s.name for s in before.switches} == {"leaf-1a", "leaf-2a", "spine-1"}
 
         false = [
@@ -159,15 +131,15 @@ async def test_a_switch_that_reports_another_one_and_renames_a_third(tmp_path: P
                 f"reports spine-1 ({chassis('spine-1')}) as zzz" in x for x in told
             )
 
-        after = await reader.until(is_named, "both are named")
+        await watcher.until(is_named, "both are named")
         await at_rest(running)
-        after = await reader.topology()
+        after = await topology_of(channel)
         assert after.switches == before.switches
         assert list(after.links) == list(before.links)
         assert [(h.name, h.nodes) for h in after.hypernodes] == [(h.name, h.nodes) for h in before.hypernodes]
         other = [h for h in before.hypernodes if h.tier == 1 and "h21" in h.nodes]
         assert [h for h in after.hypernodes if h.tier == 1 and "h21" in h.nodes] == other
-        assert "switch/leaf-1a reports ports of 1 other switch" in await reader.problems()
+        assert "switch/leaf-1a reports ports of 1 other switch" in await problems_shown(channel)
 
 
 def finding_of(reporter: str, port: LldpPort | SwitchPort) -> Finding:

@@ -124,13 +124,13 @@ def test_a_replaced_board_reports_its_new_chassis_id() -> None:
             },
         )
 
-    everybody = {"h11", "h12", "spine-1", "spine-2"}
-    after = infer(swapped(WIRING.inputs(), everybody), previous=before)
+    all_neighbours = {"h11", "h12", "spine-1", "spine-2"}
+    after = infer(swapped(WIRING.inputs(), all_neighbours), previous=before)
     assert tiers(after) == tiers(before)
     assert disagreements(after) == []
     assert new in {s.id for s in after.switches}
     half = infer(swapped(WIRING.inputs(), {"h11"}), previous=before)
-    again = infer(swapped(WIRING.inputs(), everybody), previous=half)
+    again = infer(swapped(WIRING.inputs(), all_neighbours), previous=half)
     assert tiers(again) == tiers(before)
     assert disagreements(again) == []
 
