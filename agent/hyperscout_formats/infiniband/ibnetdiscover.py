@@ -181,7 +181,8 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
             problems.add(line, f"a line of more than {STRETCH_BYTES} bytes")
             begin, line = (data.find(b"\n", limit) + 1) or len(data), line + 1
             continue
-        if data.count(b"\n", begin, end) > _STRETCH_LINES:
+        stretch_bytes = np.frombuffer(data, np.uint8, end - begin, begin)
+        if np.count_nonzero(stretch_bytes == ord("\n")) > _STRETCH_LINES:
             size.refuse(line, "its lines are too short")
         stretch = _read_padded(data, begin, end, line)
         stretches.append(stretch)
@@ -214,16 +215,16 @@ class _Size:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._guids: Words = np.zeros(0, np.uint64)
+        self._guids: set[int] = set()
         self._allowance = self._unusual = 0
 
     def check(self, stretch: Stretch, lines: int) -> None:
         """Add a stretch. `lines`: in the text so far. Raises FormatError."""
-        guid, first = np.unique(stretch.headers.guid, return_index=True)
-        is_new = np.isin(guid, self._guids, invert=True)
-        ports = np.minimum(stretch.headers.port_count[first[is_new]], MAX_PORT)
-        self._guids = np.concatenate([self._guids, guid[is_new]])
-        self._allowance += int(ports.sum()) + _BLOCK_LINES * len(ports)
+        ports = np.minimum(stretch.headers.port_count, MAX_PORT)
+        for guid, count in zip(stretch.headers.guid.tolist(), ports.tolist(), strict=True):
+            if guid not in self._guids:
+                self._guids.add(guid)
+                self._allowance += count + _BLOCK_LINES
         self._unusual += stretch.unusual
         if self._allowance > MAX_ALLOWANCE:
             self.refuse(lines, "its devices have more ports than a fabric")

@@ -1,5 +1,6 @@
 """Readers of files that are named on the command line, with bounds."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,14 +26,14 @@ def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> byte
             data = _read(sys.stdin.buffer.read, limit)
         else:
             with Path(path).open("rb") as file:
-                data = _read(file.read, limit)
+                data = _read(file.read, limit, os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise CliError(f"{path}: {error.strerror or error}") from error
     if data.startswith(_GZIP):
         data = _unpacked(data, path, limit)
     if len(data) > limit:
         raise CliError(f"{path}: larger than {limit >> 20} MiB: split the file")
-    if expected and not data.strip():
+    if expected and (not data or data.isspace()):
         raise CliError(f"{shown(path)}: empty: expected {expected}")
     return data
 
@@ -53,11 +54,14 @@ def _unpacked(data: bytes, path: str, limit: int) -> bytes:
     return unpacked
 
 
-def _read(read: Callable[[int], bytes], limit: int) -> bytes:
-    """Returns all bytes; more than `limit` if it is larger. One read would allocate the limit."""
+def _read(read: Callable[[int], bytes], limit: int, expected: int = 0) -> bytes:
+    """Returns all bytes; more than `limit` if it is larger. `expected`: the likely size.
+
+    A read allocates what it is asked for, so an unknown size is read in pieces.
+    """
     pieces: list[bytes] = []
     size = 0
-    while size <= limit and (piece := read(_PIECE_BYTES)):
+    while size <= limit and (piece := read(max(_PIECE_BYTES, min(expected, limit) + 1 - size))):
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)
