@@ -266,7 +266,7 @@ class _Auditor:
             matched = self.inside & (c.child_port >= 0) & (keys[found] == mine)
             wrong = matched & (goal[found] != c.item) & ~self.unclaimed[c.child]
             wrong &= ~self._of_another_plan(matched, matched & ~wrong)[c.child]
-            shifted = {child for child in np.unique(c.child[wrong]).tolist() if self._is_shifted(child)}
+            shifted = {child for child in set(c.child[wrong].tolist()) if self._is_shifted(child)}
             for row in np.flatnonzero(wrong).tolist():
                 if int(c.child[row]) not in shifted:
                     add(row, int(goal[found[row]]), INFERRED)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs, set_marks
 
 _FEW_CABLES = 4  # half of more cables than these is another model
@@ -48,7 +49,7 @@ class Comparison:
     ) -> None:
         children = len(grouping.group)
         mark = grouping.group * len(kinds.cables) + kinds.of_child
-        present = np.unique(mark[waiting])
+        present = distinct(mark[waiting])
         self.group = present // len(kinds.cables)
         self.cls = np.where(waiting, np.searchsorted(present, mark), -1)
         alike = _Alike(self.cls, len(present), child, item, count)

@@ -67,7 +67,7 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     kind = votes.argmax(axis=1)
     width = np.array([len(items) for items in grouping.items], np.int64)
     cables = np.bincount(net.host[hosts.lower], minlength=len(net.hosts))
-    reporting = {int(h) for h in net.host[~_mute(net)].tolist()}
+    reporting = set(net.host[~_mute(net)].tolist())
     above = bool((net.is_switch & (level > 1) & ~_mute(net)).any())
 
     def built_so(g: int) -> bool:

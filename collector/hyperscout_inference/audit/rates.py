@@ -14,7 +14,7 @@ from hyperscout_inference.audit.audit import EITHER, INFERRED
 from hyperscout_inference.audit.ranks import Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import SweepSeen
-from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.fabric.network import Network, distinct
 from hyperscout_inference.grouping.grouping import Bools, Longs
 
 # If more than this share of a group is below its usual rate, the group is built that way.
@@ -117,7 +117,7 @@ def _slow(
     for row in rest:
         (halved if 2 * partial[row] == lanes.most else slow)[row] = True
     older = below & ~slow
-    hosts = np.unique(lower[older])
+    hosts = distinct(lower[older])
     members = np.bincount(group[group >= 0])
     lone = (np.bincount(group[hosts], minlength=len(members)) == 1) & (members > _PEERS)
     whole = older & lone[group[lower]]

@@ -56,19 +56,19 @@ def ranks_beside(net: Network, level: Ints) -> list[Rank]:
     """Return the cables that join no neighbouring levels (long cables, peer links, leaves on cores), one rank
     for each pair of levels, as one group each and without an audit."""
     rows = switch_cable_rows(net)
-    rows = rows[(level[net.a[rows]] > 0) & (level[net.b[rows]] > 0)]
+    one, other = level[net.a[rows]], level[net.b[rows]]
+    rows = rows[(one > 0) & (other > 0) & (abs(one - other) != 1)]
     flip = level[net.a[rows]] > level[net.b[rows]]
     lower, upper = pick(flip, net.b[rows], net.a[rows]), pick(flip, net.a[rows], net.b[rows])
     ports = pick(flip, net.b_port[rows], net.a_port[rows]), pick(flip, net.a_port[rows], net.b_port[rows])
     found = []
     for low, high in sorted({*zip(level[lower].tolist(), level[upper].tolist(), strict=True)}):
-        if high != low + 1:
-            mine = (level[lower] == low) & (level[upper] == high)
-            switches = len(distinct(lower[mine]))
-            none = np.full(switches, -1, np.int64)
-            one = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_), none)
-            own, other = (x[mine].astype(np.int64) for x in ports)
-            found.append(Rank(rows[mine], lower[mine], upper[mine], own, other, one, Audit((), (), (), ())))
+        mine = (level[lower] == low) & (level[upper] == high)
+        switches = len(distinct(lower[mine]))
+        none = np.full(switches, -1, np.int64)
+        group = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_), none)
+        own, far = (x[mine].astype(np.int64) for x in ports)
+        found.append(Rank(rows[mine], lower[mine], upper[mine], own, far, group, Audit((), (), (), ())))
     return found
 
 
@@ -242,7 +242,7 @@ def _to_other_groups(
         total = np.bincount(own[rows], minlength=below.count)
         astray = np.bincount(own[away], minlength=below.count)
         fabric = net.fabric[pairs.rows]
-        groups = np.bincount(np.unique(fabric[rows] * layer.count + other[rows]) // layer.count)
+        groups = np.bincount(distinct(fabric[rows] * layer.count + other[rows]) // layer.count)
         for row in away[groups[fabric[away]] > 1].tolist():
             domain = int(own[row])
             device = int(pairs.lower[row])

@@ -45,7 +45,7 @@ from hyperscout_inference.ethernet.switch_names import (
 )
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
 from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
-from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
+from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Part
@@ -128,7 +128,7 @@ def _without_foreign_names(
     """Return the rows; devices that are foreign by name and wiring are of kind OTHER."""
     named = {far.end.chassis for _, far in fars if far.kind == NAMED}
     named -= reporting_nodes(inputs, options)
-    if not any(map(is_foreign, named)):
+    if not any_foreign(named):
         return fars
     cables = {(far.end.chassis, row.near) for row, far in fars if far.kind in (NAMED, HOST)}
     cables |= {(cable.host, End(cable.chassis, cable.port)) for cable in by_hosts.rows}

@@ -16,6 +16,7 @@ _ROLE = re.compile(
     r"|mdt|gpfs|nsd|weka|vast|ddn|ceph|gw|gateway|router|login|head|bastion)\d*"
     r"(?:[_-](?:(?:node|server|srv|host)?\d*|[a-d]))*$)"
 )
+_ZEROS = str.maketrans("123456789", "0" * 9)
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 # A number of cables that belongs to less than this share of the compute hosts' cables is unusual, unless it
 # is more than half of a usual one: cables may be missing.
@@ -33,6 +34,12 @@ def is_foreign(name: str) -> bool:
     not "gw-gpu01"."""
     host = name.partition(".")[0]
     return _ROLE.search(host) is not None
+
+
+def any_foreign(names: Iterable[str]) -> bool:
+    """Return whether a name among these is that of such an endpoint. Names differ mostly in their numbers, so
+    one of each form is tried."""
+    return any(map(is_foreign, set("\n".join(names).translate(_ZEROS).split("\n"))))
 
 
 def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[str]:

@@ -14,7 +14,7 @@ from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
-from hyperscout_inference.fabric.foreign import foreign_by_name, is_foreign, reporting_nodes
+from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.identify import claims, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
@@ -128,14 +128,8 @@ def _unknown(guid: str, text: str, seen_by: tuple[str, ...]) -> Anomaly:
 def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOptions) -> None:
     """Make the endpoints foreign that are so by name and wiring."""
     hosts = part.hosts
-    # Host names differ mostly in their numbers, so one of each stem is tried.
-    stems = {host.rstrip("0123456789"): host for host in hosts if host is not None}
-    roles = {stem for stem, host in stems.items() if is_foreign(host)}
-    if not roles:
-        return
-    named = {host for host in hosts if host is not None and host.rstrip("0123456789") in roles}
-    named -= reporting_nodes(inputs, options)
-    if not named:
+    named = {host for host in hosts if host is not None} - reporting_nodes(inputs, options)
+    if not any_foreign(named):
         return
     cables: list[tuple[str, str]] = []
     between: set[tuple[str, str]] = set()

@@ -182,7 +182,7 @@ def _across(layers: list[Layer], exits: Sequence[tuple[int, ...]], level: Ints, 
     """Return the cables of `x` to `y` that join two domains: through their top switches, or through any
     switch where one of the domains has no switch above its leaves."""
     count = len(exits)
-    if not count:
+    if count < 2:
         none = np.zeros(0, np.int64)
         return _Across(none, none, none, none)
     tops = np.array([len(own) for own in exits], np.int64)
