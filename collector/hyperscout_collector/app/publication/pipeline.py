@@ -156,7 +156,7 @@ class Pipeline:
                 await self._compare_cluster(now_ns)
             if self._news or _is_due(self._infer_at_ns, now_ns):
                 if self._news and self._debounce_s:
-                    await asyncio.sleep(self._debounce_s)
+                    await asyncio.sleep(self._pause_s)
                 await self._infer()
             elif _is_due(self._tick_at_ns, now_ns):
                 await self._decide(self._inference.generations.tick, now_ns, waited=True)
@@ -202,6 +202,13 @@ class Pipeline:
             delay_s = (min(due) - self._clock_ns()) / NS if due else _IDLE_S
             await self._woken(min(max(delay_s, 0.0), _IDLE_S))
         self._wake.clear()
+
+    @property
+    def _pause_s(self) -> float:
+        """How long to wait for further changes. Until the first generation, evidence of all agents arrives
+        and no result is published: two thirds of the time are left to take it in."""
+        last, published = self._last, self._inference.published
+        return self._debounce_s if published or last is None else max(self._debounce_s, 2 * last.seconds)
 
     @property
     def _infer_at_ns(self) -> int | None:
