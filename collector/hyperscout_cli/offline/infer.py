@@ -23,6 +23,7 @@ from hyperscout_cli.shared.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
     from hyperscout_formats.facts.facts import Gpu, LldpPort
+    from hyperscout_formats.infiniband.ibnetdiscover import Sweep
     from hyperscout_formats.text.errors import Problem
     from hyperscout_formats.text.latency_csv import LatencyRow
     from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen, SwitchTableSeen
@@ -43,7 +44,10 @@ Examples:
   hyperscout infer --snmpwalk walks/*.txt --lldp lldp/*.json
   hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt
   hyperscout infer --latency table.csv
-  ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
+  ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json
+
+\b
+Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the tree lacks something (only with --strict).""",
 )
 @files_option("--ibnetdiscover", "Output of ibnetdiscover, one file for each fabric.")
 @files_option("--lldp", "Output of `lldpctl -f json0`, one file for each node, named after the node.")
@@ -186,7 +190,7 @@ def _infer(
                 inputs = add(inputs, path, problems)
     except FormatError as error:
         raise CliError(str(error)) from error
-    warn(problems, "skipped lines")
+    warn(problems, "problems in the files")
     found = infer_hierarchy(inputs, options, previous=previous)
     return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
 
@@ -203,8 +207,23 @@ def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":
     from hyperscout_inference.fabric.inputs import SweepSeen
 
     sweep = parse(read_bytes(path, "the output of `ibnetdiscover`"), shown(path))
+    if problem := _missing_blocks(sweep):
+        problems.append(problem)
     problems.extend(sweep.problems)
     return SweepSeen(sweep)
+
+
+def _missing_blocks(sweep: "Sweep") -> "Problem | None":
+    """Devices that are only the other end of a cable: ibnetdiscover prints a block for every device."""
+    from hyperscout_formats.text.counts import count
+    from hyperscout_formats.text.errors import Problem
+
+    if sweep.declared.all():
+        return None
+    missing = (~sweep.declared).nonzero()[0].tolist()
+    first = f'{sweep.guid[missing[0]]:016x} ("{sweep.descriptions[missing[0]][:64]}")'
+    text = f"no block of {count(len(missing), 'device')} that port lines name, such as {first}"
+    return Problem(sweep.source, 0, f"{text}: the dump is incomplete; run ibnetdiscover again")
 
 
 def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[LldpPort, ...]]":

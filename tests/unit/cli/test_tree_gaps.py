@@ -34,6 +34,16 @@ def test_a_whole_tree_has_no_gap(run: CommandLine, tmp_path: Path, strict: bool)
     assert (ran.code, ran.err) == (0, "")
 
 
+@pytest.mark.parametrize("cut", [b"\nSwitch", b"\nCa"])
+def test_a_dump_that_is_cut_between_lines_is_incomplete(run: CommandLine, tmp_path: Path, cut: bytes) -> None:
+    path = saved(FABRIC, tmp_path)
+    text = path.read_bytes()
+    path.write_bytes(text[: text.rindex(cut) + 1])
+    ran = run("infer", "--ibnetdiscover", path)
+    assert ran.err.startswith(f"warning: {path}: no block of ")
+    assert "the dump is incomplete; run ibnetdiscover again\n" in ran.err
+
+
 def test_hosts_that_are_not_in_the_tree_are_named(run: CommandLine, tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.txt"
     nodes.write_text("\n".join([*FABRIC.hosts, "absent-1", "absent-2"]))
