@@ -61,6 +61,7 @@ def _devices(
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     found = claims([texts[i] for i in endpoint.tolist()])
+    copies = Counter(texts[i] for i in endpoint.tolist())
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     switches = np.flatnonzero(kind == SWITCH)
@@ -88,7 +89,8 @@ def _devices(
                 host = ids[i]
                 unclaimed[i] = True
                 if guid not in owners.disputed:
-                    anomalies.append(_unknown(ids[i], texts[i], seen_by))
+                    shared_name = copies[texts[i]] > 1 and bool(claims([texts[i]])[0].host)
+                    anomalies.append(_unknown(ids[i], texts[i], shared_name, seen_by))
             else:
                 host = named
         elif claim.sharp:
@@ -117,11 +119,14 @@ def _devices(
     )
 
 
-def _unknown(guid: str, text: str, seen_by: tuple[str, ...]) -> Anomaly:
-    message = (
-        f'adapter {guid} ("{text[:64]}") is claimed by no agent, map or description: '
-        "run an agent on its host, or name it in the node map"
+def _unknown(guid: str, text: str, shared_name: bool, seen_by: tuple[str, ...]) -> Anomaly:
+    """`shared_name`: the description names a host, but another adapter has the same description."""
+    why = (
+        "has the description of another adapter and is claimed by no agent or map"
+        if shared_name
+        else "is claimed by no agent, map or description"
     )
+    message = f'adapter {guid} ("{text[:64]}") {why}: run an agent on its host, or name it in the node map'
     return Anomaly("UnknownHost", Endpoint(guid, guid), None, None, seen_by, 0.9, message)
 
 

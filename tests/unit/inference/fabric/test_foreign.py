@@ -89,3 +89,13 @@ def test_a_description_that_is_only_a_model_names_no_host() -> None:
     adapters = tuple(replace(x, description="MT4129") for x in models.adapters)
     topology = infer(FabricInputs(sweeps=inputs_of(replace(models, adapters=adapters)).sweeps))
     assert {x.kind for x in topology.anomalies} == {"UnknownHost"}
+
+
+def test_hosts_with_one_description_are_told_why_they_have_no_name() -> None:
+    first, second = (FABRIC.adapters_of()[host][0] for host in FABRIC.hosts[:2])
+    same = replace(second, description=first.description)
+    fabric = replace(FABRIC, adapters=tuple(same if x == second else x for x in FABRIC.adapters))
+    topology = infer(FabricInputs(sweeps=inputs_of(fabric).sweeps))
+    found = {x.subject.device: x.message for x in topology.anomalies if x.kind == "UnknownHost"}
+    assert set(found) == {f"{first.guid:016x}", f"{second.guid:016x}"}
+    assert all(" has the description of another adapter " in message for message in found.values())
