@@ -128,7 +128,7 @@ class _Reasons:
             return f"none has {wanted} free at the same time"
         return " and ".join(
             f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "
-            + ("all are in use" if not most else f"the most is {figure(name, most)}")
+            f"the most is {figure(name, most)}"
             for name, need, most in short
         )
 

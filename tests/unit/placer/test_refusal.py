@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
     "a resource that nobody has": (
         gpus(8),
         gang(of(1, role="leader", rdma=1), of(1, gpu=1)),
-        "not one worker of role leader fits on any node: none has 1 rdma free, all are in use",
+        "not one worker of role leader fits on any node: none has 1 rdma free, the most is 0",
     ),
     "never at once": (
         Capacity(Forest.of(leaves(("a", "b"))), {"a": {GPU: 8}, "b": {"cpu": 4000}}),
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
     "no place is free": (
         worker_capacity(Forest.of(leaves(("a",))), {}),
         gang(Workers(1)),
-        "not one worker fits on any node: none has room for 1 worker, all are in use",
+        "not one worker fits on any node: none has room for 1 worker, the most is 0",
     ),
     "a role": (
         gpus(8, 1),
