@@ -21,7 +21,9 @@ def replayed(file: Path, output: str) -> int:
     except OSError as error:
         raise CliError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise CliError(f"{file}: expected UTF-8: byte {error.start} is none") from error
+        raise CliError(
+            f"{file}: not UTF-8 at byte {error.start}: expected a file of `hyperscout status --event-log`"
+        ) from error
     except EventLogError as error:
         raise CliError(f"{error}. Write the file again with `hyperscout status --event-log`") from error
     if not emit_data({"file": str(file), "same": found.difference is None, **asdict(found)}, output):

@@ -159,9 +159,7 @@ def replay(text: Iterable[str], source: str) -> Replay:
             )
             return Replay(len(machines), events, difference)
     if not number:
-        raise EventLogError(
-            f"{source}: empty: expected an event log: write one with `hyperscout status --event-log FILE`"
-        )
+        raise EventLogError(f"{source}: empty: expected an event log")
     return Replay(len(machines), events)
 
 
