@@ -3,7 +3,7 @@
 Each `bench_*.py` prints rows `what | measured | floor or peer | ratio | budget`; what else it prints is shown
 only when it fails. A missed budget is said, and is no error: machines differ. A crash or a time-out is one.
 
-    python tests/bench [NAME...] [OPTION...]    only the benchmarks whose names contain a NAME
+    .venv/bin/python tests/bench [NAME...] [OPTION...]    only the benchmarks whose names contain a NAME
 
 With options, which begin with "-", the benchmarks get them, and their whole output is shown.
 """
@@ -120,6 +120,9 @@ def run(script: Path, options: Sequence[str] = ()) -> tuple[int | None, str]:
 def main(arguments: list[str]) -> int:
     first = next((i for i, text in enumerate(arguments) if text.startswith("-")), len(arguments))
     names, options = arguments[:first], arguments[first:]
+    if not names and {"-h", "--help"} & set(options):
+        print(__doc__)
+        return 0
     scripts = [s for s in sorted(HERE.glob("bench_*.py")) if not names or any(n in s.stem for n in names)]
     if not scripts:
         print("no such benchmark; there are:", *(s.stem for s in sorted(HERE.glob("bench_*.py"))), sep="\n  ")
