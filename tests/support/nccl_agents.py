@@ -1,4 +1,4 @@
-"""Agents with the `nccl` probe alone, each with the lock of a host of its own, and who asks for runs."""
+"""Agents with the `nccl` probe alone, each with the lock of its own host, and the client of their runs."""
 
 import asyncio
 import itertools
@@ -23,8 +23,9 @@ from hyperscout_agent.uplink.uplink import Uplink
 
 from support.collector_process import CHANNEL_OPTIONS
 from support.nccl_stubs import alive, children
+from support.waiting import TIMEOUT_S, eventually
 
-WAIT_S = 240.0
+WAIT_S = TIMEOUT_S
 _numbers = itertools.count(1)
 
 
@@ -88,16 +89,12 @@ async def working(count: int, others: Sequence[int] = ()) -> list[int]:
 
 async def gone(pids: Sequence[int]) -> None:
     """Until none of them runs."""
-    async with asyncio.timeout(WAIT_S):
-        while any(map(alive, pids)):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not any(map(alive, pids)))
 
 
 async def none_left(others: Sequence[int] = ()) -> None:
     """Until no worker runs under this process."""
-    async with asyncio.timeout(WAIT_S):
-        while any(alive(pid) for pid in children() if pid not in others):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not any(alive(pid) for pid in children() if pid not in others))
 
 
 @asynccontextmanager
@@ -118,9 +115,7 @@ async def agents(
 
 
 async def connected(found: Sequence[NcclAgent]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not all(agent.uplink.stats.connected for agent in found):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: all(agent.uplink.stats.connected for agent in found))
 
 
 @asynccontextmanager

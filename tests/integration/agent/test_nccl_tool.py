@@ -13,8 +13,9 @@ from hyperscout_agent.nccl.ends_with_agent import bound
 from hyperscout_agent.nccl.tool import Chain, chains, run_operation
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from support.nccl_agents import gone
 from support.nccl_stubs import alive, calls, programs
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 WAIT_S = TIMEOUT_S
 
@@ -94,18 +95,10 @@ async def test_no_such_program(perf: tuple[str, ...]) -> None:
 
 async def hanging(pids: Path) -> list[int]:
     """The processes of a program that hangs, once they run."""
-    async with asyncio.timeout(WAIT_S):
-        while not pids.exists():
-            await asyncio.sleep(0.01)
+    await eventually(pids.exists)
     found = [int(word) for word in pids.read_text().split()]
     assert all(map(alive, found))
     return found
-
-
-async def gone(pids: Sequence[int]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while any(map(alive, pids)):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_program_that_hangs_is_killed_with_its_child(
@@ -149,9 +142,7 @@ async def test_a_process_ends_with_the_agent_that_is_killed(tmp_path: Path) -> N
     agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, start_new_session=True)
     try:
         (pid,) = await hanging(tmp_path / "pids")
-        async with asyncio.timeout(WAIT_S):
-            while b"sleep\0" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                await asyncio.sleep(0.01)
+        await eventually(lambda: b"sleep\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
     finally:
         agent.kill()
         await agent.wait()

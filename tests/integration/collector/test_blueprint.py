@@ -11,7 +11,7 @@ from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
 from support.collectors import at_rest, playing
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 PLAN = """\
 switches:
@@ -105,9 +105,7 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
         ]
 
         plan.write_text("links: [")
-        async with asyncio.timeout(TIMEOUT_S):
-            while not problems(collector):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: problems(collector))
         assert drift(collector.watchers.current.topology) == drift(more)
 
         plan.write_text(PLAN)
@@ -135,9 +133,7 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
         await at_rest(collector, player)
         before = collector.watchers.current.topology
     async with Collector(settings) as collector:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not collector.components.inference.pipeline.inferences:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: collector.components.inference.pipeline.inferences)
         after = collector.watchers.current.topology
         assert drift(after) == drift(before)
         assert after.generation == before.generation

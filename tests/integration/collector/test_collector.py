@@ -143,9 +143,7 @@ async def test_a_restart_goes_on_with_names_and_generations(tmp_path: Path) -> N
             f.finding for f in findings
         ]
         # Its agents are gone, and its evidence is not: nothing changes.
-        async with asyncio.timeout(TIMEOUT_S):
-            while not (second.components.inference.pipeline.inferences and out.exists()):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: second.components.inference.pipeline.inferences and out.exists())
         assert second.watchers.current.topology.generation == before.generation
         assert len(list(yaml.safe_load_all(out.read_text()))) == 3
 
@@ -508,18 +506,11 @@ async def test_an_agent_that_left_a_week_ago_is_removed(tmp_path: Path) -> None:
             await left.store(finding("left"), full=True, sent_ns=now_ns)
         async with AgentStream(collector.address, "failed") as failing:
             await failing.store(failed("failed", "lldp", "eth0", now_ns), full=True, sent_ns=now_ns)
-        async with asyncio.timeout(TIMEOUT_S):
-            while {node: row[0] for node, row in shown(collector).items()} != {
-                "failed": False,
-                "left": False,
-                "stays": True,
-            }:
-                await asyncio.sleep(0.01)
+        connected = {"failed": False, "left": False, "stays": True}
+        await eventually(lambda: {node: row[0] for node, row in shown(collector).items()} == connected)
         now_ns += 8 * 86_400 * 10**9
         await stays.store(finding("stays"), sent_ns=now_ns)
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(collector.components.evidence.state.agents) > 1:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(collector.components.evidence.state.agents) == 1)
         assert shown(collector) == {"stays": (True, "test", 1)}
         assert set(collector.components.evidence.state.agents) == {"stays"}
         assert [agent.node for agent in collector.components.evidence.store.load().agents] == ["stays"]

@@ -23,7 +23,7 @@ from hyperscout_topology.topology import Topology
 from support import managers
 from support.collectors import nodes_by_tier
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
@@ -107,9 +107,7 @@ async def test_a_ufms_fabric_its_cut_cable_and_its_silence(
             manager.answers = managers.ufm(ufm_answers(FABRIC)).answers
             await until(collector, lambda t: not said(t, "Degraded"))
             credentials(tmp_path / "secret", password="another-s3cret")
-            async with asyncio.timeout(TIMEOUT_S):
-                while not failures(collector):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: failures(collector))
             assert "rejected the user name and password" in failures(collector)["ufm"]
             assert nodes_by_tier(collector.watchers.current.topology) == WHOLE
             pages = agent.metrics.text()
@@ -128,9 +126,7 @@ async def test_a_netqs_fabric(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
             whole = await until(collector, lambda t: nodes_by_tier(t) == WHOLE)
             assert {link.sources for link in whole.links} == {("netq",)}
             manager.graphs = {}
-            async with asyncio.timeout(TIMEOUT_S):
-                while not failures(collector):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: failures(collector))
             assert nodes_by_tier(collector.watchers.current.topology) == WHOLE
     assert not [x for x in (PASSWORD, TOKEN, CHOSEN) if x in caplog.text]
 

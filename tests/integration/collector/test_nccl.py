@@ -37,6 +37,7 @@ from support.nccl_agents import (
 from support.nccl_stubs import alive, build
 from support.real import require_real
 from support.rest_collector import status_of
+from support.waiting import eventually
 
 require_real("gcc")
 
@@ -156,10 +157,7 @@ async def test_the_agent_of_rank_1_ends(
         assert (code, details) == (grpc.StatusCode.ABORTED, "node-b: its agent went away")
         await gone(pids)
         a = found[0]
-        async with asyncio.timeout(WAIT_S):
-            while a.store.get("nccl", "node-b") is None:
-                await asyncio.sleep(0.01)
-        failed = a.store.get("nccl", "node-b")
+        failed = await eventually(lambda: a.store.get("nccl", "node-b"))
         assert failed is not None
         assert failed.reason == "stopped: node-b: its agent went away"
 
