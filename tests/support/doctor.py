@@ -1,20 +1,14 @@
 """What a collector answers to `hyperscout doctor NODE`."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 
+from support.findings import stamp
 from support.topologies import two_leaves
 
 S = 1_000_000_000
 NOW_NS = 1_790_000_000 * S
 NODE = two_leaves().hypernodes[0].nodes[0]
-
-
-def stamp(ns: int) -> Timestamp:
-    found = Timestamp()
-    found.FromNanoseconds(ns)
-    return found
 
 
 def agent(node: str = NODE, **more: object) -> pb.AgentStatus:

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from hyperscout.v1 import topology_pb2 as pb
 from support.command_line import CommandLine
-from support.doctor import NODE, agent, stamp, stored
+from support.doctor import NODE, agent, stored
+from support.findings import stamp
 from support.topology_service import FakeTopologyService
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_cli.place.placements import changes
 from hyperscout_runtime.units import NS
 from hyperscout_topology.objects import to_json
 from support.command_line import CommandLine
+from support.findings import stamp
 from support.placement_service import FakePlacementService, placed, refused, serving_placements
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
@@ -26,12 +26,6 @@ def service(monkeypatch: pytest.MonkeyPatch, run: CommandLine) -> Iterator[FakeP
     with serving_placements(FakePlacementService(), topology) as fake:
         monkeypatch.setenv("HYPERSCOUT_COLLECTOR", fake.address)
         yield fake
-
-
-def stamp(ns: int) -> Timestamp:
-    found = Timestamp()
-    found.FromNanoseconds(ns)
-    return found
 
 
 def columns(text: str) -> list[list[str]]:

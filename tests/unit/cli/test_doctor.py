@@ -7,7 +7,8 @@ from hyperscout_agent.lldp.neighbours import NOTHING_HEARD
 from hyperscout_cli.manage.doctor_node import NodeSeen, judge
 from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine
-from support.doctor import NODE, NOW_NS, S, agent, stamp, stored
+from support.doctor import NODE, NOW_NS, S, agent, stored
+from support.findings import stamp
 from support.topologies import two_leaves
 
 
