@@ -124,9 +124,6 @@ class Watch:
                 raise StoryError(f"not steady within {timeout_s:g} s\n{self.picture()}")
             time.sleep(_LOOK_S)
 
-    def essences(self) -> dict[str, Object]:
-        return {name: essence(one) for name, one in self.look().items()}
-
     def flaps(self, since: int) -> list[str]:
         """What changed after that many events, event by event: a change that was taken back counts too."""
         self.look()
