@@ -75,7 +75,7 @@ class Rate:
         return self._bucket.has(PROBES_OF_TASK, now_ns)
 
     def take(self, now_ns: int) -> None:
-        self._bucket.tokens -= PROBES_OF_TASK
+        self._bucket.charge(PROBES_OF_TASK, now_ns)
         self.total += PROBES_OF_TASK
         if self._lately and self._lately[-1][0] == now_ns:
             self._lately[-1] = (now_ns, self._lately[-1][1] + PROBES_OF_TASK)
