@@ -1,9 +1,7 @@
 """Find cables that contradict their like peers, and cables that are missing.
 
 Works on any two neighbouring ranks (hosts and leaves, switches and the switches above them): a cable
-connects a port of a `child` to a port of an `item`. Only like children are compared: those of one kind that
-have more than half of the cables that their group usually has. A child with fewer was built otherwise, and so
-was one with equally many cables less to each item; such children are compared with each other.
+connects a port of a `child` to a port of an `item`. Only like children are compared (see `likeness`).
 
 Two regularities locate a fault: the same port of every child leads to the same item (the *port plan*), and a
 child uses the same port of every item (its *slot*).
@@ -24,7 +22,7 @@ _PLAN = 0.8
 # Confidence of a deviation from like peers, and of one that has another explanation as good or better: the
 # shares that were real on generated fabrics.
 INFERRED, EITHER = 0.9, 0.15
-_KINDS = 4  # kinds of children that are compared in one group
+_KINDS = 4  # rounds of comparison: each compares the children that were like no others in the rounds before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
