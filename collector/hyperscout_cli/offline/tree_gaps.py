@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.topology import LinkTable, Topology
@@ -68,7 +69,7 @@ def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
 
 
 def _of_roots(topology: Topology) -> Iterable[Gap]:
-    """Find roots that cables between switches connect."""
+    """Find roots that cables between switches connect, or that one sweep contains."""
     from hyperscout_inference.grouping.parts import connected_parts
 
     roots = [h for h in topology.hypernodes if h.parent is None]
@@ -78,17 +79,31 @@ def _of_roots(topology: Topology) -> Iterable[Gap]:
     switches = {s.id for s in topology.switches if s.level > 0}
     ranked = np.fromiter((d in switches for d in links.devices), np.bool_, len(links.devices))
     rows = ranked[links.a] & ranked[links.b]
-    label = connected_parts(len(links.devices), links.a[rows], links.b[rows]).tolist()
-    part = dict(zip(links.devices, label, strict=True))
     root_of = {node: h.name for h in roots for node in h.nodes}
-    of_part: dict[object, set[str]] = {}  # the roots of each connected part
-    for h in topology.hypernodes:
-        for switch in h.switches:
-            of_part.setdefault(part.get(switch, switch), set()).add(root_of[h.nodes[0]])
-    if apart := {name for mine in of_part.values() if len(mine) > 1 for name in mine}:
+
+    def together(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> set[str]:
+        """Return the roots that share a part of this graph of devices with another root."""
+        part = dict(zip(links.devices, connected_parts(len(links.devices), a, b).tolist(), strict=True))
+        of_part: dict[object, set[str]] = {}
+        for h in topology.hypernodes:
+            for switch in h.switches:
+                of_part.setdefault(part.get(switch, switch), set()).add(root_of[h.nodes[0]])
+        return {name for mine in of_part.values() if len(mine) > 1 for name in mine}
+
+    if apart := together(links.a[rows], links.b[rows]):
         yield Gap(
             f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)}): "
             "no switches above join them"
+        )
+        return
+    # A sweep finds what cables connect, so its parts are connected, too.
+    swept = np.array([name.startswith("infiniband") for name in links.fabrics], np.bool_)[links.fabric]
+    _, first = np.unique(links.fabric, return_index=True)
+    of_fabric = links.a[first][np.searchsorted(links.fabric[first], links.fabric[swept])]
+    if apart := together(np.r_[links.a[swept], links.b[swept]], np.r_[of_fabric, of_fabric]):
+        yield Gap(
+            f"the tree has {len(apart)} roots in one sweep ({_names(apart)}), and no cable joins them: "
+            "run ibnetdiscover again, and give each fabric a file of its own"
         )
 
 

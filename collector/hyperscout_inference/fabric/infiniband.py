@@ -61,7 +61,6 @@ def _devices(
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     found = claims([texts[i] for i in endpoint.tolist()])
-    copies = Counter(texts[i] for i in endpoint.tolist())
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     switches = np.flatnonzero(kind == SWITCH)
@@ -89,7 +88,8 @@ def _devices(
                 host = ids[i]
                 unclaimed[i] = True
                 if guid not in owners.disputed:
-                    shared_name = copies[texts[i]] > 1 and bool(claims([texts[i]])[0].host)
+                    # By itself the description names a host: another adapter has the same one.
+                    shared_name = bool(claims([texts[i]])[0].host)
                     anomalies.append(_unknown(ids[i], texts[i], shared_name, seen_by))
             else:
                 host = named

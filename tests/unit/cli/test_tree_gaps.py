@@ -87,6 +87,19 @@ def test_several_roots_in_one_fabric_are_named(run: CommandLine, tmp_path: Path)
     assert "warning: the tree has 2 roots in one connected fabric (" in ran.err
 
 
+def test_roots_that_no_cable_joins_are_named_if_one_sweep_has_them(run: CommandLine, tmp_path: Path) -> None:
+    texts = [sweep_text(FABRIC), sweep_text(shapes.clos2(2, 4, 2, seed=7)).replace(b"node-", b"other-")]
+    files = [tmp_path / "one", tmp_path / "other"]
+    for file, text in zip(files, texts, strict=True):
+        file.write_bytes(text)
+    both = tmp_path / "both"
+    both.write_bytes(b"".join(texts))
+    ran = run("infer", "--ibnetdiscover", both, "--strict")
+    assert ran.code == 3
+    assert "warning: the tree has 2 roots in one sweep (" in ran.err
+    assert run("infer", *(flag for file in files for flag in ("--ibnetdiscover", file)), "--strict").code == 0
+
+
 def test_a_tier_that_is_gone_is_named(run: CommandLine, tmp_path: Path) -> None:
     before = tmp_path / "before.json"
     before.write_text(run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), "-o", "json").out)
