@@ -13,6 +13,7 @@ from typing import Any
 
 from hyperscout_formats.text.leader import is_address
 from hyperscout_runtime.clock import boottime_ns
+from hyperscout_runtime.loop_thread import Notices
 from hyperscout_runtime.units import NS
 
 from hyperscout_kubernetes.client import Fence, Kube, Object
@@ -54,8 +55,8 @@ def now_utc() -> datetime:
 class Elector:
     """A candidate for the Lease `namespace`/`name`. Run `run` as a task; call `release` after it has ended.
 
-    `identity` is a readable name; `token` makes it unique for each start. `changed` is notified whenever
-    leadership, the permission to write or the known leader may have changed.
+    `identity` is a readable name; `token` makes it unique for each start. `run` and `release` may run on
+    another loop than the one that makes the elector and waits for changes.
 
     Raises RejectedError: namespace or name is not a valid name.
     """
@@ -75,7 +76,7 @@ class Elector:
         now: Callable[[], datetime] = now_utc,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.changed = asyncio.Condition()
+        self._changed = Notices()
         self.problem: str | None = None  # why the Lease cannot be read or written; None if it can
         self._election = Election(f"{identity}_{token}", address, times, rng)
         self._kube = kube
@@ -118,9 +119,9 @@ class Elector:
         return LeaseFence(self._election, self._clock)
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until `happened` returns True. It is checked after each notification of `changed`."""
-        async with self.changed:
-            await self.changed.wait_for(happened)
+        """Wait until `happened` returns True. It is asked when leadership, the permission to write or the
+        known leader may have changed."""
+        await self._changed.until(happened)
 
     # Tasks
 
@@ -130,8 +131,7 @@ class Elector:
         while True:
             instruction = self._election.handle(event, self._clock())
             self._tell()
-            async with self.changed:
-                self.changed.notify_all()
+            self._changed.notify()
             match instruction:
                 case Sleep(seconds):
                     await self._sleep(seconds)

@@ -20,12 +20,14 @@ from collections.abc import AsyncIterator, Coroutine
 from random import Random
 from typing import Any
 
+from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
 from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.loop_thread import loop_in_thread
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector
@@ -139,21 +141,27 @@ class Replica:
         """
         namespace = own_namespace(self._settings, "leader_election")
         settings = await _with_ports(self._settings)
-        # The elector has its own connections: a renewal must not wait behind a thousand writes.
-        async with await connected(settings) as kube:
+        address = advertised(settings)
+        # The elector has connections, a loop and a thread of its own: a renewal must wait neither behind a
+        # thousand writes nor behind the work of the collector's loop.
+        async with loop_in_thread("leader-election") as thread, contextlib.AsyncExitStack() as stack:
+
+            async def connection() -> Kube:
+                return await stack.enter_async_context(await connected(settings))
+
             elector = Elector(
-                kube,
+                await thread.run(connection()),
                 namespace,
                 settings.lease_name,
                 identity=settings.identity,
                 token=secrets.token_hex(4),
-                address=advertised(settings),
+                address=address,
                 times=LeaseTimes.of(settings.lease_duration_s),
-                rng=self._rng,
+                rng=Random(),  # noqa: S311 - jitter, not secrets
             )
             follower = Follower(settings, elector.leader_address, rng=self._rng)
             try:
-                async with _running(elector.run(), "leader-election") as election:
+                async with _running(thread.run(elector.run()), "leader-election") as election:
                     while not (stop.is_set() or election.done()):
                         await self._stand_by(settings, elector, follower, stop, election)
                         if elector.leading and not stop.is_set():
@@ -161,7 +169,8 @@ class Replica:
                     if election.done():
                         election.result()  # raises: only a defect ends the election before it is cancelled
             finally:
-                await elector.release()
+                await thread.run(elector.release())
+                await thread.run(stack.aclose())
 
     async def _stand_by(
         self,

@@ -5,13 +5,12 @@ loop. A collector whose loop stands still for `STUCK_S` is not healthy, so that 
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from hyperscout_runtime.health_server import Answer, Page, not_ready, ok, serving
+from hyperscout_runtime.http.health_server import Answer, Page, not_ready, ok, serving
+from hyperscout_runtime.loop_thread import loop_in_thread
 
 STUCK_S = 60.0
 _BEAT_S = 1.0
@@ -46,18 +45,14 @@ async def serving_in_thread(
         )
 
     here = {"/healthz": healthz, **{path: _from(loop, page) for path, page in pages.items()}}
-    listening: concurrent.futures.Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]]
-    listening, ended = concurrent.futures.Future(), concurrent.futures.Future[None]()
-    arguments = host, port, here, listening, ended
-    threading.Thread(target=_run, args=arguments, name="health", daemon=True).start()
-    found, its_loop, stop = await asyncio.wrap_future(listening)
-    beating = asyncio.create_task(beat(), name="health-beat")
-    try:
-        yield found
-    finally:
-        beating.cancel()
-        its_loop.call_soon_threadsafe(stop.set)
-        await asyncio.wrap_future(ended)
+    async with loop_in_thread("health") as thread, contextlib.AsyncExitStack() as stack:
+        found = await thread.run(stack.enter_async_context(serving(host, port, here)))
+        beating = asyncio.create_task(beat(), name="health-beat")
+        try:
+            yield found
+        finally:
+            beating.cancel()
+            await thread.run(stack.aclose())
 
 
 def _from(loop: asyncio.AbstractEventLoop, page: Callable[[], Answer]) -> Page:
@@ -75,24 +70,3 @@ def _from(loop: asyncio.AbstractEventLoop, page: Callable[[], Answer]) -> Page:
             return not_ready(f"the event loop has not answered within {_PAGE_TIMEOUT_S:g} s")
 
     return answer
-
-
-def _run(
-    host: str,
-    port: int,
-    pages: Mapping[str, Page],
-    listening: "concurrent.futures.Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]]",
-    ended: "concurrent.futures.Future[None]",
-) -> None:
-    async def main() -> None:
-        stop = asyncio.Event()
-        async with serving(host, port, pages) as found:
-            listening.set_result((found, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    try:
-        asyncio.run(main())
-    except OSError as error:
-        listening.set_exception(error)
-    finally:
-        ended.set_result(None)

@@ -1,0 +1,1 @@
+"""Plain HTTP for health probes and metrics, and bounds of connections."""
