@@ -55,7 +55,9 @@ def names_the_liar(topology: Topology) -> bool:
     return any(x.kind == "SourcesDisagree" and x.subject.name == LIAR for x in topology.anomalies)
 
 
-async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: Path, family: Family) -> None:
+async def test_an_agent_that_claims_all_adapters_calls_them_down_and_counts_flaps(
+    tmp_path: Path, family: Family
+) -> None:
     async with Collector(tls_settings(tmp_path, family, **QUICK)) as running:
         async with (
             channel_to(running.address, family.channel()) as channel,
@@ -75,7 +77,14 @@ async def test_an_agent_that_claims_all_adapters_and_calls_them_down(tmp_path: P
                 assert await liar.store(*claims, full=True) == []
                 await watcher.until(names_the_liar, "the liar is named")
                 await at_rest(running, player)
+                for claim in claims:
+                    claim.infiniband.link_downed += 100
+                    claim.observed_at.GetCurrentTime()
+                assert await liar.store(*claims) == []
+                await watcher.until(lambda x: any(a.kind == "ErroringLink" for a in x.anomalies), "flaps")
+                await at_rest(running, player)
                 after = await topology_of(channel)
+                assert {a.subject.name for a in after.anomalies if a.kind == "ErroringLink"} == {LIAR}
                 assert f"{LIAR} reports 7 adapters of other nodes as its own" in await problems_shown(channel)
             check_unharmed(before, after)
         async with channel_to(running.address, family.channel()) as channel:
@@ -159,7 +168,8 @@ def check_unharmed(before: Topology, after: Topology) -> None:
     assert is_whole(after)
     assert list(after.links) == list(before.links)
     assert {x for x in after.adapters if x.node != LIAR} == {x for x in before.adapters if x.node != LIAR}
-    assert {x.kind for x in after.anomalies} == {"SourcesDisagree"}
+    about_others = {x.kind for x in after.anomalies if x.kind != "ErroringLink" or x.subject.name != LIAR}
+    assert about_others == {"SourcesDisagree"}
     victims = [h for h in before.hypernodes if h.tier == 1 and VICTIM in h.nodes]
     assert victims
     assert [h for h in after.hypernodes if h.tier == 1 and VICTIM in h.nodes] == victims

@@ -11,6 +11,7 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_collector.app.ingest import link_monitor
 from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
+from hyperscout_collector.app.ingest.port_owners import PortOwners
 from hyperscout_collector.decisions.fabric.link_health import HealthSettings
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import Key, row_of
@@ -35,6 +36,7 @@ from hyperscout_formats.facts.wire import (
 from hyperscout_formats.infiniband import ibqueryerrors
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
+from hyperscout_topology.topology import Adapter, Switch, Topology
 from support.findings import T0, S, failed, stamp
 from support.waiting import until
 
@@ -55,7 +57,15 @@ class Rig:
         self.state = EvidenceState()
         self.told = 0
         self.guard = EvidenceGuard(self.state)
-        self.watch = LinkMonitor(SETTINGS, SweepTexts(store), self.guard, lambda: self.now_ns, self._changed)
+        self.topology = Topology(0, ())
+        self.watch = LinkMonitor(
+            SETTINGS,
+            SweepTexts(store),
+            self.guard,
+            PortOwners(lambda: self.topology),
+            lambda: self.now_ns,
+            self._changed,
+        )
 
     def _changed(self) -> None:
         self.told += 1
@@ -181,6 +191,50 @@ def test_what_counts(
     rig.put(finding(after), at_s=60)
     assert rig.watch.health == found
     assert rig.told == len(found)
+
+
+@pytest.mark.parametrize(
+    ("fact", "adapters", "switches", "counts"),
+    [
+        (ADAPTER, {}, {}, True),
+        (ADAPTER, {"00000000000000a0": "n1"}, {}, True),
+        (ADAPTER, {"00000000000000a0": "00000000000000a0"}, {}, True),  # no host is known
+        (ADAPTER, {"00000000000000a0": "n2"}, {}, False),
+        (SWITCH, {}, {}, True),
+        (SWITCH, {}, {"02:00:00:00:00:aa": "LEAF-1.example"}, True),
+        (SWITCH, {}, {"02:00:00:00:00:aa": "leaf-1-00aa", "02:00:00:00:00:bb": "leaf-1"}, True),
+        (SWITCH, {}, {"02:00:00:00:00:aa": "leaf-10", "02:00:00:00:00:bb": "leaf-1"}, False),
+        (SWITCH, {}, {"02:00:00:00:00:aa": "leaf-1-2", "02:00:00:00:00:bb": "leaf-1"}, False),
+        (SWITCH, {}, {"02:00:00:00:00:aa": "leaf-7"}, True),  # no switch has the agent's name
+        (SwitchTable((SWITCH,)), {}, {"02:00:00:00:00:aa": "leaf-2"}, True),
+    ],
+)
+def test_only_the_owner_of_a_port_counts(
+    rig: Rig,
+    fact: SwitchPort | SwitchTable | InfinibandPort,
+    adapters: dict[str, str],
+    switches: dict[str, str],
+    counts: bool,
+) -> None:
+    rig.topology = Topology(
+        1,
+        (),
+        adapters=tuple(Adapter(ident, node, "") for ident, node in adapters.items()),
+        switches=tuple(Switch(ident, name, 1) for ident, name in switches.items()),
+    )
+    rig.put(finding(fact), at_s=0)
+    bad = SwitchTable((replace(SWITCH, counters=ERRORS),)) if fact == SwitchTable((SWITCH,)) else None
+    rig.put(finding(bad or replace(fact, counters=ERRORS)), at_s=60)
+    assert bool(rig.watch.health) == counts
+
+
+def test_a_port_that_becomes_anothers_is_no_longer_reported(rig: Rig) -> None:
+    rig.put(finding(ADAPTER), at_s=0)
+    rig.put(finding(replace(ADAPTER, counters=ERRORS)), at_s=60)
+    assert list(rig.watch.health) == [GUID]
+    rig.topology = Topology(1, (), adapters=(Adapter(GUID[0], "n2", "mlx5_0"),))
+    rig.put(finding(replace(ADAPTER, counters=replace(ERRORS, rx_errors=1200))), at_s=120)
+    assert rig.watch.health == {}
 
 
 def test_a_switch_that_counts_no_changes_flaps_by_what_is_seen(rig: Rig) -> None:

@@ -15,6 +15,7 @@ from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
 from hyperscout_collector.app.inference.cluster import Cluster
 from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
 from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
+from hyperscout_collector.app.ingest.port_owners import PortOwners
 from hyperscout_collector.app.measuring.measuring import Measuring, MeasuringTools
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
@@ -61,6 +62,7 @@ async def build_inference(
         ),
         evidence.texts,
         evidence.guard,
+        PortOwners(topology),
         clock_ns,
         partial(signals.inputs_changed, FINDINGS),
     )

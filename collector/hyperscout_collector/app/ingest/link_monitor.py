@@ -28,6 +28,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.app.ingest.port_owners import PortOwners
 from hyperscout_collector.decisions.fabric.link_health import (
     NOTHING_COUNTED,
     CounterSample,
@@ -60,12 +61,14 @@ class LinkMonitor:
         settings: HealthSettings,
         texts: SweepTexts,
         guard: EvidenceGuard,
+        owners: PortOwners,
         clock_ns: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         self._guard = guard
         self._machine = LinkHealth(settings)
         self._texts = texts
+        self._owners = owners
         self._clock_ns = clock_ns
         self._changed = changed
         # Agents report counters once a minute, so at this time the window is full, or no counters exist.
@@ -129,7 +132,11 @@ class LinkMonitor:
             before = _seen(change.before)
             if row is None or before is None:
                 self._news |= self._machine.forget(change.key)
-            elif self._matters(change.key, before, row):
+            elif not self._matters(change.key, before, row):
+                continue
+            elif not self._owners.may_count(row):
+                self._news |= self._machine.forget(change.key)
+            else:
                 self._news |= self._machine.compare(change.key, _sample(before), _sample(row))
         for key in [key for key, (_, sample) in self._read.items() if sample.at_ns < old_ns]:
             del self._read[key]
