@@ -143,16 +143,15 @@ def _dark_from_above(
     """Find downlink ports without a link on every switch above a group."""
     grouping = rank.grouping
     above = distinct(rank.upper)
-    seen: set[int] = set()
     found = []
     for g, port in _numbered(rank.audit.dark_slots):
         members = above[list(grouping.items[g])].tolist()
-        if any((m, port) in busy for m in members) or port in seen:
+        if any((m, port) in busy for m in members):
             continue
-        seen.add(port)
         place = next((home[m] for m in members if m in home), NOWHERE)
         peer = net.end(members[0], port)
-        found.append(_Hole(place, f"port {port} of all {len(members)} switches above it has no link", peer))
+        text = f"port {port} of all {len(members)} switches above it has no link (one is {say(peer)})"
+        found.append(_Hole(place, text, peer))
     return found
 
 

@@ -4,7 +4,7 @@ A device none of whose links is faster is of an older generation, and its links 
 of its lanes only is slow, except on a splitter cable, where a neighbour has the other lanes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ def _slow(
     slow = below & (every[rank.rows] < 0.99 * np.minimum(can, device[rank.upper]))
     every_row = np.flatnonzero(below).tolist()
     partial = {row: n for row in every_row if 0 < (n := lanes.of(int(rank.rows[row]))) < lanes.most}
-    shared = _on_splitters(rank, partial)
+    shared = _on_splitters(rank, {row for row, n in partial.items() if 2 * n == lanes.most})
     slow[shared] = False
     rest = [row for row in sorted(partial.keys() - set(shared)) if not slow[row]]
     alone = np.zeros(len(below), np.bool_)
@@ -138,9 +138,9 @@ def _second_best(
     return best
 
 
-def _on_splitters(rank: Rank, partial: dict[int, int]) -> list[int]:
-    """Return the cables with half of their lanes whose switch has another such cable to another device."""
-    halves = [row for row, lanes in partial.items() if lanes == 2]
+def _on_splitters(rank: Rank, halves: Collection[int]) -> list[int]:
+    """Return the cables among `halves` (with half of their lanes) whose switch has another one to another
+    device."""
     ends: dict[int, set[int]] = {}
     for row in halves:
         ends.setdefault(int(rank.upper[row]), set()).add(int(rank.lower[row]))

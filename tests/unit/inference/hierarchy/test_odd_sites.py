@@ -6,17 +6,21 @@ import pytest
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.build import Builder, whole
 from hyperscout_sim.fabric.fabric import SimFabric
-from support.inference import inferred, tiers, truth
+from support.inference import inferred, tiers, truth, without_switch
 
 
 def dead(fabric: SimFabric, switch: str) -> SimFabric:
     """The fabric without a switch."""
-    guid = fabric.find(switch)
-    return replace(
-        fabric,
-        switches=tuple(s for s in fabric.switches if s.guid != guid),
-        cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
-    )
+    return without_switch(fabric, fabric.find(switch))
+
+
+def test_leaves_on_the_same_port_of_two_pods_are_both_missed() -> None:
+    fabric = shapes.fat_tree(8)
+    found = inferred(dead(dead(fabric, "leaf-p01-02"), "leaf-p03-02")).anomalies
+    assert {(x.kind, x.message.split()[0], x.confidence) for x in found} == {
+        ("MissingSwitch", "leaf-p01-02", 0.9),
+        ("MissingSwitch", "leaf-p03-02", 0.9),
+    }
 
 
 def test_a_missing_rail_is_found_beside_more_racks_of_single_rail_hosts() -> None:
