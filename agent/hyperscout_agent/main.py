@@ -13,7 +13,7 @@ from hyperscout.v1.discovery_pb2 import Hello, Intervals
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.http.health_server import Answer, not_ready, serving
+from hyperscout_runtime.health_server import Answer, not_ready, serving
 from hyperscout_runtime.task_watch import run_checked
 
 from hyperscout_agent.findings.probe import ProbeContext

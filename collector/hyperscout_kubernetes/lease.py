@@ -13,7 +13,7 @@ from typing import Any
 
 from hyperscout_formats.text.leader import is_address
 from hyperscout_runtime.clock import boottime_ns
-from hyperscout_runtime.loop_thread import Notices
+from hyperscout_runtime.event_loops import Notices
 from hyperscout_runtime.units import NS
 
 from hyperscout_kubernetes.client import Fence, Kube, Object

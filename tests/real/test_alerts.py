@@ -51,6 +51,7 @@ CASES = [
         12,  # promtool may evaluate the recorded ratio after the alert, so that it counts a minute later
     ),
     Case("HyperscoutSwitchMissing", {f'{C}_anomalies{{kind="MissingSwitch"}}': "0x5 1x60"}, 10, 11),
+    Case("HyperscoutNoSingleTree", {f"{C}_separate_roots": "0x5 2x60"}, 20, 21),
     Case("HyperscoutNodesWithoutEvidence", {f"{C}_nodes_without_evidence": "0x5 2x60"}, 20, 21),
     Case("HyperscoutStaleNodes", {f"{C}_stale_nodes": "0x5 2x60"}, 15, 16),
     Case(

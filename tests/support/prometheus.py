@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
-from hyperscout_runtime.http.health_server import Answer, serving
+from hyperscout_runtime.health_server import Answer, serving
 from kube.processes import Program, free_port
 
 from support.real import ROOT, tool

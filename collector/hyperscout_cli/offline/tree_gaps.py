@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
-from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.gaps import tree_gaps
+from hyperscout_topology.topology import Topology
 
 _LIST = 2_000  # characters of a list of names in one line
 
@@ -26,7 +25,7 @@ def gaps(topology: Topology, previous: Topology | None, listed: frozenset[str] |
     return [
         *_empty(topology, listed),
         *_of_hosts(topology, unplaced),
-        *_of_roots(topology),
+        *map(Gap, tree_gaps(topology).lines),
         *_of_tiers(topology, previous),
         *_foreign(topology, unplaced),
     ]
@@ -66,45 +65,6 @@ def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
         are = "is" if len(by_name) == 1 else "are"
         text = f"{count(len(by_name), 'endpoint')} {are} taken for no compute host by name and wiring"
         yield Gap(f"{text}: {_names(by_name)}: list compute hosts with --nodes", strict=False)
-
-
-def _of_roots(topology: Topology) -> Iterable[Gap]:
-    """Find roots that cables between switches connect, or that one sweep contains."""
-    from hyperscout_inference.grouping.parts import connected_parts
-
-    roots = [h for h in topology.hypernodes if h.parent is None]
-    if len(roots) < 2:
-        return
-    links = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(list(topology.links))
-    switches = {s.id for s in topology.switches if s.level > 0}
-    ranked = np.fromiter((d in switches for d in links.devices), np.bool_, len(links.devices))
-    rows = ranked[links.a] & ranked[links.b]
-    root_of = {node: h.name for h in roots for node in h.nodes}
-
-    def together(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> set[str]:
-        """Return the roots that share a part of this graph of devices with another root."""
-        part = dict(zip(links.devices, connected_parts(len(links.devices), a, b).tolist(), strict=True))
-        of_part: dict[object, set[str]] = {}
-        for h in topology.hypernodes:
-            for switch in h.switches:
-                of_part.setdefault(part.get(switch, switch), set()).add(root_of[h.nodes[0]])
-        return {name for mine in of_part.values() if len(mine) > 1 for name in mine}
-
-    if apart := together(links.a[rows], links.b[rows]):
-        yield Gap(
-            f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)}): "
-            "no switches above join them"
-        )
-        return
-    # A sweep finds what cables connect, so its parts are connected, too.
-    swept = np.array([name.startswith("infiniband") for name in links.fabrics], np.bool_)[links.fabric]
-    _, first = np.unique(links.fabric, return_index=True)
-    of_fabric = links.a[first][np.searchsorted(links.fabric[first], links.fabric[swept])]
-    if apart := together(np.r_[links.a[swept], links.b[swept]], np.r_[of_fabric, of_fabric]):
-        yield Gap(
-            f"the tree has {len(apart)} roots in one sweep ({_names(apart)}), and no cable joins them: "
-            "run ibnetdiscover again, and give each fabric a file of its own"
-        )
 
 
 def _of_tiers(topology: Topology, previous: Topology | None) -> Iterable[Gap]:

@@ -27,9 +27,9 @@ from hyperscout_kubernetes.reflector import Reflector, by_namespace
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_runtime.debounce import Debouncer
 from hyperscout_runtime.errors import described
 from hyperscout_runtime.event_log import EventLog
+from hyperscout_runtime.event_loops import Debouncer
 
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords

@@ -21,10 +21,10 @@ from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.parts import connected_parts
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import group_children
-from hyperscout_inference.grouping.parts import connected_parts
 
 _Bools = npt.NDArray[np.bool_]
 _Longs = npt.NDArray[np.int64]

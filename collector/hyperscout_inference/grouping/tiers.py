@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.parts import connected_parts
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
 from hyperscout_inference.grouping.layer import Layer
-from hyperscout_inference.grouping.parts import connected_parts
 from hyperscout_inference.grouping.past import Past
 
 # If at least this share of a group's cables ends in another group, the two are one partial mesh, not two

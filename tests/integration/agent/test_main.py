@@ -17,7 +17,7 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.main import Agent, run
 from hyperscout_agent.runtime.tasks import supervise
 from hyperscout_agent.settings.settings import AgentSettings, load_settings
-from hyperscout_runtime.http.health_server import serving
+from hyperscout_runtime.health_server import serving
 from support.fake_collector import WAIT_S, FakeCollector
 
 

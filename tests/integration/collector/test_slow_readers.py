@@ -21,7 +21,7 @@ from hyperscout_collector.serve.grpc.topology_service import TopologyService
 from hyperscout_kubernetes.client import Kube, RateLimit
 from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
-from hyperscout_runtime.loop_thread import loop_in_thread
+from hyperscout_runtime.event_loops import loop_in_thread
 from kubernetes.aio.client import Configuration
 from support.collectors import collector_settings
 from support.evidence_rows import all_rows

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import pytest
-from hyperscout_runtime.http import health_server
-from hyperscout_runtime.http.health_server import Answer, not_ready, ok, serving
+from hyperscout_runtime import health_server
+from hyperscout_runtime.health_server import Answer, not_ready, ok, serving
 from support.waiting import TIMEOUT_S
 
 

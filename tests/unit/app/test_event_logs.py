@@ -164,9 +164,7 @@ def test_what_is_no_event_log_is_refused_with_its_line(line: str, message: str) 
 
 
 def test_an_empty_file_is_no_event_log() -> None:
-    with pytest.raises(
-        EventLogError, match=r"^x.jsonl: empty: expected an event log: .*`hyperscout status --event-log FILE`"
-    ):
+    with pytest.raises(EventLogError, match=r"^x.jsonl: empty: expected an event log$"):
         replay([], "x.jsonl")
 
 

@@ -11,7 +11,7 @@ import grpc.aio
 from hyperscout.v1 import discovery_pb2
 from hyperscout_runtime.addresses import host_port, is_loopback
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.http.health_server import Answer
+from hyperscout_runtime.health_server import Answer
 from starlette.types import ASGIApp
 
 from hyperscout_collector.app.build.lifecycle import Lifecycle

@@ -30,7 +30,7 @@ from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.files import SlurmFilesPublisher
-from hyperscout_runtime.debounce import Debouncer
+from hyperscout_runtime.event_loops import Debouncer
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context

@@ -12,7 +12,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.http.health_server import Answer, not_ready, ok
+from hyperscout_runtime.health_server import Answer, not_ready, ok
 from hyperscout_runtime.units import NS
 from starlette.types import ASGIApp
 

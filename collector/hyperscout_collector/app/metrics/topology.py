@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from hyperscout_formats.text.prometheus_text import escaped, gauge
+from hyperscout_topology.gaps import tree_gaps
 from hyperscout_topology.topology import ANOMALY_KINDS, HyperNode, LinkTable, Measured, Topology
 
 _MAX_FABRICS = 32
@@ -95,6 +96,14 @@ FABRIC_SWITCHES = gauge(
 UNSEEN_NODES = gauge(
     "hyperscout_collector_nodes_without_evidence", "Expected nodes without evidence in any fabric."
 )
+SEPARATE_ROOTS = gauge(
+    "hyperscout_collector_separate_roots", "Roots of one connected fabric or sweep; 0 = there is one root."
+)
+UNUSED_SWITCHES = gauge(
+    "hyperscout_collector_switches_in_no_tier",
+    "Switches above separate roots that join no domains, by level.",
+    "level",
+)
 
 
 class TopologyMetrics:
@@ -134,6 +143,9 @@ def _wiring(topology: Topology, tiers: list[int]) -> Iterator[str]:
     yield ANOMALIES.by({kind: kinds[kind] for kind in ANOMALY_KINDS})
     yield FABRIC_SWITCHES.by(_words(Counter(switch.level for switch in topology.switches)))
     yield UNSEEN_NODES.of(len(topology.nodes_without_evidence))
+    gaps = tree_gaps(topology)
+    yield SEPARATE_ROOTS.of(len(gaps.separate_roots))
+    yield UNUSED_SWITCHES.by({str(level): count for level, count in gaps.unused})
 
 
 def _links(topology: Topology) -> dict[str, int]:

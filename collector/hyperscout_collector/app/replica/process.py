@@ -27,7 +27,7 @@ from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.loop_thread import loop_in_thread
+from hyperscout_runtime.event_loops import loop_in_thread
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout_formats.text.leader import refusal
-from hyperscout_runtime.http.health_server import Answer, not_ready
+from hyperscout_runtime.health_server import Answer, not_ready
 
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.ports import (

@@ -9,8 +9,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from hyperscout_runtime.http.health_server import Answer, Page, not_ready, ok, serving
-from hyperscout_runtime.loop_thread import loop_in_thread
+from hyperscout_runtime.event_loops import loop_in_thread
+from hyperscout_runtime.health_server import Answer, Page, not_ready, ok, serving
 
 STUCK_S = 60.0
 _BEAT_S = 1.0

@@ -8,7 +8,7 @@ from functools import partial
 
 from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.http.silent_connections import SilentConnections
+from hyperscout_runtime.silent_connections import SilentConnections
 from starlette.types import ASGIApp
 
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates

@@ -1,4 +1,7 @@
-"""An event loop in a thread of its own, for work that the main loop must not hold up."""
+"""Around event loops: a loop in a thread of its own, notices from other threads, many calls as one.
+
+No library is used: each part is a few lines of asyncio.
+"""
 
 import asyncio
 import threading
@@ -69,3 +72,20 @@ class Notices:
     def _wake(self) -> None:
         self._event.set()
         self._event = asyncio.Event()
+
+
+class Debouncer:
+    """Calls `act` once, `delay_s` seconds after the first of many calls. Belongs to one event loop."""
+
+    def __init__(self, act: Callable[[], None], delay_s: float) -> None:
+        self._act = act
+        self._delay_s = delay_s
+        self._due: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> None:
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(self._delay_s, self._run)
+
+    def _run(self) -> None:
+        self._due = None
+        self._act()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hyperscout_runtime.debounce import Debouncer
+from hyperscout_runtime.event_loops import Debouncer
 from support.waiting import TIMEOUT_S
 
 

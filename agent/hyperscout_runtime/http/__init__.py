@@ -1,1 +1,0 @@
-"""Plain HTTP for health probes and metrics, and bounds of connections."""

@@ -1,0 +1,90 @@
+"""Finds what keeps the domains of a topology from being one tree. No anomaly and no condition says it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.host_list import fold
+
+from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.topology import LinkTable, Topology
+
+_MAX_CHARACTERS = 2_000  # of the names in one line
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGaps:
+    """`separate_roots`: roots that cables connect, or that one sweep contains. `unused`: the number of
+    switches above them that are in no tier, by level. `lines` says it in words."""
+
+    separate_roots: tuple[str, ...] = ()
+    unused: tuple[tuple[int, int], ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+def tree_gaps(topology: Topology) -> TreeGaps:
+    """Return the gaps of the published tree. Tens of ms for 100,000 links if there are several roots."""
+    roots = [h for h in topology.hypernodes if h.parent is None]
+    if len(roots) < 2:
+        return TreeGaps()
+    links = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(list(topology.links))
+    root_of = {node: h.name for h in roots for node in h.nodes}
+    levels = {s.id: s.level for s in topology.switches if s.level > 0}
+    ranked = np.fromiter((d in levels for d in links.devices), np.bool_, len(links.devices))
+    rows = ranked[links.a] & ranked[links.b]
+    part = _parts(links, links.a[rows], links.b[rows])
+    of_part = _roots_by_part(topology, root_of, part)
+    if apart := _together(of_part):
+        used = {s for h in topology.hypernodes for s in h.switches}
+        above = [
+            level
+            for s, level in levels.items()
+            if level > 1 and s not in used and len(of_part.get(part.get(s), ())) > 1
+        ]
+        unused = sorted({level: above.count(level) for level in above}.items())
+        roots_line = f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)})"
+        lines = [f"{roots_line}: no switches above join them"]
+        for level, n in unused:
+            are, they = ("is", "it joins") if n == 1 else ("are", "they join")
+            above_line = f"{count(n, 'switch', 'switches')} of level {level} above these roots"
+            lines.append(f"{above_line} {are} in no tier: {they} no domains")
+        return TreeGaps(tuple(sorted(apart)), tuple(unused), tuple(lines))
+    # A sweep finds what cables connect, so its parts are connected, too.
+    swept = np.array([name.startswith("infiniband") for name in links.fabrics], np.bool_)[links.fabric]
+    fabrics, first = np.unique(links.fabric, return_index=True)
+    of_fabric = links.a[first][np.searchsorted(fabrics, links.fabric[swept])]
+    part = _parts(links, np.r_[links.a[swept], links.b[swept]], np.r_[of_fabric, of_fabric])
+    if apart := _together(_roots_by_part(topology, root_of, part)):
+        line = (
+            f"the tree has {len(apart)} roots in one sweep ({_names(apart)}), and no cable joins them: "
+            "switches between them may be missing, or the sweep is of several fabrics"
+        )
+        return TreeGaps(tuple(sorted(apart)), (), (line,))
+    return TreeGaps()
+
+
+def _parts(links: LinkTable, a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> Mapping[str, int]:
+    """Return the connected part of each device in the graph of these pairs."""
+    return dict(zip(links.devices, connected_parts(len(links.devices), a, b).tolist(), strict=True))
+
+
+def _roots_by_part(
+    topology: Topology, root_of: Mapping[str, str], part: Mapping[str, int]
+) -> dict[object, set[str]]:
+    found: dict[object, set[str]] = {}
+    for h in topology.hypernodes:
+        for switch in h.switches:
+            found.setdefault(part.get(switch, switch), set()).add(root_of[h.nodes[0]])
+    return found
+
+
+def _together(of_part: Mapping[object, set[str]]) -> set[str]:
+    """Return the roots that share a part with another root."""
+    return {name for mine in of_part.values() if len(mine) > 1 for name in mine}
+
+
+def _names(names: set[str]) -> str:
+    text = fold(sorted(names))
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "... (all: -o json)"
