@@ -24,6 +24,11 @@ class TreeGaps:
     lines: tuple[str, ...] = ()
 
 
+def gap_lines(topology: Topology) -> tuple[str, ...]:
+    """Return the lines of `tree_gaps`, and the messages of switches that form no tree."""
+    return (*tree_gaps(topology).lines, *(x.message for x in topology.anomalies if x.kind == "NotATree"))
+
+
 def tree_gaps(topology: Topology) -> TreeGaps:
     """Return the gaps of the published tree. Tens of ms for 100,000 links if there are several roots."""
     roots = [h for h in topology.hypernodes if h.parent is None]

@@ -8,7 +8,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_formats.text.reporters import is_fabric
 
-from hyperscout_topology.gaps import tree_gaps
+from hyperscout_topology.gaps import gap_lines
 from hyperscout_topology.health import marks
 from hyperscout_topology.topology import Topology
 
@@ -69,8 +69,7 @@ def topology_problems(topology: Topology) -> list[str]:
     missing = topology.nodes_without_evidence
     if missing:
         wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
-    wrong += tree_gaps(topology).lines
-    wrong += [x.message for x in topology.anomalies if x.kind == "NotATree"]
+    wrong += gap_lines(topology)
     for h in topology.hypernodes:
         wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
     return wrong

@@ -1223,6 +1223,7 @@ class GetStatusResponse(_message.Message):
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     PLACED_WORKERS_FIELD_NUMBER: _builtins.int
     WRONG_FIELD_NUMBER: _builtins.int
+    TREE_GAPS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the collector."""
     generation: _builtins.int
@@ -1263,6 +1264,10 @@ class GetStatusResponse(_message.Message):
     def wrong(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All problems of the collector, its agents and the fabric, one text each."""
 
+    @_builtins.property
+    def tree_gaps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What keeps the published domains from being one tree, one text each. Also in `wrong`."""
+
     def __init__(
         self,
         *,
@@ -1279,10 +1284,11 @@ class GetStatusResponse(_message.Message):
         placements: _builtins.int = ...,
         placed_workers: _builtins.int = ...,
         wrong: _abc.Iterable[_builtins.str] | None = ...,
+        tree_gaps: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "held", b"held", "published_at", b"published_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "placed_workers", b"placed_workers", "placements", b"placements", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "version", b"version", "wrong", b"wrong"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "placed_workers", b"placed_workers", "placements", b"placements", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "tree_gaps", b"tree_gaps", "version", b"version", "wrong", b"wrong"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
     _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015

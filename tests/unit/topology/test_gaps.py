@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hyperscout_collector.serve.fanout.hub import Generation
 from hyperscout_topology.gaps import TreeGaps, tree_gaps
 from hyperscout_topology.problems import topology_problems
 from hyperscout_topology.topology import Link, Switch, Topology
@@ -42,4 +43,6 @@ def test_roots_that_no_cable_joins_are_a_gap_within_a_sweep_only() -> None:
 
 def test_switches_that_form_no_tree_are_a_problem() -> None:
     note = anomaly("NotATree", message="the switches form no tree")
-    assert topology_problems(replace(APART, anomalies=(note,), links=())) == ["the switches form no tree"]
+    ring = replace(APART, anomalies=(note,), links=())
+    assert topology_problems(ring) == ["the switches form no tree"]
+    assert Generation(ring).tree_gaps == ("the switches form no tree",)

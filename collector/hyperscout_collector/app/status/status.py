@@ -39,6 +39,7 @@ def status(components: Components, *, omit_agents: bool = False) -> bytes:
         findings=len(evidence.state),
         stale_findings=evidence.state.stale_count(now_ns - components.stale_after_ns),
         problems=problems(components),
+        tree_gaps=current.tree_gaps,
         placements=len(publishing.placing.placements),
         placed_workers=publishing.placing.placements.ranks,
     )

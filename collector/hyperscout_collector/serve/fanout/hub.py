@@ -10,6 +10,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import described
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.diff import Diff
+from hyperscout_topology.gaps import gap_lines
 from hyperscout_topology.problems import topology_problems
 from hyperscout_topology.proto import delta_to_proto, topology_to_proto
 from hyperscout_topology.topology import Topology
@@ -38,6 +39,11 @@ class Generation:
         It takes up to tens of ms, so `Hub` computes it in a thread if the topology is large.
         """
         return tuple(topology_problems(self.topology))
+
+    @cached_property
+    def tree_gaps(self) -> tuple[str, ...]:
+        """The result of `gaps.gap_lines`. It takes as long as `wrong`."""
+        return gap_lines(self.topology)
 
     def get_response(self, omit_links: bool) -> bytes:
         """An encoded GetTopologyResponse. Blocks for seconds on a large topology: call it in a thread."""
@@ -87,13 +93,14 @@ class Hub(Publisher):
         except Exception as error:  # the topology was stored, so a start would fail again
             _log.exception("the stored topology is served, although it cannot be checked")
             self.current.wrong = (f"the stored topology cannot be checked: {described(error)}",)
+            self.current.tree_gaps = ()
 
     async def _prepare(self, generation: Generation) -> None:
         topology = generation.topology
         if len(topology.hypernodes) + len(topology.nodes_without_evidence) < _MANY_PARTS:
-            _ = generation.wrong
+            _ = generation.wrong, generation.tree_gaps
         else:
-            await self._compute(lambda: generation.wrong)
+            await self._compute(lambda: (generation.wrong, generation.tree_gaps))
 
     async def publish(self, topology: Topology) -> None:
         """Make a topology the current generation and send its delta. Calls must not overlap."""

@@ -11,27 +11,34 @@ const MAX_PROBLEMS = 3;
 /** As /v1/status has it. */
 interface Status {
   problems?: string[];
+  tree_gaps?: string[];
   held?: { generation: number; reason: string };
+}
+
+function first(texts: readonly string[]): string {
+  return texts.slice(0, MAX_PROBLEMS).map((x) => visible(x, 300)).join("; ");
 }
 
 export function watchStatus(app: App, notices: Notices): void {
   const look = async (): Promise<void> => {
     if (!app.picture().generation || document.hidden) return;
     try {
-      const { held, problems = [] } = await app.http.get<Status>("/v1/status?agents=false");
+      const { held, problems = [], tree_gaps: gaps = [] } = await app.http.get<Status>("/v1/status?agents=false");
       const text = held && `Generation ${held.generation} is held back: ${visible(held.reason, 300)} (hyperscout approve ${held.generation})`;
       notices.set("held", text ? { kind: "", text } : null);
-      const said = problems.slice(0, MAX_PROBLEMS).map((x) => visible(x, 300)).join("; ");
+      const said = first(problems);
       notices.set("problems", said ? { kind: "", text: `The collector has trouble: ${said}` } : null);
+      const apart = first(gaps);
+      notices.set("gaps", apart ? { kind: "", text: `The domains are not one tree: ${apart}` } : null);
     } catch (error) {
       // The stream tells when the collector is away; one without this route has nothing to tell.
       if (!(error instanceof Problem || error instanceof TypeError)) throw error;
     }
   };
-  let first = true;
+  let waiting = true;
   app.onPicture(() => {
-    if (first && app.picture().generation) void look();
-    first &&= !app.picture().generation;
+    if (waiting && app.picture().generation) void look();
+    waiting &&= !app.picture().generation;
   });
   setInterval(() => void look(), AGAIN_MS);
 }
