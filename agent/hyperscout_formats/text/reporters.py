@@ -20,6 +20,11 @@ def switch_reporter(name: str) -> str:
     return _SWITCH + name
 
 
+def plain_switch_name(name: str) -> str:
+    """Return the name of a switch, or of its agent (`switch/NAME`), in lower case and without a domain."""
+    return name.removeprefix(_SWITCH).lower().partition(".")[0]
+
+
 def fabric_reporter(name: str) -> str:
     """Return the reporter name of an agent that observes a whole fabric."""
     return _FABRIC + name

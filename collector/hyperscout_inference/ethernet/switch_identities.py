@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort
 from hyperscout_formats.text.counts import count, first_few
-from hyperscout_formats.text.reporters import switch_reporter
+from hyperscout_formats.text.reporters import plain_switch_name, switch_reporter
 from hyperscout_topology.topology import Anomaly, Endpoint
 
 from hyperscout_inference.ethernet.switch_names import Vote, Votes, add_vote, elected
@@ -55,8 +55,12 @@ class _Identities:
         self._hear: dict[tuple[str, str], set[str]] = {}  # neighbours, by chassis id and name
         for by, port, neighbour in _heard_by(inputs):
             add_vote(self._votes, neighbour.chassis_id, by, Vote(True, neighbour.system_name, port))
-            self._hear.setdefault((neighbour.chassis_id, _plain(neighbour.system_name)), set()).add(by)
-        self._agents = {_own(reporter) for reporter in inputs.switch_ports if reporter not in inputs.silent}
+            self._hear.setdefault(
+                (neighbour.chassis_id, plain_switch_name(neighbour.system_name)), set()
+            ).add(by)
+        self._agents = {
+            plain_switch_name(reporter) for reporter in inputs.switch_ports if reporter not in inputs.silent
+        }
         self._of_agent: dict[str, str] = {}  # by name: the chassis id that several neighbours hear under it
         for chassis, name in sorted(self._hear):
             if name in self._agents and self._announces(chassis, name):
@@ -64,7 +68,7 @@ class _Identities:
 
     def chassis_of(self, reporter: str) -> str | None:
         """Return the chassis id of the switch that the agent runs on; None = it reports only others."""
-        ports, own = self._ports[reporter], _own(reporter)
+        ports, own = self._ports[reporter], plain_switch_name(reporter)
         heard = {chassis: self._heard(chassis, reporter) for chassis in ports}
         mine = [c for c, name in heard.items() if name == own or self._announces(c, own, reporter)]
         if not mine:
@@ -78,7 +82,7 @@ class _Identities:
             f"{reporter} reports ports of {count(len(foreign), 'other switch', 'other switches')}: "
             f"{first_few(names, _NAMED)}; neighbours do not hear its name there, and these ports do not count"
         )
-        device = bound or self._of_agent.get(_own(reporter), reporter)
+        device = bound or self._of_agent.get(plain_switch_name(reporter), reporter)
         subject = Endpoint(device, reporter.removeprefix(switch_reporter("")))
         return Anomaly("SourcesDisagree", subject, None, None, (_SOURCE,), 0.9, text)
 
@@ -90,7 +94,7 @@ class _Identities:
     def _heard(self, chassis: str, reporter: str) -> str:
         """Return the name under which neighbours except `reporter` hear a switch, else the earlier one."""
         votes = {by: vote for by, vote in self._votes.get(chassis, {}).items() if by != reporter}
-        return _plain(elected(votes, self._earlier.get(chassis, "")))
+        return plain_switch_name(elected(votes, self._earlier.get(chassis, "")))
 
 
 def _heard_by(inputs: FabricInputs) -> Iterator[tuple[str, str, LldpNeighbour]]:
@@ -104,11 +108,3 @@ def _heard_by(inputs: FabricInputs) -> Iterator[tuple[str, str, LldpNeighbour]]:
             for neighbour in port.neighbours:
                 if neighbour.system_name:
                     yield by, port.interface, neighbour
-
-
-def _own(reporter: str) -> str:
-    return _plain(reporter.removeprefix(switch_reporter("")))
-
-
-def _plain(name: str) -> str:
-    return name.lower().partition(".")[0]

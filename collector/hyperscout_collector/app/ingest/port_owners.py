@@ -8,7 +8,7 @@ inference finds out to which one it belongs.
 from collections.abc import Callable, Mapping
 
 from hyperscout_formats.facts.facts import InfinibandPort, SwitchPort
-from hyperscout_formats.text.reporters import is_switch, switch_reporter
+from hyperscout_formats.text.reporters import is_switch, plain_switch_name
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.rows import Row
@@ -32,7 +32,7 @@ class PortOwners:
                 ident = f"{guid:016x}"
                 return self._nodes.get(ident, ident) in (ident, row.key.node)
             case SwitchPort(chassis_id=chassis) if is_switch(row.key.node):
-                own = _plain(row.key.node.removeprefix(switch_reporter("")))
+                own = plain_switch_name(row.key.node)
                 known = self._switches.get(chassis, own)
                 # An agent whose name no switch has may run on any: its certificate is named otherwise.
                 return known == own or own not in self._names or _is_suffixed(known, own, chassis)
@@ -43,7 +43,7 @@ class PortOwners:
         if topology is not self._indexed:
             self._indexed = topology
             self._nodes = {x.id: x.node for x in topology.adapters}
-            self._switches = {x.id: _plain(x.name) for x in topology.switches}
+            self._switches = {x.id: plain_switch_name(x.name) for x in topology.switches}
             self._names = frozenset(self._switches.values())
 
 
@@ -51,7 +51,3 @@ def _is_suffixed(known: str, own: str, chassis: str) -> bool:
     """Return whether a name is `own` with the end of the chassis id, as a second switch of one name has."""
     name, _, suffix = known.rpartition("-")
     return name == own and "".join(filter(str.isalnum, chassis.lower())).endswith(suffix)
-
-
-def _plain(name: str) -> str:
-    return name.lower().partition(".")[0]
