@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-Longs = npt.NDArray[np.int64]
+_Longs = npt.NDArray[np.int64]
 
 
-def connected_parts(count: int, a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> Longs:
+def connected_parts(count: int, a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> _Longs:
     """Return (count,) labels, equal for vertices that the edges (a, b) connect: each part's lowest vertex.
 
     Each round passes the lowest label on over all edges and then jumps to the label's label, so that the

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.parts import connected_parts
 
 from hyperscout_inference.fabric.network import distinct
 
@@ -316,18 +317,7 @@ def _merge(
     crossing = home[pair_item] != owner
     flow, inverse = np.unique(owner[crossing] * groups + home[pair_item[crossing]], return_inverse=True)
     heavy = np.bincount(inverse, weights=cables[crossing]) >= share * total[flow // groups]
-    parent = list(range(groups))
-
-    def root(g: int) -> int:
-        while parent[g] != g:
-            parent[g] = parent[parent[g]]
-            g = parent[g]
-        return g
-
-    for k in flow[heavy].tolist():
-        one, other = sorted((root(k // groups), root(k % groups)))
-        parent[other] = one
-    roots = np.array([root(g) for g in range(groups)], np.int64)
+    roots = connected_parts(groups, flow[heavy] // groups, flow[heavy] % groups)
     return np.where(group >= 0, roots[group], -1)
 
 
