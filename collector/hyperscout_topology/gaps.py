@@ -1,6 +1,6 @@
 """Finds what keeps the domains of a topology from being one tree. No anomaly and no condition says it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ def tree_gaps(topology: Topology) -> TreeGaps:
             if level > 1 and s not in used and len(of_part.get(part.get(s), ())) > 1
         ]
         unused = sorted({level: above.count(level) for level in above}.items())
-        roots_line = f"the tree has {len(apart)} roots in one connected fabric ({_names(apart)})"
+        roots_line = f"the tree has {len(apart)} roots in one connected fabric ({names_line(apart)})"
         lines = [f"{roots_line}: no switches above join them"]
         for level, n in unused:
             are, they = ("is", "it joins") if n == 1 else ("are", "they join")
@@ -63,7 +63,7 @@ def tree_gaps(topology: Topology) -> TreeGaps:
     part = _parts(links, np.r_[links.a[swept], links.b[swept]], np.r_[of_fabric, of_fabric])
     if apart := _together(_roots_by_part(topology, root_of, part)):
         line = (
-            f"the tree has {len(apart)} roots in one sweep ({_names(apart)}), and no cable joins them: "
+            f"the tree has {len(apart)} roots in one sweep ({names_line(apart)}), and no cable joins them: "
             "switches between them may be missing, or the sweep is of several fabrics"
         )
         return TreeGaps(tuple(sorted(apart)), (), (line,))
@@ -90,6 +90,7 @@ def _together(of_part: Mapping[object, set[str]]) -> set[str]:
     return {name for mine in of_part.values() if len(mine) > 1 for name in mine}
 
 
-def _names(names: set[str]) -> str:
+def names_line(names: Collection[str]) -> str:
+    """Return the names as a host list of at most 2,000 characters."""
     text = fold(sorted(names))
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "... (all: -o json)"

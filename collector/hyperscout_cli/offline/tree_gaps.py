@@ -1,14 +1,11 @@
 """Find what an inferred tree lacks: hosts, one root, tiers. `infer` prints it, and fails with `--strict`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hyperscout_formats.text.counts import count
-from hyperscout_formats.text.host_list import fold
-from hyperscout_topology.gaps import tree_gaps
+from hyperscout_topology.gaps import names_line, tree_gaps
 from hyperscout_topology.topology import Topology
-
-_LIST = 2_000  # characters of a list of names in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ def _of_hosts(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
     ):
         if hosts:
             are, them = ("is", "it") if len(hosts) == 1 else ("are", "them")
-            text = f"{count(len(hosts), 'host')} {are} not in the tree: {_names(hosts)}"
+            text = f"{count(len(hosts), 'host')} {are} not in the tree: {names_line(hosts)}"
             yield Gap(f"{text}: {why.format(them=them)}")
 
 
@@ -64,7 +61,7 @@ def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
     if by_name := {name for name in topology.foreign_endpoints if is_foreign(name)} - unplaced:
         are = "is" if len(by_name) == 1 else "are"
         text = f"{count(len(by_name), 'endpoint')} {are} taken for no compute host by name and wiring"
-        yield Gap(f"{text}: {_names(by_name)}: list compute hosts with --nodes", strict=False)
+        yield Gap(f"{text}: {names_line(by_name)}: list compute hosts with --nodes", strict=False)
 
 
 def _of_tiers(topology: Topology, previous: Topology | None) -> Iterable[Gap]:
@@ -89,8 +86,3 @@ def _empty(topology: Topology, listed: frozenset[str] | None) -> Iterable[Gap]:
     else:
         why = "no cable of a host leads to a leaf of the compute fabric (see --compute-ports)"
     yield Gap(f"the tree is empty: {why}")
-
-
-def _names(names: Sequence[str] | set[str]) -> str:
-    text = fold(sorted(names))
-    return text if len(text) <= _LIST else text[:_LIST] + "... (all: -o json)"
