@@ -223,8 +223,12 @@ class SnmpProbe:
                     snmp_switch.wanted_subtrees(),
                     lambda walk: crawl.identified(address, *_own(walk)),
                 )
-            if walk is None:
-                return
+                if walk is None:
+                    return
+                if again := snmp_switch.subtrees_to_walk_again(walk.rows):
+                    newer = await client.walk(address, entry, again, lambda _: True)
+                    if newer is not None:
+                        walk.replace(again, newer)
             table = fitted(walk, address)
             if table.ports:
                 crawl.answered(address, table, announced=bool(_own(walk)[0]))

@@ -80,6 +80,18 @@ def wanted_subtrees() -> tuple[Oid, ...]:
     return (_LOCAL, _SYSTEM_NAME, *_REMOTES, _REMOTE_ADDRESS, *columns)
 
 
+def subtrees_to_walk_again(rows: Iterable[Row]) -> tuple[Oid, ...]:
+    """Return the OIDs of the neighbours' ids if the walk shows neighbours and none of them has an id.
+
+    Either the switch omits the id, or it heard all its neighbours after the walk had passed the ids. Only a
+    second walk can tell.
+    """
+    filled = {row.oid[: len(_REMOTE_CHASSIS)] for row in rows}
+    if filled.isdisjoint(_REMOTES) or {_REMOTE_CHASSIS, _REMOTE_PORT} <= filled:
+        return ()
+    return _REMOTE_CHASSIS_SUBTYPE, _REMOTE_CHASSIS, _REMOTE_PORT_SUBTYPE, _REMOTE_PORT
+
+
 def read(
     rows: Iterable[Row], source: str, address: str = "", *, neighbours_per_port: int = MAX_NEIGHBOURS
 ) -> SwitchTable:

@@ -27,11 +27,13 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings import snmp
 from hyperscout_sim.readings.lldp import mac_of, management_address
-from support.snmp_responder import Responder, Table, refusing, responding, silent
+from support.snmp_responder import Request, Responder, Table, refusing, responding, silent
 from support.waiting import eventually
 
 COMMUNITY = "open-sesame-3f9a"
 FABRIC = clos2(3, 2, 2)
+# lldpRemChassisIdSubtype, lldpRemChassisId, lldpRemPortIdSubtype, lldpRemPortId
+LLDP_IDS = tuple((1, 0, 8802, 1, 1, 2, 1, 4, 1, 1, column) for column in (4, 5, 6, 7))
 
 
 def local(switch: object) -> str:
@@ -189,6 +191,50 @@ async def test_a_switch_that_refuses_everything_is_quoted(here: Here) -> None:
     here.responder.add(FIRST, refusing)
     look = await here.probe(FIRST).observe()
     assert "answers, but 1.0.8802.1.1.2.1.3: answers genErr" in look.samples[FIRST].reason
+
+
+async def test_neighbours_that_are_heard_during_the_walk_keep_their_ids(here: Here) -> None:
+    """The walk passes the ids of an empty table, and finds the names that came meanwhile."""
+    text = next(text.decode() for switch, text in snmp.recordings(FABRIC) if local(switch) == FIRST)
+    ids = tuple(f"{'.'.join(map(str, column))}." for column in LLDP_IDS)
+    full = Table.of_snmprec(text)
+    rest = Table.of_snmprec("\n".join(line for line in text.split("\n") if not line.startswith(ids)))
+    assert len(rest) < len(full)
+    heard = False
+
+    def answer(asked: Request) -> list[bytes]:
+        nonlocal heard
+        table = full if heard else rest
+        heard |= asked.oids[0] > LLDP_IDS[-1]
+        return [table.answer(asked)]
+
+    here.responder.add(FIRST, answer)
+    look = await here.probe(*SWITCHES.values()).observe()
+    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
+    table = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    neighbours = [neighbour for port in table.ports for neighbour in port.neighbours]
+    assert neighbours
+    assert {one.chassis_id_subtype for one in neighbours} == {"mac"}
+    assert all(port.doubt == "" for port in table.ports)
+
+
+async def test_a_switch_that_omits_the_ids_is_asked_for_them_once_more_and_no_more(here: Here) -> None:
+    text = next(text.decode() for switch, text in snmp.recordings(FABRIC) if local(switch) == FIRST)
+    chassis_id = f"{'.'.join(map(str, LLDP_IDS[1]))}."
+    lines = [line for line in text.split("\n") if not line.startswith(chassis_id)]
+    asked: list[tuple[int, ...]] = []
+    table = Table.of_snmprec("\n".join(lines))
+
+    def answer(request: Request) -> list[bytes]:
+        asked.append(request.oids[0])
+        return [table.answer(request)]
+
+    here.responder.add(FIRST, answer)
+    look = await here.probe(FIRST).observe()
+    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
+    told = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    assert any("identified by its management address" in port.doubt for port in told.ports)
+    assert asked.count(LLDP_IDS[0]) == 1
 
 
 class TestPace:
