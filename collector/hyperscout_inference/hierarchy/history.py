@@ -1,6 +1,7 @@
 """Name missing links and switches by the previous topology, which has their ports and ids."""
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Top
 from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
+_Port = tuple[str, str]  # device and port
+_Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
 
 
 def recall(
@@ -30,7 +33,7 @@ def recall(
     holder = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
-    gone = _gone_switches(previous, ids)
+    gone = _gone_switches(previous, ids, former, holder)
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = _hosts_of(previous)
@@ -119,9 +122,7 @@ def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key
     )
 
 
-def _former_links(
-    previous: Topology, links: Sequence[Link]
-) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
+def _former_links(previous: Topology, links: Sequence[Link]) -> list[_Former]:
     """Return links of the previous topology that are not present, and its missing links, by both ends."""
     lost = lost_links(previous.links, links)
     rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in lost]
@@ -133,9 +134,24 @@ def _former_links(
     return sorted(set(rows))
 
 
-def _gone_switches(previous: Topology, present: Collection[str]) -> list[str]:
+def _gone_switches(
+    previous: Topology,
+    present: Collection[str],
+    former: Sequence[_Former],
+    holder: Collection[_Port],
+) -> list[str]:
+    """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
+    replaced or has another id now, and is not missing.
+
+    `former`: see `_former_links`. `holder`: the ports of present links.
+    """
+    ends: dict[str, list[_Port]] = defaultdict(list)  # of each device, the other ends of its former links
+    for a, a_port, b, b_port, _ in former:
+        ends[a].append((b, b_port))
+        ends[b].append((a, a_port))
     wired = wired_devices(previous.links)
-    gone = {s.id for s in previous.switches if s.id in wired and s.id not in present}
+    absent = {s.id for s in previous.switches if s.id in wired and s.id not in present}
+    gone = {device for device in absent if any(end not in holder for end in ends[device])}
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
     return sorted(gone | {device for device in still if device not in present})
 

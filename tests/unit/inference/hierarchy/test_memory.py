@@ -51,6 +51,28 @@ def test_the_loss_of_any_switch_moves_no_host_and_names_that_switch(seed: int) -
     assert back.anomalies == ()
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_replaced_switch_is_not_missing(level: int) -> None:
+    """Another device is on the same cables. Where one of them stays unplugged, the old switch is missing."""
+    fabric = shapes.clos2(4, 4, 3)
+    first = inferred(fabric)
+    old = next(s for s in fabric.switches if s.level == level)
+    new = max(s.guid for s in fabric.switches) + 1
+    cables = tuple(
+        c._replace(a=new if c.a == old.guid else c.a, b=new if c.b == old.guid else c.b)
+        for c in fabric.cables
+    )
+    switches = tuple(replace(s, guid=new) if s is old else s for s in fabric.switches)
+    swapped = replace(fabric, switches=switches, cables=cables)
+    after = inferred(swapped, previous=first)
+    assert after.anomalies == ()
+    assert [h.nodes for h in after.hypernodes] == [h.nodes for h in first.hypernodes]
+    loose = next(c for c in cables if new in (c.a, c.b))
+    unplugged = replace(swapped, cables=tuple(c for c in cables if c != loose))
+    found = inferred(unplugged, previous=first).anomalies
+    assert ("MissingSwitch", f"{old.guid:016x}") in [(x.kind, x.subject.device) for x in found]
+
+
 @seeds(60)
 def test_a_lost_cable_is_named_by_both_ports(seed: int) -> None:
     """Not so for some cables between the groups of a dragonfly+ fabric."""
