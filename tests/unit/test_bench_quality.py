@@ -69,7 +69,7 @@ def test_the_others_do_pay_more_somewhere() -> None:
         assert any(exact < other for exact, other in pairs), name
 
 
-@pytest.mark.parametrize("driver", range(5))
+@pytest.mark.parametrize("driver", slow_after(2, range(5)))
 def test_the_same_seed_gives_the_same_run(driver: int) -> None:
     first, second = run("hard", driver), run("hard", driver)
     told = [[(start.at_s, start.nodes.tolist()) for start in one.starts] for one in (first, second)]

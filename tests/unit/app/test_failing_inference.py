@@ -182,6 +182,7 @@ async def test_a_culprit_that_recovers_is_released(monkeypatch: pytest.MonkeyPat
         await until(task, lambda: not rig.anomalies())
 
 
+@pytest.mark.slow
 async def test_a_culprit_that_reports_all_the_time_is_tried_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     async with inferring(monkeypatch) as (rig, task):
         rig.report("n3", POISON)

@@ -25,6 +25,7 @@ def test_gzip_is_unpacked_and_bounded(tmp_path: Path) -> None:
         files.read_bytes(str(path))
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(200 << 20)))

@@ -97,6 +97,7 @@ def test_the_first_tree_goes_out_when_it_stood_still_for_a_moment() -> None:
     assert {c.since_ns for h in player.last.hypernodes for c in h.conditions} == {player.ns(1004)}
 
 
+@pytest.mark.slow
 def test_a_tree_that_never_stands_still_is_published_all_the_same() -> None:
     player = Player()
     for second in range(200):

@@ -145,6 +145,7 @@ def test_the_cluster_s_probes_are_bounded() -> None:
     assert 0 <= w.machine.rate.now_per_s(w.now_ns) <= 105
 
 
+@pytest.mark.slow
 def test_little_traffic_means_few_tasks() -> None:
     w = World(settings=PairSettings(node_kbps=10.0))
     w.connect(*names(40))

@@ -51,6 +51,7 @@ def test_everything_comes_back_after_a_restart(store: SqliteStore) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_a_finding_that_takes_too_much_memory_is_dropped_at_the_start(store: SqliteStore) -> None:
     """An earlier version stored such findings, and ran out of memory at each start."""
     store.apply(Changes([kept(lldp("n1", "eth0")), kept(hostile("n1", "eth1", b"\x2a\x00" * 100_000))]))

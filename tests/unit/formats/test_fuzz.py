@@ -235,6 +235,7 @@ VALUES = (
 ROWS = st.builds(snmp_rows.Row, OIDS, st.sampled_from(snmp_rows.KINDS), VALUES)
 
 
+@pytest.mark.slow
 @examples(5)
 @given(st.lists(ROWS, max_size=40), st.sampled_from(["", "10.0.0.1"]))
 def test_any_rows_are_a_switch(rows: list[snmp_rows.Row], address: str) -> None:

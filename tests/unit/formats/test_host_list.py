@@ -49,6 +49,7 @@ def test_a_host_list_is_compressed_as_slurm_reads_it(names: list[str], expected:
     assert fold(names) == expected
 
 
+@pytest.mark.slow
 @examples(5)
 @given(st.sets(st.from_regex(r"[a-c]?-?[0-9]{0,3}[0-9]{0,2}(-x)?", fullmatch=True).filter(bool)))
 def test_a_host_list_expands_to_the_same_hosts(names: set[str]) -> None:

@@ -171,6 +171,7 @@ def test_a_whole_fabric() -> None:
     assert ufm.parse(json.dumps(shuffled).encode()).text == whole.text
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4000), st.booleans())
 def test_pieces_of_any_size(size: int, indented: bool) -> None:
     answers = ufm_answers(clos2(1, 2, 1))["ports"]

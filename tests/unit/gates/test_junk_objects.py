@@ -14,7 +14,6 @@ from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.request import size
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import slow_after
 from support.workloads import (
     Object,
     ThreeTiers,
@@ -112,7 +111,8 @@ def test_whole_ones_are_gangs(name: str) -> None:
     assert len(gang_of(pods, owner, ThreeTiers()).ranks) >= 4
 
 
-@pytest.mark.parametrize("name", slow_after(1, list(CASES)))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CASES))
 def test_junk_in_each_field(name: str) -> None:
     """One field at a time, each kind of junk in turn over the fields."""
     pods, owner = CASES[name]

@@ -500,6 +500,7 @@ SEEDS = [0, 1, 2, 3, 6, 11, 19, 23, 45, 50, 56, 73, 107, 122, 227, 392, 429, 630
 SEEDS += [685, 734, 822, 832]
 
 
+@pytest.mark.slow
 def test_transitions() -> None:
     observed: set[Row] = set()
     for seed in SEEDS:

@@ -72,6 +72,7 @@ def told(reader: FileReader, **request: object) -> list[pb.HistoryEvent]:
 # Pictures
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(TOPOLOGIES, st.integers(0, 2)), min_size=1, max_size=8))
 def test_at_any_time_there_is_what_was_out_then(
     tmp_path_factory: pytest.TempPathFactory, many: Sequence[tuple[Topology, int]]
@@ -226,6 +227,7 @@ def test_net_pages_stay_with_the_question(tmp_path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.slow
 def test_a_mass_change_is_bounded_and_what_ends_differ_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +318,7 @@ def test_the_oldest_goes_when_the_file_is_full(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_what_is_too_old_goes_and_what_is_out_stays(tmp_path: Path) -> None:
     size = HistorySize()
     store = opened(tmp_path / "history.db", size, days=3)

@@ -32,6 +32,7 @@ def test_garbage_is_an_error_and_nothing_else(data: bytes) -> None:
         assembly.finish()
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_no_more_than_the_limit() -> None:
     bomb = zlib.compress(bytes(256 * MIB), 9)
     assert len(bomb) < MIB

@@ -72,6 +72,7 @@ def test_ten_thousand_at_once_are_few_lines_a_minute(world: World) -> None:
     assert world.lines[-1].endswith(f"({10_000 - MAX_LINES} more since the last such line)")
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_bounded(world: World) -> None:
     for i in range(10_000):
         world.now_s += 60.0

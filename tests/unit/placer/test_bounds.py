@@ -30,6 +30,7 @@ from support.placer_oracle import verify
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [

@@ -11,7 +11,6 @@ from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
 from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.solve.place import place
-from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance
 from support.placer_oracle import verify
@@ -316,7 +315,8 @@ def stays_well(room: Capacity, gang: Running, now: Sequence[str]) -> bool:
     return not found and facts.top_of(at) <= facts.top_of(before)
 
 
-@pytest.mark.parametrize("block", slow_after(1, range(4)))
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
 def test_plans_can_be_carried_out(block: int) -> None:
     plans = refusals = 0
     for seed in range(block * 40, block * 40 + 40):

@@ -17,6 +17,7 @@ from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_topology import own_links
 from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
+from support.examples import slow_after
 from support.inference import inferred, inputs_of
 from support.measurements import pinged
 from support.rack_inputs import changed, domain_of, inferred_racks
@@ -144,7 +145,7 @@ def planted(shape: str, fault: Fault, seed: int) -> tuple[SimFabric, tuple[str, 
     raise AssertionError("no such fault leaves a trace")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 @pytest.mark.parametrize("shape", ["rail", "rail-pods", "dual-homed"])
 @pytest.mark.parametrize("fault", [Fault.HOST_LINK, Fault.DEAD_RAIL])
 def test_a_host_with_one_rail_of_several_down_is_down(shape: str, fault: Fault, seed: int) -> None:
@@ -152,7 +153,7 @@ def test_a_host_with_one_rail_of_several_down_is_down(shape: str, fault: Fault, 
     assert health == Health(frozenset(hosts), dict.fromkeys(hosts, 1), {})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_uplink_that_is_down_counts_with_one_domain_and_no_node(shape: str, seed: int) -> None:
     *_, topology, health = planted(shape, Fault.UPLINK, seed)
@@ -162,7 +163,7 @@ def test_an_uplink_that_is_down_counts_with_one_domain_and_no_node(shape: str, s
     assert set(health.hypernodes) == {x.hypernode}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 @pytest.mark.parametrize("fault", [Fault.SWAPPED_UPLINKS, Fault.SWAPPED_HOST_LINKS])
 def test_swapped_cables_carry_traffic(fault: Fault, seed: int) -> None:
     *_, topology, health = planted("rail", fault, seed)
@@ -170,7 +171,7 @@ def test_swapped_cables_carry_traffic(fault: Fault, seed: int) -> None:
     assert health == Health(frozenset(), {}, {})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 @pytest.mark.parametrize(("fault", "links"), [(Fault.LEAF, 8 + 4), (Fault.SPINE, 4)])
 def test_a_switch_that_is_gone_counts_with_its_links(fault: Fault, links: int, seed: int) -> None:
     """8 hosts below a leaf and 4 spines above it; 4 units below a spine."""

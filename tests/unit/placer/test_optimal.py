@@ -26,7 +26,8 @@ def test_as_good_as_brute_force(first: int) -> None:
         check(case, best)
 
 
-@pytest.mark.parametrize("first", slow_after(1, range(0, 150, AT_ONCE)))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 150, AT_ONCE))
 def test_costs_of_several_machine_words(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         case = random_instance(seed, huge=True)
@@ -38,7 +39,8 @@ def test_costs_of_several_machine_words(first: int) -> None:
         check(case, brute_place(Free(forest, case.free), case.request, case.masks(forest)))
 
 
-@pytest.mark.parametrize("first", slow_after(1, range(0, 200, AT_ONCE)))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 200, AT_ONCE))
 def test_as_good_as_all_counts_of_each_domain(first: int) -> None:
     """One kind of workers on more nodes, where domains have nearly as much room as each other: what is left
     out because it cannot be best must not have been."""

@@ -25,7 +25,6 @@ from hyperscout_placer.repair import moving
 from hyperscout_placer.repair.rank_exchange import kept
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.place import highest, place
-from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import verify
@@ -211,7 +210,8 @@ def as_counted(
     return len(found.moves), len(ways.leaving)
 
 
-@pytest.mark.parametrize("block", slow_after(1, range(5)))
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
 def test_no_way_to_move_is_better(block: int) -> None:
     checked = 0
     for seed in range(block * 120, block * 120 + 120):
@@ -222,7 +222,8 @@ def test_no_way_to_move_is_better(block: int) -> None:
     assert checked >= 60
 
 
-@pytest.mark.parametrize("block", slow_after(1, range(5)))
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
 def test_no_fewer_others_have_to_give_way(block: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(block * 60, block * 60 + 60):
@@ -457,7 +458,8 @@ def test_fewer_nodes_or_less_left_over_are_not_worth_a_move() -> None:
     assert improvement(cluster({}, names, FIVE, degraded={"a": 1}), FIVE, names, {}) is None
 
 
-@pytest.mark.parametrize("block", slow_after(1, range(4)))
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
 def test_what_is_better_is_no_worse_than_placed_anew(block: int) -> None:
     better = 0
     for seed in range(block * 100, block * 100 + 100):

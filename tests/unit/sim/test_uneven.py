@@ -33,6 +33,7 @@ def what(case: Uneven) -> str:
     return f"seed {case.seed}: {case.traits}, {[d.what for d in case.defects]}"
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_files_again() -> None:
     for seed in (0, 9, 25, 31, 39):
         assert files_of(healthy(seed)) == files_of(healthy(seed))
@@ -43,6 +44,7 @@ def test_seeds_differ() -> None:
     assert files_of(healthy(3)) != files_of(healthy(3 + len(KINDS)))
 
 
+@pytest.mark.slow
 def test_no_port_is_used_twice_and_none_is_beyond_the_device() -> None:
     for case in cases():
         fabric = case.fabric

@@ -14,6 +14,7 @@ from hyperscout_sim.fabric.shapes import clos2, rail_optimised
 from hyperscout_topology.topology import Adapter, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import slow_after
 from support.inference import inferred
 
 PLAN = """\
@@ -97,7 +98,7 @@ def test_a_pattern_that_holds_no_more_becomes_lines() -> None:
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2]))
 def test_after_any_fault_what_is_accepted_is_no_drift(fault: Fault, seed: int) -> None:
     try:
         faulty, planted = plant(FABRIC, fault, Random(seed))

@@ -54,6 +54,7 @@ def test_a_ufm_alone_gives_the_true_hierarchy(shape: Callable[[int], SimFabric],
     assert {link.sources for link in found.links} == {("ufm",)}
 
 
+@pytest.mark.slow
 @given(st.sampled_from(shapes), st.integers(0, 1000), st.booleans())
 def test_beside_a_sweep_it_is_a_second_witness(
     shape: Callable[[int], SimFabric], seed: int, newer: bool

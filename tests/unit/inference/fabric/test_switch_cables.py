@@ -435,6 +435,7 @@ SAID = st.builds(
 )
 
 
+@pytest.mark.slow
 @examples(3)
 @given(
     said=st.dictionaries(st.sampled_from(["switch/a", "switch/b", "switch/c"]), st.lists(SAID, max_size=4)),

@@ -581,6 +581,7 @@ def tables(draw: st.DrawFn) -> SwitchTableSeen:
     )
 
 
+@pytest.mark.slow
 @examples(2)
 @given(said=st.lists(tables(), max_size=4), agents=st.booleans())
 def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agents: bool) -> None:

@@ -12,7 +12,6 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_sim.readings.sysfs import port_facts
-from support.examples import slow_after
 from support.inference import Namer, inputs_of, tiers, truth
 
 # As many units with four rails as with eight.
@@ -114,8 +113,9 @@ def test_leaves_with_their_uplinks_on_other_ports_are_not_miswired(name: str) ->
     assert [x.message for x in topology.anomalies] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.UPLINK, Fault.SWAPPED_UPLINKS])
-@pytest.mark.parametrize("name", slow_after(1, list(MODELS)[:2]))
+@pytest.mark.parametrize("name", list(MODELS)[:2])
 def test_what_is_wrong_beside_them_is_still_named(name: str, fault: Fault) -> None:
     fabric = MODELS[name]
     namer = Namer(fabric)

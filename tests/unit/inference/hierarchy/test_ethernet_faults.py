@@ -137,6 +137,7 @@ def test_one_fault(shape: str, fault: Fault, agents: str, seed: int) -> None:
     assert len(topology.links) == len(faulty.cables)
 
 
+@pytest.mark.slow
 @examples(0.5)
 @given(shape=st.sampled_from(sorted(SHAPES)), seed=st.integers(0, 10_000))
 def test_switches_that_do_not_answer(shape: str, seed: int) -> None:
@@ -177,6 +178,7 @@ def test_a_cut_leaf_spine_cable_degrades_the_leaf_with_both_port_names(agents: s
     assert (degraded.status, degraded.reason) == ("True", "LinksDown")
 
 
+@pytest.mark.slow
 def test_a_moved_host_cable_is_inconsistent() -> None:
     fabric = FABRICS["rail"]
     before = infer(inputs_of(fabric, None))

@@ -243,7 +243,7 @@ def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) ->
 
 
 @pytest.mark.parametrize(
-    "counts", slow_after(3, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
+    "counts", slow_after(1, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
 )
 def test_healthy_networks_of_all_sizes_accuse_nobody(counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS):
@@ -298,7 +298,8 @@ def named(found: Measurements, expected: tuple[str, str | None], others: list[Su
     return hit
 
 
-@pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
+@pytest.mark.slow
+@pytest.mark.parametrize("bursts", [3, 1, 9])
 @pytest.mark.parametrize("fault", slow_after(2, FAULTS))
 def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None:
     others: list[Suspicion] = []
@@ -331,7 +332,8 @@ def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None
     assert len(others) <= 1, [x.message for x in others]
 
 
-@pytest.mark.parametrize("fault", slow_after(1, ["leaf", "pair", "host"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["leaf", "pair", "host"])
 def test_jitter_that_grew_is_named_and_nothing_else(fault: str) -> None:
     others: list[Suspicion] = []
 
@@ -380,6 +382,7 @@ def test_a_host_that_is_slow_as_hosts_may_be_is_nobody_s_fault() -> None:
         assert not here.plus(here.touching(host), 3.0).measured(3).suspicions
 
 
+@pytest.mark.slow
 def test_everything_slow_at_random_is_bounded() -> None:
     here = world(5, 2, 4, 40, per_host=40)
     wild = here.plus(here.random.random(len(here.a)) < 0.1, 50.0)
@@ -389,6 +392,7 @@ def test_everything_slow_at_random_is_bounded() -> None:
         assert numbers_of(x) == figures_of(x), x.message
 
 
+@pytest.mark.slow
 def test_messages_have_numbers_and_history() -> None:
     here, _ = planted(0)
     before = here.plus(np.array([7]), 0.0)

@@ -33,6 +33,7 @@ def degraded(h: HyperNode) -> tuple[str, str, str]:
     return next((c.status, c.reason, c.message) for c in h.conditions if c.type == "Degraded")
 
 
+@pytest.mark.slow
 @given(fabrics(), st.integers(0, 9))
 def test_any_healthy_wired_fabric_has_figures_and_accuses_nobody(fabric: SimFabric, seed: int) -> None:
     inputs = with_pairs(fabric, pinged(fabric, seed))
@@ -101,6 +102,7 @@ def test_nccl_is_a_weight_on_the_common_hypernode() -> None:
     assert [t.bandwidth_gbps for t in found.tiers if t.tier == home.tier] == [home.bandwidth_gbps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bursts", [1, 9])
 def test_an_opaque_fabric_is_judged_by_its_own_tiers(bursts: int) -> None:
     pings = pinged(shapes.clos2(4, 12, 4, 1, seed=3))

@@ -55,6 +55,7 @@ def domain_of(topology: Topology, host: str, tier: int = 1) -> str:
     return next(h.name for h in topology.hypernodes if h.tier == tier and host in h.nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("truth", "names"), [
     (FLAT, ["leaf"]),
     (TWO, ["leaf", "pod"]),
@@ -77,6 +78,7 @@ def test_too_little_was_measured_to_place_anybody() -> None:
     assert set(topology.nodes_without_evidence) == set(pairs.nodes)
 
 
+@pytest.mark.slow
 def test_names_say_what_hosts_share_and_live_on() -> None:
     first = infer(FabricInputs(pairs=measured(TWO)))
     called = {h.name.rpartition("-")[0] for h in first.hypernodes if h.tier == 1}
@@ -107,6 +109,7 @@ def test_a_host_of_which_little_is_known_any_more_stays() -> None:
     assert {h.name: h.nodes for h in after.hypernodes} == {h.name: h.nodes for h in first.hypernodes}
 
 
+@pytest.mark.slow
 def test_a_host_that_is_far_from_those_it_was_with_is_with_them_no_more() -> None:
     first = infer(FabricInputs(pairs=measured(TWO)))
     gone = "zone-1-gpu003"
@@ -125,6 +128,7 @@ def mixed(dark: Collection[str]) -> FabricInputs:
     return replace(inputs_of(without_hosts(FABRIC, dark)), pairs=measured(FABRIC.truth.tiers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dark",
     [
@@ -197,6 +201,7 @@ def test_racks_in_an_opaque_fabric() -> None:
     assert tiers(topology)[0] == {frozenset(leaf[i : i + 3]) for leaf in leaves for i in (0, 3)}
 
 
+@pytest.mark.slow
 def test_while_it_is_measured_anew_nobody_moves_and_new_hosts_wait() -> None:
     """All agents have started anew: next to nothing is measured, and they answer."""
     hosts = {host for domain in TWO[0] for host in domain}

@@ -118,6 +118,7 @@ def test_the_order_of_evidence_does_not_matter(fabric: SimFabric, rng: Random) -
     assert to_json(infer(FabricInputs(sweeps=tuple(other)))) == to_json(infer(inputs))
 
 
+@pytest.mark.slow
 @given(fabrics(), st.data())
 def test_asking_for_some_hosts_changes_no_level_and_no_grouping(
     fabric: SimFabric, data: st.DataObject

@@ -17,6 +17,7 @@ def test_a_healthy_fabric_is_right_and_accused_of_nothing(chosen: range) -> None
     assert {seed: wrong for seed in chosen if (wrong := mistakes(healthy(seed)))} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
     [

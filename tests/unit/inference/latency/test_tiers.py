@@ -93,7 +93,7 @@ def test_small_fabrics_without_noise(name: str, seed: int) -> None:
     assert found.offset_us - true.own_us == pytest.approx(np.median(found.offset_us - true.own_us), abs=0.2)
 
 
-@pytest.mark.parametrize("name", slow_after(3, list(SHAPES)[::-1]))
+@pytest.mark.parametrize("name", slow_after(1, list(SHAPES)[::-1]))
 @pytest.mark.parametrize("seed", slow_after(1, range(2)))
 def test_small_fabrics(name: str, seed: int) -> None:
     true = fabric(SHAPES[name], seed, jitter=Jitter(0.15, 0.8))
@@ -113,6 +113,7 @@ def test_a_flat_fabric_is_one_tier(hosts: int, own_us: float, jitter: Jitter) ->
         assert found.count == (1 if len(pairs) else 0)
 
 
+@pytest.mark.slow
 def test_noisy_hosts_are_named_and_nowhere() -> None:
     true = fabric(even(4, 4, 8), 1)
     found = tiers_of(all_pairs(true, 1))
@@ -122,6 +123,7 @@ def test_noisy_hosts_are_named_and_nowhere() -> None:
     assert indices(true, found) == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.005, 0.02])
 def test_wrong_single_values_neither_merge_nor_split_domains(share: float) -> None:
     true = fabric(even(3, 4, 6), 5, noisy=0.0)
@@ -133,6 +135,7 @@ def test_wrong_single_values_neither_merge_nor_split_domains(share: float) -> No
     assert indices(true, found) == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_single_wrong_value_between_domains_that_hardly_measured_each_other() -> None:
     """Single linkage would merge them."""
     true = fabric([8, 8, 8], 2, noisy=0.0)
@@ -159,6 +162,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert first.offset_us.tobytes() == second.offset_us.tobytes()
 
 
+@pytest.mark.slow
 def test_rails_of_one_pair_count_once() -> None:
     """A rail that is slower throughout, and that only some pairs measured, moves nobody."""
     true = fabric(even(2, 2, 4), 4, noisy=0.0, jitter=Jitter(0.1, 0.5))
@@ -173,6 +177,7 @@ def test_rails_of_one_pair_count_once() -> None:
     assert indices(true, tiers_of(pairs)) == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_parts_that_never_met_have_a_root_each() -> None:
     true = fabric([[4, 4, 4], [4, 4, 4]], 6, noisy=0.0, jitter=Jitter(0.1, 0.5))
     pairs = all_pairs(true, 6)
@@ -282,6 +287,7 @@ class TestKnownSteps:
         found = tiers_of(all_pairs(true, 8), self.KNOWN)
         assert [int(domain.max()) for domain in found.domain] == [0, 0, 0]
 
+    @pytest.mark.slow
     def test_a_tier_that_groups_nothing_keeps_its_number(self) -> None:
         """Leaves that meet in the core alone: the pods hold one leaf each."""
         true = fabric([8, 8, 8], 9, gap_us=3.0, noisy=0.0)
@@ -307,6 +313,7 @@ def unmoved(
     return offset_us, by_row(tier, edges.rest_us(offset_us), tiers, 0.5)
 
 
+@pytest.mark.slow
 def test_own_parts_that_are_left_in_are_mistaken_for_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the tests above would notice."""
     true = fabric(even(2, 3, 4), 8, noisy=0.0)
