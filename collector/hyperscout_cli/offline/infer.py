@@ -174,7 +174,6 @@ def _infer(
         inputs = FabricInputs(
             sweeps=tuple(_sweep(path, problems) for path in files.ibnetdiscover),
             lldp=_lldp(files.lldp, problems),
-            node_map=_node_map(node_map, problems),
             gpus=_gpus(files.nvlink, problems),
             tables=_tables(files.snmpwalk, problems),
         )
@@ -188,6 +187,8 @@ def _infer(
         ):
             for path in paths:
                 inputs = add(inputs, path, problems)
+        if node_map is not None:
+            inputs = _with_node_map(inputs, node_map, problems)
     except FormatError as error:
         raise CliError(str(error)) from error
     warn(problems, "problems in the files")
@@ -334,14 +335,19 @@ def _with_labels(inputs: "FabricInputs", path: str, problems: "list[Problem]") -
     return replace(inputs, labels={**domains_of(nodes, list(CLOUDS.values())), **inputs.labels})
 
 
-def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
-    if path is None:
-        return {}
+def _with_node_map(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
     from hyperscout_formats.infiniband.node_map import parse
+    from hyperscout_formats.text.counts import count
+    from hyperscout_formats.text.errors import Problem
 
-    hosts, passed_over = parse(read_bytes(path), shown(path))
+    names, passed_over = parse(read_bytes(path), shown(path))
     problems.extend(passed_over)
-    return hosts
+    swept = {guid for seen in inputs.sweeps for guid in seen.sweep.guid.tolist()}
+    if inputs.sweeps and (unknown := sorted(names.keys() - swept)):
+        text = f"{count(len(unknown), 'GUID')} of no device of the fabric, such as {unknown[0]:016x}"
+        hint = "expected GUIDs of devices (caguid, switchguid), not of ports"
+        problems.append(Problem(shown(path), 0, f"{text} ({names[unknown[0]]}): {hint}"))
+    return replace(inputs, node_map=names)
 
 
 def _cluster(path: str) -> frozenset[str]:

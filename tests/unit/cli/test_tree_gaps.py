@@ -44,6 +44,16 @@ def test_a_dump_that_is_cut_between_lines_is_incomplete(run: CommandLine, tmp_pa
     assert "the dump is incomplete; run ibnetdiscover again\n" in ran.err
 
 
+def test_a_node_map_of_other_devices_is_named(run: CommandLine, tmp_path: Path) -> None:
+    known, unknown = FABRIC.adapters[0].guid, FABRIC.adapters[0].guid + 0xFFFF
+    node_map = tmp_path / "guids.txt"
+    node_map.write_text(f"{known:016x} {FABRIC.adapters[0].host}\nH-{unknown:016x} elsewhere\n")
+    ran = run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), "--node-map", node_map)
+    text = f"1 GUID of no device of the fabric, such as {unknown:016x} (elsewhere)"
+    assert ran.err.startswith(f"warning: {node_map}: {text}: expected GUIDs of devices")
+    assert ran.code == 0
+
+
 def test_hosts_that_are_not_in_the_tree_are_named(run: CommandLine, tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.txt"
     nodes.write_text("\n".join([*FABRIC.hosts, "absent-1", "absent-2"]))
