@@ -107,27 +107,32 @@ def other_port_count(site: Site, rng: Random) -> None:
 
 
 def control_nodes(site: Site, rng: Random) -> None:
-    """One to three hosts without GPUs are cabled with their only adapter to a leaf of any rail."""
-    for _ in range(rng.randint(1, 3)):
+    """One to three hosts without GPUs are cabled with their only adapter to a leaf of any rail. The adapter
+    has the name of the first adapter of other hosts, or of the one on its rail."""
+    for n in range(rng.randint(1, 3)):
         index = rng.randrange(len(site.units))
         unit = site.units[index]
         if unit.rails < 4 or not unit.hosts:
             continue
         [name] = site.naming.hosts(index, 1, rng.choice(_CONTROL))
-        unit.hosts.append(Host(name, (rng.randrange(unit.rails),), (site.naming.styles[0][0],)))
+        rail = rng.randrange(unit.rails)
+        unit.hosts.append(Host(name, (rail,), (site.naming.styles[0][rail if n % 2 else 0],)))
     if not any(len(host.rails) == 1 for host in site.hosts):
         raise UnsuitableError("no unit has leaves for several rails")
 
 
 def service_hosts(site: Site, rng: Random) -> None:
-    """Two to four hosts of a unit have two of eight adapters, on any two rails."""
+    """Two to four hosts of a unit have two of eight adapters, on any two rails. The adapters have the names
+    of the first adapters of other hosts, or of those on their rails."""
     index = rng.randrange(len(site.units))
     unit = site.units[index]
     if unit.rails < 6 or not unit.hosts:
         raise UnsuitableError("the unit has too few rails")
     rails = tuple(sorted(rng.sample(range(unit.rails), 2)))
+    style = site.naming.styles[0]
+    devices = tuple(style[rail] for rail in rails) if index % 2 else style[:2]
     for name in site.naming.hosts(index, rng.randint(2, 4), rng.choice(_SERVICE)):
-        unit.hosts.append(Host(name, rails, site.naming.styles[0][:2]))
+        unit.hosts.append(Host(name, rails, devices))
 
 
 def older_unit(site: Site, rng: Random) -> None:

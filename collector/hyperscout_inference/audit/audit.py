@@ -89,11 +89,8 @@ class _Auditor:
         self.items = int(cables.item.max()) + 1
         self.group = grouping.group[cables.child]
         self.unclaimed = np.zeros(children, np.bool_) if unclaimed is None else unclaimed
-        self.kinds = (
-            Kinds(np.zeros(children, np.int64), np.zeros(children, np.int64), (0,))
-            if kinds is None
-            else kinds
-        )
+        none = np.zeros(children, np.int64)
+        self.kinds = Kinds(none, none > 0, none, (0,)) if kinds is None else kinds
         plan = [g * self.items + u for g, items in enumerate(grouping.items) for u in items]
         key = self.group * self.items + cables.item
         self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
@@ -347,9 +344,7 @@ class _Auditor:
         slots = [p for p in self._slots_of(child, rows) if self._holder(item, p) < 0]
         item_port = next((p for p in slots if (child, item, p) not in self.named), -1)
         self.named |= {(child, port) for port in ports[:1]} | {(child, item, item_port)}
-        # A child with one of two cables may be built that way, but not without its first port.
-        first = min((p for c, p in self.plan if c == cls), default=-1) if self.half[child] else -1
-        unsure = self.grouping.tie[child] or self.shared[child] or (self.half[child] and first not in ports)
+        unsure = self.grouping.tie[child] or self.half[child] or self.shared[child]
         return Missing(child, item, ports[0] if ports else -1, item_port, EITHER if unsure else INFERRED)
 
     def _follows(self, child: int, rows: npt.NDArray[np.intp]) -> bool:

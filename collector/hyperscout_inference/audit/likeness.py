@@ -5,9 +5,10 @@ most frequent ones. A child is like its class if it lacks less than half of thos
 reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
 several items, or has so in surplus, was built with fewer or more uplinks, and is not like its class. A child
 that lacks half of two or four cables is like its class, but it may have been built so (`half`). Those that
-lack half or two cables or more as others do, may have been built so, too, and so may children whose cables
-are spread as evenly as their number allows, where most of a class are and the rest is on other items from
-child to child (`shared`). The remaining children are compared with each other in the same way.
+lack two cables or more as others do, or have the ports of another one, may have been built so, too, and so
+may children whose cables are spread as evenly as their number allows, where most of a class are and the rest
+is on other items from child to child (`shared`). The remaining children are compared with each other in the
+same way.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,12 @@ _OFF_SHARE, _OFF_FEW = 0.2, 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """Models of children. `of_child`: (children,) the kind. `down`: (children,) how many of its ports a child
-    reports as down. `cables`: (kinds,) how many cables a child of the kind has, 0 = unknown."""
+    """Models of children. `of_child`: (children,) the kind. `several`: (children,) those with the ports of
+    another one. `down`: (children,) how many of its ports a child reports as down. `cables`: (kinds,) how
+    many cables a child of the kind has, 0 = unknown."""
 
     of_child: Longs
+    several: Bools
     down: Longs
     cables: Sequence[int]
 
@@ -39,8 +42,8 @@ class Comparison:
 
     `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
     (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few
-    cables; `shared`: (children,) those that may be built so: they lack half or several cables as another one
-    does, or belong to a class that spreads its cables evenly; `regular`: (classes,) whether few cables
+    cables; `shared`: (children,) others that may be built so: they lack several cables as another one does,
+    or belong to a class that spreads its cables evenly; `regular`: (classes,) whether few cables
     deviate.
     """
 
@@ -69,7 +72,7 @@ class Comparison:
         others = waiting & ~evenly & ~self._built_otherwise(children)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
         self.half = others & half & ~down
-        self.shared = ((self.half | (lack > 1)) & alike.several & ~down) | uneven
+        self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.

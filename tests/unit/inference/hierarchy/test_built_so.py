@@ -66,6 +66,28 @@ def test_a_host_with_one_adapter_lacks_no_cable() -> None:
     assert said(seen(single)) == []
 
 
+@pytest.mark.parametrize("kept", [{0}, {1}], ids=["first rail", "second rail"])
+def test_a_host_with_one_of_two_adapters_is_not_accused(kept: set[int]) -> None:
+    assert_not_accused(2, 1, kept)
+
+
+@pytest.mark.parametrize("kept", [{0, 1}, {2, 3}, {1, 3}], ids=str)
+def test_a_host_with_two_of_four_adapters_is_not_accused(kept: set[int]) -> None:
+    assert_not_accused(4, 1, kept)
+
+
+def test_hosts_of_different_units_with_six_of_eight_adapters_are_not_accused() -> None:
+    assert_not_accused(8, 2, {0, 2, 4, 5, 6, 7})
+
+
+def assert_not_accused(rails: int, hosts: int, kept: set[int]) -> None:
+    """The names of a host's adapters decide nothing. Each unit has six hosts."""
+    fabric = shapes.rail_optimised(2, 6, rails, 2)
+    for host in fabric.hosts[::6][:hosts]:
+        fabric = without(fabric, host, {f"mlx5_{n}" for n in range(rails) if n not in kept})
+    assert {x.message: x.confidence for x in infer(inputs_of(fabric)).anomalies if x.confidence >= 0.5} == {}
+
+
 def test_one_with_adapters_that_are_down_does() -> None:
     fabric = shapes.rail_optimised(2, 6, 4, 2)
     host = fabric.hosts[0]
