@@ -240,12 +240,10 @@ class _Auditor:
             child = int(c.child[row])
             if item in wanted.get(child, ()):
                 wanted[child].remove(item)
-            slot = int(self.slot[child])
-            strays[row] = Stray(row, item, slot, confidence)
+            strays[row] = Stray(row, item, int(self.slot[child]), confidence)
 
         # On an item of another group, or against the port plan.
-        outside = np.flatnonzero(~self.inside & (self.group >= 0) & ~self.unclaimed[c.child]).tolist()
-        for row in outside:
+        for row in np.flatnonzero(self._outside()).tolist():
             child, cls = int(c.child[row]), int(self.cable_class[row])
             item = self.plan.get((cls, int(c.child_port[row])), -1)
             lacks = {*wanted.get(child, ())}
@@ -283,6 +281,15 @@ class _Auditor:
                 strays[row] = Stray(row, item, int(self.slot[child]), 0.7)
         self.wanted = wanted
         return strays
+
+    def _outside(self) -> Bools:
+        """(cables,) those to items of other groups. Children are built so where half of the cables on ports
+        of this name are (management NICs). The name of a single port is no evidence of that."""
+        mine = (self.group >= 0) & ~self.unclaimed[self.cables.child]
+        outside = ~self.inside & mine
+        _, port = np.unique(self.cables.child_port, return_inverse=True)
+        total, astray = np.bincount(port, weights=mine), np.bincount(port, weights=outside)
+        return outside & ((total < 2) | (astray * 2 < total))[port]
 
     def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
         """(children,) those of another model: less than half of the cables follow the port plan, and some

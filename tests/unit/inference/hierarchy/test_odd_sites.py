@@ -177,3 +177,14 @@ def test_most_leaves_lack_one_cable_of_thick_trunks() -> None:
     }
     topology = inferred(replace(fabric, cables=tuple(c for c in fabric.cables if c not in lost)))
     assert [(x.kind, x.confidence) for x in topology.anomalies] == [("MissingLink", 0.9)] * 8
+
+
+def test_cables_of_all_hosts_to_switches_across_units_are_not_wrong() -> None:
+    build = Builder("storage-across-units", 0)
+    spines, storage = build.switches("spine", 2, 2), build.switches("storage-leaf", 1, 2)
+    for unit in range(2):
+        rails = [build.switch(f"leaf-{unit}-rail-{n}", 1) for n in range(2)]
+        build.mesh(rails, spines)
+        for n in range(4):
+            build.host(f"host-{unit}{n}", [*rails, storage[n % 2]])
+    assert inferred(build.finish()).anomalies == ()
