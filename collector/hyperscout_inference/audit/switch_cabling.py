@@ -17,6 +17,9 @@ from hyperscout_inference.grouping.grouping import Grouping, Longs, group_childr
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import WOVEN, has_long_cables, switch_cable_rows
 
+# Cables within a level are few below this share of its cables to other levels.
+_FEW_SIDEWAYS = 0.25
+
 
 def switch_ranks(
     net: Network, level: Ints, layers: list[Layer], home: dict[int, Place], hosts: Rank
@@ -270,7 +273,7 @@ def _sideways(
     net: Network, level: Ints, home: dict[int, Place], pairs: _Pairs, long_cables: bool
 ) -> list[Suspicion]:
     """Return cables between two switches of one level where that is not usual, and the suspicions about the
-    usual ones. Parallel cables are no mistake."""
+    usual ones. Parallel cables within a domain are no mistake."""
     peers = (level[pairs.lower] > 0) & (level[pairs.lower] == level[pairs.upper])
     if not peers.any():
         return []
@@ -285,12 +288,15 @@ def _sideways(
     for rank in distinct(level[pairs.lower[peers]]).tolist():
         here = peers & (level[pairs.lower] == rank)
         wired = len(distinct(np.concatenate([pairs.lower[here], pairs.upper[here]])))
-        # If half of a level has such cables, the fabric is built that way (dragonfly+, peer links, a ring); a
-        # single one is a mistake above the leaves, and between two domains that have switches above.
-        lone = np.count_nonzero(here) == 1 and (rank > 1 or bool(apart[here].all()))
-        few = wired * 2 < np.count_nonzero(level == rank) or lone
-        if few and not (long_cables and rank > 1):
-            suspect |= here & single
+        # If most of a level has such cables, or they are many, the fabric is built that way (dragonfly+, peer
+        # links, a ring); a single one is a mistake above the leaves, and between two domains that have
+        # switches above.
+        cables = np.count_nonzero(here)
+        lone = cables == 1 and (rank > 1 or bool(apart[here].all()))
+        others = np.count_nonzero((level[pairs.lower] == rank) != (level[pairs.upper] == rank))
+        few = wired * 2 <= np.count_nonzero(level == rank) and cables < _FEW_SIDEWAYS * others
+        if (few or lone) and not (long_cables and rank > 1):
+            suspect |= here & (single | apart)
     found = lateral_suspicions(net, level, pairs.rows[peers & ~suspect], home)
     for row in np.flatnonzero(suspect).tolist():
         place = home.get(int(pairs.lower[row]), NOWHERE)

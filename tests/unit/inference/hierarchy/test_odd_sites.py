@@ -188,3 +188,29 @@ def test_cables_of_all_hosts_to_switches_across_units_are_not_wrong() -> None:
         for n in range(4):
             build.host(f"host-{unit}{n}", [*rails, storage[n % 2]])
     assert inferred(build.finish()).anomalies == ()
+
+
+@pytest.mark.parametrize(
+    ("units", "strays"),
+    [
+        pytest.param(4, ["spine-01 spine-02", "spine-03 spine-04"], id="half of the spines"),
+        pytest.param(4, ["leaf-0-0 leaf-2-0", "leaf-1-1 leaf-3-1"], id="half of the leaves"),
+        pytest.param(4, ["leaf-0-0 leaf-2-0"] * 2, id="parallel, between two domains"),
+        pytest.param(2, ["leaf-0-0 leaf-0-1"], id="within a domain"),
+    ],
+)
+def test_few_cables_within_a_level_are_named(units: int, strays: list[str]) -> None:
+    build = Builder("strays", 0)
+    switch = {f"spine-{n:02}": build.switch(f"spine-{n:02}", 2) for n in range(1, 9)}
+    spines = list(switch.values())
+    for unit in range(units):
+        rails = [build.switch(f"leaf-{unit}-{n}", 1) for n in range(2)]
+        switch |= {f"leaf-{unit}-{n}": rail for n, rail in enumerate(rails)}
+        for n in range(4):
+            build.host(f"host-{unit}{n}", rails)
+        build.mesh(rails, spines)
+    for stray in strays:
+        one, other = stray.split()
+        build.cable(switch[one], switch[other])
+    found = inferred(build.finish()).anomalies
+    assert [(x.kind, x.confidence) for x in found] == [("Miswired", 0.9)] * len(strays)
