@@ -90,7 +90,7 @@ class _Auditor:
         self.group = grouping.group[cables.child]
         self.unclaimed = np.zeros(children, np.bool_) if unclaimed is None else unclaimed
         none = np.zeros(children, np.int64)
-        self.kinds = Kinds(none, none > 0, none, (0,)) if kinds is None else kinds
+        self.kinds = kinds or Kinds(none, none > 0, none, (0,))
         plan = [g * self.items + u for g, items in enumerate(grouping.items) for u in items]
         key = self.group * self.items + cables.item
         self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
@@ -177,11 +177,13 @@ class _Auditor:
         weights = np.where(votes[lead] > 1, votes[lead], 0).astype(np.float64)
         follow = np.bincount(owner, weights=weights, minlength=classes).astype(np.float64)
         self.plan_strength = self._strength(follow, np.bincount(self.cable_class[use], minlength=classes))
-        firm = (self.plan_strength[owner] >= _PLAN) & (votes[lead] * 2 > self.size[owner]) & (votes[lead] > 1)
+        firm = (self.plan_strength[owner] >= _PLAN) & (votes[lead] > 1)
+        lacks = Counter((int(self.cls[child]), item) for child, item in self.lacks)
         for k, cls in zip(lead[firm].tolist(), owner[firm].tolist(), strict=True):
             port, item = int(place[k] % ports), int(key[k] % self.items)
-            self.plan[cls, port] = item
-            self.port_of.setdefault((cls, item), []).append(port)
+            if votes[k] * 2 > self.size[cls] - lacks[cls, item]:
+                self.plan[cls, port] = item
+                self.port_of.setdefault((cls, item), []).append(port)
 
     @staticmethod
     def _strength(follow: npt.NDArray[np.float64], total: Longs) -> npt.NDArray[np.float64]:
@@ -293,13 +295,13 @@ class _Auditor:
 
     def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
         """(children,) those of another model: less than half of the cables follow the port plan, and some
-        are on ports that it does not have."""
+        are on ports that it does not have, or half of them lead to other items."""
         c, children = self.cables, len(self.grouping.group)
         cables, elsewhere, good = (
             np.bincount(c.child[rows], minlength=children)
             for rows in (self.inside, self.inside & ~matched, follows)
         )
-        return (elsewhere > 0) & (good * 2 < cables)
+        return ((elsewhere > 0) | self.half) & (good * 2 < cables)
 
     def _is_shifted(self, child: int) -> bool:
         """Return whether a child on other ports has its cables in the usual order. Some may be missing."""
@@ -325,10 +327,8 @@ class _Auditor:
             rows = mine[c.item[mine] == item].tolist()
             if wanted.get(child) and not any(row in strays for row in rows):
                 goal = wanted[child].pop(0)
-                for row in rows:
-                    strays[row] = Stray(
-                        row, goal, int(self.slot[child]), round(min(EITHER, 1 / len(rows)), 2)
-                    )
+                sure = round(min(EITHER, 1 / len(rows)), 2)
+                strays |= {row: Stray(row, goal, int(self.slot[child]), sure) for row in rows}
 
     def _rows_of(self, child: int) -> npt.NDArray[np.intp]:
         """Return the rows of a child's cables."""

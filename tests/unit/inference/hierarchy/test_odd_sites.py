@@ -214,3 +214,34 @@ def test_few_cables_within_a_level_are_named(units: int, strays: list[str]) -> N
         build.cable(switch[one], switch[other])
     found = inferred(build.finish()).anomalies
     assert [(x.kind, x.confidence) for x in found] == [("Miswired", 0.9)] * len(strays)
+
+
+def test_leaves_on_overlapping_pairs_of_spines_are_not_miswired() -> None:
+    build = Builder("service-units", 0)
+    spines = build.switches("spine", 2, 4)
+    for unit, (leaves, wanted) in enumerate([*[(1, spines)] * 4, (2, spines[1:3]), (1, spines[:2])]):
+        rails = [build.switch(f"leaf-{unit}-{n}", 1) for n in range(leaves)]
+        for n in range(4):
+            build.host(f"host-{unit}{n}", rails)
+        build.mesh(rails, wanted, 2)
+    assert [x.message for x in inferred(build.finish()).anomalies if x.confidence >= 0.5] == []
+
+
+def test_exchanged_rails_are_both_named_beside_a_missing_cable_of_the_same_rail() -> None:
+    fabric = shapes.rail_optimised(3, 4, 4, 2)
+    first, *_, last = (host for host in fabric.hosts[4:8])
+    leaf = {c.a: (c.b, c.b_port) for c in fabric.cables}
+    adapters = {host: [x.guid for x in fabric.adapters if x.host == host] for host in (first, last)}
+    one, other = adapters[last][:2]
+    ends = {one: leaf[other], other: leaf[one]}
+    cables = [
+        c._replace(b=ends[c.a][0], b_port=ends[c.a][1]) if c.a in ends else c
+        for c in fabric.cables
+        if c.a != adapters[first][0]
+    ]
+    found = inferred(replace(fabric, cables=tuple(cables))).anomalies
+    assert sorted((x.kind, x.subject.name) for x in found) == [
+        ("MissingLink", first),
+        ("Miswired", last),
+        ("Miswired", last),
+    ]
