@@ -58,6 +58,7 @@ class SwitchGraph:
     `there[k]`; each cable has two rows, sorted by `here`. Loops are left out.
 
     `endpoints`: (devices,) the number of cables to endpoints. SHARP aggregation nodes are no endpoints.
+    `hosts`: (devices,) the number of those that lead to hosts, not to foreign endpoints.
     """
 
     def __init__(self, net: Network) -> None:
@@ -83,6 +84,7 @@ class SwitchGraph:
         switch = np.where(flip, a[hosted], b[hosted])
         host = net.host[np.where(flip, b[hosted], a[hosted])]
         self._host_switch, self._host = _sorted_pairs(switch, host, len(net.hosts))
+        self.hosts = np.bincount(self._host_switch[self._host >= 0], minlength=count)
 
     def cables_to(self, switches: _Bools) -> _Longs:
         """Return (devices,) the number of cables of each switch to these switches."""
@@ -109,8 +111,9 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     """Return the switches with endpoints that are above other switches with endpoints.
 
     Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them
-    is above: the one with far fewer endpoints if more cables than these lead to the other side, else the only
-    one with cables to switches without endpoints. Switches that share hosts are on one side (rails).
+    is above: the one with cables to further switches above; else the one with fewer switches and hosts if the
+    sides are joined like leaves and spines; else the one with far fewer endpoints if more cables than these
+    lead to the other side. Switches that share hosts are on one side (rails).
     """
     above = np.zeros(graph.count, np.bool_)
     between = leaf[graph.here] & leaf[graph.there]
@@ -126,7 +129,6 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
     near = {s: {o for o in others if s in near[o]} for s, others in near.items()}
     if 2 * sum(map(len, near.values())) < strangers:
         return above  # most such switches are joined in triangles (dragonfly)
-    up = graph.cables_to(graph.is_switch & ~leaf)
     beside = _with_shared_hosts(graph, near)
     side: dict[int, int] = {}
     for start in sorted(near):
@@ -145,7 +147,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
                         waiting.append(other)
                     even &= side[other] == side[switch] ^ across
         if even:
-            above[_upper_side(graph, near, up, sides)] = True
+            above[_upper_side(graph, near, sides)] = True
     return above & ~_without_tree(graph, leaf & ~above, above) if above.any() else above
 
 
@@ -203,28 +205,33 @@ class _Squares:
 
 
 def _upper_side(
-    graph: SwitchGraph, near: Mapping[int, set[int]], up: _Longs, sides: tuple[list[int], list[int]]
+    graph: SwitchGraph, near: Mapping[int, set[int]], sides: tuple[list[int], list[int]]
 ) -> list[int]:
     """Return the side that is above the other one, or none."""
     beyond = [_reaches_beyond(graph, own, sides[1 - k]) for k, own in enumerate(sides)]
     if beyond[0] != beyond[1]:
         return sides[beyond.index(True)]
-    reach = [bool(up[own].any()) for own in sides]
+    if _woven(graph, sides):
+        return min(sides, key=lambda own: (int(graph.hosts[own].sum()) * len(own), len(own)))
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
     few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     full = 1 - few
     held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[full])
     far_fewer = 2 * endpoints[few] <= endpoints[full]
-    # Spines full of storage have as many endpoints as leaves, or more; there are far fewer of them.
-    slim = cables > endpoints[full] and 2 * len(sides[full]) <= len(sides[few])
-    if reach[0] != reach[1] and (not (held and far_fewer) or (slim and reach[full])):
-        return sides[0] if reach[0] else sides[1]
-    # A ring of four is like two leaves and two spines with hosts.
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
-    if held and (far_fewer or fewer):
-        return sides[few]
-    return sides[full] if slim else []
+    return sides[few] if held and (far_fewer or fewer) else []
+
+
+def _woven(graph: SwitchGraph, sides: Iterable[list[int]]) -> bool:
+    """Return whether most switches of a side are cabled to the same switches as another one of it, as in a
+    tree only. A ring of four does not count: it is like two leaves and two spines with hosts."""
+    for own in sides:
+        above = Counter(frozenset(graph.around(s).tolist()).difference(own) for s in own)
+        alike = sum(n for kind, n in above.items() if min(n, len(kind)) > 1 and n + len(kind) > 4)
+        if 2 * alike > len(own):
+            return True
+    return False
 
 
 def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bool:

@@ -245,3 +245,55 @@ def test_exchanged_rails_are_both_named_beside_a_missing_cable_of_the_same_rail(
         ("Miswired", last),
         ("Miswired", last),
     ]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "uplinks", "spines", "with_storage", "servers"),
+    [
+        pytest.param(2, 1, 4, 2, 3, id="more than downlinks, on some spines"),
+        pytest.param(8, 1, 4, 2, 9, id="likewise, below more leaves"),
+        pytest.param(3, 1, 4, 4, 6, id="as many as downlinks, on all spines"),
+        pytest.param(6, 2, 2, 2, 12, id="likewise, on few spines"),
+    ],
+)
+@pytest.mark.parametrize("name", ["oss", "s"])
+def test_spines_full_of_storage_are_above_the_leaves(
+    leaves: int, uplinks: int, spines: int, with_storage: int, servers: int, name: str
+) -> None:
+    build = Builder("storage", 0)
+    above = build.switches("spine", 2, spines)
+    below = build.switches("leaf", 1, leaves)
+    build.mesh(below, above, uplinks)
+    racks = [frozenset(f"node-{n}{host}" for host in range(6)) for n in range(leaves)]
+    for leaf, rack in zip(below, racks, strict=True):
+        for host in sorted(rack):
+            build.host(host, [leaf])
+    for n in range(servers):
+        for i in range(2):
+            spine = above[(2 * n + i) % with_storage]
+            build.adapter(f"{name}{n + 1:02d}", f"mlx5_{i}", [spine], foreign="storage")
+    topology = inferred(build.finish(tuple(racks), whole(host for rack in racks for host in rack)))
+    assert {s.name: s.level for s in topology.switches if s.name.startswith("leaf")} == dict.fromkeys(
+        (f"leaf-{n + 1:02d}" for n in range(leaves)), 1
+    )
+    assert [len(tier) for tier in tiers(topology)] == [leaves, 1]
+    assert topology.anomalies == ()
+
+
+@pytest.mark.parametrize("lines", [4, 6])
+def test_a_line_chip_without_hosts_is_on_the_level_of_the_others(lines: int) -> None:
+    build = Builder("director", 0)
+    chips = [build.switch(f"director/L{n}", 1) for n in range(lines)]
+    edges = build.switches("edge", 1, 2)
+    build.mesh(edges, chips)
+    build.mesh(chips, [build.switch(f"director/F{n}", 2) for n in range(4)])
+    racks = []
+    for n, (switch, hosts) in enumerate([*((c, lines) for c in chips[:-1]), *((e, 5) for e in edges)]):
+        racks.append(frozenset(f"node-{n}{host}" for host in range(hosts)))
+        for host in sorted(racks[-1]):
+            build.host(host, [switch])
+    fabric = build.finish(tuple(racks), whole(host for rack in racks for host in rack))
+    topology = inferred(fabric)
+    assert tiers(topology) == truth(fabric)
+    assert topology.anomalies == ()
+    assert len({s.level for s in topology.switches if "/L" in s.name}) == 1
