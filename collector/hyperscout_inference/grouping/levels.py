@@ -20,14 +20,11 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
 from hyperscout_topology.parts import connected_parts
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
-from hyperscout_inference.grouping.grouping import group_children
-
-_Bools = npt.NDArray[np.bool_]
-_Longs = npt.NDArray[np.int64]
+from hyperscout_inference.grouping.grouping import Bools, Longs, group_children
+from hyperscout_inference.grouping.switch_graph import Squares, SwitchGraph, strays
 
 # A switch without endpoints hangs below the same switches as a leaf if at most this share of its cables leads
 # elsewhere, or one cable of `_MANY` and more.
@@ -53,61 +50,7 @@ def switch_levels(net: Network) -> Ints:
     return level
 
 
-class SwitchGraph:
-    """The compute fabric's switches as a graph with parallel edges. Row k is a cable from `here[k]` to
-    `there[k]`; each cable has two rows, sorted by `here`. Loops are left out.
-
-    `endpoints`: (devices,) the number of cables to endpoints. SHARP aggregation nodes are no endpoints.
-    `hosts`: (devices,) the number of those that lead to hosts, not to foreign endpoints.
-    """
-
-    def __init__(self, net: Network) -> None:
-        count = len(net.ids)
-        shaping = net.shapes & (net.a != net.b)
-        a, b = net.a[shaping], net.b[shaping]
-        sharp = net.sharp if net.sharp is not None else np.zeros(count, np.bool_)
-        endpoint = ~net.is_switch & ~sharp
-        self.count = count
-        self.is_switch = net.is_switch
-        self.mute = net.mute if net.mute is not None else np.zeros(count, np.bool_)
-        self.endpoints = np.zeros(count, np.int64)
-        for near, far in ((a, b), (b, a)):
-            self.endpoints += np.bincount(near[endpoint[far]], minlength=count)
-        between = net.is_switch[a] & net.is_switch[b]
-        here = np.concatenate([a[between], b[between]])
-        there = np.concatenate([b[between], a[between]])
-        self.here, self.there = _sorted_pairs(here, there, count)
-        self.start = np.searchsorted(self.here, np.arange(count + 1))
-        self.degree = np.diff(self.start)
-        hosted = net.is_switch[a] != net.is_switch[b]
-        flip = net.is_switch[a[hosted]]
-        switch = np.where(flip, a[hosted], b[hosted])
-        host = net.host[np.where(flip, b[hosted], a[hosted])]
-        self._host_switch, self._host = _sorted_pairs(switch, host, len(net.hosts))
-        self.hosts = np.bincount(self._host_switch[self._host >= 0], minlength=count)
-
-    def cables_to(self, switches: _Bools) -> _Longs:
-        """Return (devices,) the number of cables of each switch to these switches."""
-        return np.bincount(self.here[switches[self.there]], minlength=self.count)
-
-    def around(self, switch: int) -> _Longs:
-        """Return the other ends of a switch's cables to switches, one for each cable, sorted."""
-        return self.there[self.start[switch] : self.start[switch + 1]]
-
-    def hosts_on(self, switch: int) -> frozenset[int]:
-        """Return the hosts that are connected to a switch."""
-        begin, end = np.searchsorted(self._host_switch, (switch, switch + 1)).tolist()
-        return frozenset(self._host[begin:end].tolist()) - {-1}
-
-
-def _sorted_pairs(first: Ints, second: Ints, count: int) -> tuple[_Longs, _Longs]:
-    """Return the pairs sorted. `second` has values from -1 to `count` - 1."""
-    key = np.sort(first * np.int64(count + 1) + second + 1)  # much faster than to sort by two keys
-    one, other = np.divmod(key, count + 1)
-    return one, other - 1
-
-
-def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
+def _with_leaves_below(graph: SwitchGraph, leaf: Bools) -> Bools:
     """Return the switches with endpoints that are above other switches with endpoints.
 
     Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them
@@ -121,7 +64,7 @@ def _with_leaves_below(graph: SwitchGraph, leaf: _Bools) -> _Bools:
         return above
     joined = np.zeros(graph.count, np.bool_)
     joined[graph.here[between]] = True
-    stray = _strays(graph, joined[graph.here])
+    stray = strays(graph, joined[graph.here])
     near, strangers = {}, 0
     for switch in distinct(graph.here[between]).tolist():
         near[switch], apart = _no_peers(graph, switch, leaf, stray)
@@ -165,45 +108,6 @@ def _with_shared_hosts(graph: SwitchGraph, switches: Iterable[int]) -> dict[int,
     return beside
 
 
-def _strays(graph: SwitchGraph, rows: _Bools) -> set[tuple[int, int]]:
-    """Return the pairs of switches, in both orders, that cables of these rows join and that are stray."""
-    squares = _Squares(graph)
-    pairs = set(zip(graph.here[rows].tolist(), graph.there[rows].tolist(), strict=True))
-    found = {(a, b) for a, b in pairs if (a < b or (b, a) not in pairs) and squares.lack(a, b)}
-    return found | {(other, one) for one, other in found}
-
-
-class _Squares:
-    """Finds pairs of switches that are joined to others in squares, as leaves and spines are, but not so to
-    each other: a stray cable joins them."""
-
-    def __init__(self, graph: SwitchGraph) -> None:
-        self._graph = graph
-        self._near: dict[int, frozenset[int]] = {}
-        self._squared: dict[int, bool] = {}  # by switch, whether it is in a square
-
-    def lack(self, one: int, other: int) -> bool:
-        """Return whether both switches are in squares, and not so by what joins them. Cables of a switch that
-        does not report them may be unknown."""
-        if self._graph.mute[one] or self._graph.mute[other] or self._square(one, other):
-            return False
-        return self._in_square(one) and self._in_square(other)
-
-    def _in_square(self, switch: int) -> bool:
-        if switch not in self._squared:
-            self._squared[switch] = any(self._square(switch, x) for x in self._around(switch))
-        return self._squared[switch]
-
-    def _square(self, a: int, b: int) -> bool:
-        mine = self._around(a) - {b}
-        return any(not mine.isdisjoint(self._around(c)) for c in self._around(b) if c != a)
-
-    def _around(self, switch: int) -> frozenset[int]:
-        if switch not in self._near:
-            self._near[switch] = frozenset(self._graph.around(switch).tolist())
-        return self._near[switch]
-
-
 def _upper_side(
     graph: SwitchGraph, near: Mapping[int, set[int]], sides: tuple[list[int], list[int]]
 ) -> list[int]:
@@ -214,13 +118,11 @@ def _upper_side(
     if _woven(graph, sides):
         return min(sides, key=lambda own: (int(graph.hosts[own].sum()) * len(own), len(own)))
     endpoints = [int(graph.endpoints[own].sum()) for own in sides]
-    few = min((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
+    few, full = sorted((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
-    full = 1 - few
-    held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[full])
-    far_fewer = 2 * endpoints[few] <= endpoints[full]
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
-    return sides[few] if held and (far_fewer or fewer) else []
+    held = cables > endpoints[few] and (fewer or 2 * endpoints[few] <= endpoints[full])
+    return sides[few] if held else []
 
 
 def _woven(graph: SwitchGraph, sides: Iterable[list[int]]) -> bool:
@@ -244,7 +146,7 @@ def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bo
 
 
 def _no_peers(
-    graph: SwitchGraph, switch: int, leaf: _Bools, stray: set[tuple[int, int]]
+    graph: SwitchGraph, switch: int, leaf: Bools, stray: set[tuple[int, int]]
 ) -> tuple[set[int], int]:
     """Return the leaves that a switch has cables to, without its peers; and how many share no host with it.
     Peers share a host, or a switch to which both are connected; in a tree a switch and one below it never
@@ -259,7 +161,7 @@ def _no_peers(
     return apart, len(strangers)
 
 
-def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
+def _without_tree(graph: SwitchGraph, leaf: Bools, above: Bools) -> Bools:
     """Return the switches of parts that are no tree: most of the switches `above` have leaves below that
     share no more than half of the switches above them."""
     part = connected_parts(graph.count, graph.here, graph.there)
@@ -272,11 +174,11 @@ def _without_tree(graph: SwitchGraph, leaf: _Bools, above: _Bools) -> _Bools:
         one, other = (set(n[above[n]].tolist()) for n in (graph.around(s) for s in (below[0], below[-1])))
         alike = len(below) > 1 and 2 * len(one & other) > max(len(one), len(other))
         odd[part[switch]] += -1 if alike else 1
-    no_tree: _Bools = (odd > 0)[part]
+    no_tree: Bools = (odd > 0)[part]
     return no_tree
 
 
-def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _Bools:
+def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: Bools) -> Bools:
     """Return the leaves with fewer endpoints than cables to level 2 outside of one group of leaves."""
     spanning = np.zeros(graph.count, np.bool_)
     rows = np.flatnonzero(leaf[graph.here] & (level[graph.there] == 2))
@@ -300,7 +202,7 @@ def _spanning_several_groups(graph: SwitchGraph, level: Ints, leaf: _Bools) -> _
 
 def _climb(graph: SwitchGraph, level: Ints) -> None:
     """Set the level of each switch above the leaves, level by level, and find leaves without endpoints."""
-    reached, squares = 1, _Squares(graph)
+    reached, squares = 1, Squares(graph)
     while True:
         if reached > 1:
             _leaves_without_endpoints(graph, level, reached)
@@ -325,9 +227,11 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
         return
     uplinks: dict[int, set[frozenset[int]]] = {}  # of leaves, by each of their upper switches
     own = np.flatnonzero((level[graph.here] == 1) & (level[graph.there] == reached))
+    groups = group_children(graph.count, graph.here[own], graph.there[own])
     alike = {graph.around(leaf).tobytes(): leaf for leaf in distinct(graph.here[own]).tolist()}
     for leaf in alike.values():
-        upper = frozenset(graph.around(leaf).tolist())
+        usual = groups.items[groups.group[leaf]]  # a cable to another group may be miswired
+        upper = frozenset(x for x in graph.around(leaf).tolist() if level[x] != reached or x in usual)
         for switch in upper:
             uplinks.setdefault(switch, set()).add(upper)
     astray: dict[int, set[int]] = {}  # of switches that are leaves, where their other cables lead
@@ -352,7 +256,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
     level[[switch for switch, elsewhere in astray.items() if all(times[x] == 1 for x in elsewhere)]] = 1
 
 
-def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -> _Bools:
+def _higher(graph: SwitchGraph, level: Ints, candidates: Bools, down: Longs) -> Bools:
     """Return the candidates that are one level higher, above other candidates.
 
     Some have far fewer cables down and hosts below than the others, and most of their other cables lead to
@@ -375,16 +279,17 @@ def _higher(graph: SwitchGraph, level: Ints, candidates: _Bools, down: _Longs) -
     if not between.any():
         return higher
     below = rest[graph.here] & (level[graph.there] > 0)
-    part = connected_parts(graph.count, graph.here[below], graph.there[below])
+    groups = group_children(graph.count, graph.there[below], graph.here[below])
+    part = np.where(groups.group < 0, groups.count + np.arange(graph.count), groups.group)
+    for number, items in enumerate(groups.items):
+        part[list(items)] = number
     one, other = part[graph.here[between]], part[graph.there[between]]
     one, other = one[one != other], other[one != other]
-    cables_down = np.bincount(part, weights=np.where(rest, down, 0), minlength=graph.count)
-    beneath = np.bincount(
-        part[graph.is_switch], weights=(graph.endpoints * (level > 0))[graph.is_switch], minlength=graph.count
-    )
+    cables_down = np.bincount(part, weights=np.where(rest, down, 0))
+    beneath = np.bincount(part, weights=graph.endpoints * (level > 0))
     size = beneath if beneath.any() else cables_down
     near: dict[int, set[int]] = {}
-    across = np.bincount(one, minlength=graph.count)
+    across = np.bincount(one)
     for (p, q), cables in Counter(zip(one.tolist(), other.tolist(), strict=True)).items():
         if cables > 1 and cables * 10 >= min(across[p], across[q]):  # else miswired
             near.setdefault(p, set()).add(q)
