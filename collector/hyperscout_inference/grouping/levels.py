@@ -128,8 +128,8 @@ def _upper_side(
 def _woven(graph: SwitchGraph, sides: Iterable[list[int]]) -> bool:
     """Return whether most switches of a side are cabled to the same switches as another one of it, as in a
     tree only. A ring of four does not count: it is like two leaves and two spines with hosts."""
-    for own in sides:
-        above = Counter(frozenset(graph.around(s).tolist()).difference(own) for s in own)
+    for own in map(frozenset, sides):
+        above = Counter(frozenset(graph.around(s).tolist()) - own for s in own)
         alike = sum(n for kind, n in above.items() if min(n, len(kind)) > 1 and n + len(kind) > 4)
         if 2 * alike > len(own):
             return True

@@ -5,7 +5,7 @@ import numpy as np
 from hyperscout_inference.fabric.network import Ints, Network
 from hyperscout_inference.grouping.grouping import Bools, Longs
 
-_SQUARES = 5  # as many as this, or more, are many
+_FEW = 2  # squares that stray cables may form
 
 
 class SwitchGraph:
@@ -77,28 +77,30 @@ class Squares:
     def __init__(self, graph: SwitchGraph) -> None:
         self._graph = graph
         self._near: dict[int, frozenset[int]] = {}
-        self._best: dict[int, int] = {}  # by switch, the most squares that one of its cables is in
+        self._best: dict[int, int] = {}  # by switch, the most squares that one cable is in, or enough
 
     def lack(self, one: int, other: int) -> bool:
         """Return whether what joins two switches is in less than half as many squares as other cables of
         either switch. Cables of a switch that does not report them may be unknown."""
         if self._graph.mute[one] or self._graph.mute[other]:
             return False
-        twice = 2 * self._squares(one, other)
-        return twice < _SQUARES and twice < self._most(one) and twice < self._most(other)
+        few = self._squares(one, other, _FEW + 1)
+        return few <= _FEW and 2 * few < min(self._most(one), self._most(other))
 
     def _most(self, switch: int) -> int:
         if switch not in self._best:
-            self._best[switch] = max(self._squares(switch, x) for x in self._around(switch))
+            self._best[switch] = max(self._squares(switch, x, 2 * _FEW + 1) for x in self._around(switch))
         return self._best[switch]
 
-    def _squares(self, a: int, b: int) -> int:
-        """Return the number of squares with two switches as neighbours, at most `_SQUARES`."""
+    def _squares(self, a: int, b: int, enough: int) -> int:
+        """Return the number of squares with two switches as neighbours; if there are `enough`, any such
+        number."""
         mine, found = self._around(a) - {b}, 0
-        for c in self._around(b) - {a}:
-            found += len(mine & self._around(c))
-            if found >= _SQUARES:
-                return _SQUARES
+        for c in self._around(b):
+            if c != a and not mine.isdisjoint(around := self._around(c)):
+                found += len(mine & around)
+                if found >= enough:
+                    break
         return found
 
     def _around(self, switch: int) -> frozenset[int]:
