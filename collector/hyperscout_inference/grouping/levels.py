@@ -121,8 +121,8 @@ def _upper_side(
     few, full = sorted((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
-    held = cables > endpoints[few] and (fewer or 2 * endpoints[few] <= endpoints[full])
-    return sides[few] if held else []
+    held = cables > endpoints[few] or (cables == endpoints[few] and 4 * cables <= endpoints[full])
+    return sides[few] if held and (fewer or 2 * endpoints[few] <= endpoints[full]) else []
 
 
 def _woven(graph: SwitchGraph, sides: Iterable[list[int]]) -> bool:

@@ -51,6 +51,7 @@ def test_faults_are_named(count: int) -> None:
         pytest.param(311, id="a stray cable between leaves, spines full of storage"),
         pytest.param(367, id="a host on a spine and a stray cable between leaves below it"),
         pytest.param(404, id="a leaf is down below some hosts of a domain only"),
+        pytest.param(457, id="the only host of a core, and one leaf on cores"),
         pytest.param(499, id="storage on spines has more endpoints than the leaves"),
         pytest.param(500, id="likewise below a core, and one of two pods is thin"),
         pytest.param(509, id="the leaves of a storage fabric overlap in a ring"),
