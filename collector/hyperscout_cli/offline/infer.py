@@ -342,6 +342,8 @@ def _with_node_map(inputs: "FabricInputs", path: str, problems: "list[Problem]")
 
     names, passed_over = parse(read_bytes(path), shown(path))
     problems.extend(passed_over)
+    if not names:
+        problems.append(Problem(shown(path), 0, "no line: expected `<guid> <host>`"))
     swept = {guid for seen in inputs.sweeps for guid in seen.sweep.guid.tolist()}
     if inputs.sweeps and (unknown := sorted(names.keys() - swept)):
         text = f"{count(len(unknown), 'GUID')} of no device of the fabric, such as {unknown[0]:016x}"

@@ -54,6 +54,13 @@ def test_a_node_map_of_other_devices_is_named(run: CommandLine, tmp_path: Path) 
     assert ran.code == 0
 
 
+def test_a_node_map_without_a_line_is_named(run: CommandLine, tmp_path: Path) -> None:
+    node_map = tmp_path / "guids.txt"
+    node_map.write_text("# none yet\n")
+    ran = run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), "--node-map", node_map)
+    assert (ran.code, ran.err) == (0, f"warning: {node_map}: no line: expected `<guid> <host>`\n")
+
+
 def test_hosts_that_are_not_in_the_tree_are_named(run: CommandLine, tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.txt"
     nodes.write_text("\n".join([*FABRIC.hosts, "absent-1", "absent-2"]))
