@@ -6,6 +6,7 @@ requests, and `snmp.access` has the credentials.
 """
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import time
@@ -58,6 +59,8 @@ _FORGET_AFTER_S: Final = 3600.0
 _MAX_PAUSE_S: Final = 900.0
 # The interval is at least this multiple of the last crawl's duration, to limit the load on switches and host.
 _REST: Final = 2.0
+# A walk with more rows is not repeated in part, to limit memory use.
+_MAX_AGAIN_ROWS: Final = 20_000
 
 
 SNMP_SWITCHES = gauge(
@@ -225,10 +228,12 @@ class SnmpProbe:
                 )
                 if walk is None:
                     return
-                if again := snmp_switch.subtrees_to_walk_again(walk.rows):
-                    newer = await client.walk(address, entry, again, lambda _: True)
-                    if newer is not None:
-                        walk.replace(again, newer)
+                again = snmp_switch.subtrees_to_walk_again(walk.rows)
+                if again and len(walk) <= _MAX_AGAIN_ROWS:
+                    with contextlib.suppress(SwitchError):  # what the first walk found still counts
+                        newer = await client.walk(address, entry, again, lambda _: True)
+                        if newer is not None:
+                            walk.replace(again, newer)
             table = fitted(walk, address)
             if table.ports:
                 crawl.answered(address, table, announced=bool(_own(walk)[0]))

@@ -347,8 +347,8 @@ def _with_node_map(inputs: "FabricInputs", path: str, problems: "list[Problem]")
     swept = {guid for seen in inputs.sweeps for guid in seen.sweep.guid.tolist()}
     if inputs.sweeps and (unknown := sorted(names.keys() - swept)):
         text = f"{count(len(unknown), 'GUID')} of no device of the fabric, such as {unknown[0]:016x}"
-        hint = "expected GUIDs of devices (caguid, switchguid), not of ports"
-        problems.append(Problem(shown(path), 0, f"{text} ({names[unknown[0]]}): {hint}"))
+        hint = ": expected GUIDs of devices as the fabric shows them" if len(unknown) == len(names) else ""
+        problems.append(Problem(shown(path), 0, f"{text} ({names[unknown[0]]}){hint}"))
     return replace(inputs, node_map=names)
 
 

@@ -286,12 +286,12 @@ class _Auditor:
 
     def _outside(self) -> Bools:
         """(cables,) those to items of other groups. Children are built so where half of the cables on ports
-        of this name are (management NICs). The name of a single port is no evidence of that."""
+        of this name are (management NICs), if there are several."""
         mine = (self.group >= 0) & ~self.unclaimed[self.cables.child]
         outside = ~self.inside & mine
         _, port = np.unique(self.cables.child_port, return_inverse=True)
         total, astray = np.bincount(port, weights=mine), np.bincount(port, weights=outside)
-        return outside & ((total < 2) | (astray * 2 < total))[port]
+        return outside & ((total < 8) | (astray * 2 < total))[port]
 
     def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
         """(children,) those of another model: less than half of the cables follow the port plan, and some

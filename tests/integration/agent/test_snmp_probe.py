@@ -237,6 +237,17 @@ async def test_a_switch_that_omits_the_ids_is_asked_for_them_once_more_and_no_mo
     assert asked.count(LLDP_IDS[0]) == 1
 
 
+async def test_a_second_walk_that_fails_leaves_what_the_first_one_found(here: Here) -> None:
+    text = next(text.decode() for switch, text in snmp.recordings(FABRIC) if local(switch) == FIRST)
+    chassis_id = f"{'.'.join(map(str, LLDP_IDS[1]))}."
+    table = Table.of_snmprec("\n".join(x for x in text.split("\n") if not x.startswith(chassis_id)))
+    here.responder.add(FIRST, lambda asked: [] if asked.oids[0] == LLDP_IDS[0] else [table.answer(asked)])
+    look = await here.probe(FIRST).observe()
+    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
+    told = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    assert any(port.neighbours for port in told.ports)
+
+
 class TestPace:
     async def test_it_sleeps_until_there_is_anybody_to_ask(self, here: Here) -> None:
         probe = here.probe()

@@ -50,8 +50,7 @@ def test_a_node_map_of_other_devices_is_named(run: CommandLine, tmp_path: Path) 
     node_map.write_text(f"{known:016x} {FABRIC.adapters[0].host}\nH-{unknown:016x} elsewhere\n")
     ran = run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), "--node-map", node_map)
     text = f"1 GUID of no device of the fabric, such as {unknown:016x} (elsewhere)"
-    assert ran.err.startswith(f"warning: {node_map}: {text}: expected GUIDs of devices")
-    assert ran.code == 0
+    assert (ran.code, ran.err) == (0, f"warning: {node_map}: {text}\n")
 
 
 def test_a_node_map_without_a_line_is_named(run: CommandLine, tmp_path: Path) -> None:
