@@ -59,8 +59,8 @@ _FORGET_AFTER_S: Final = 3600.0
 _MAX_PAUSE_S: Final = 900.0
 # The interval is at least this multiple of the last crawl's duration, to limit the load on switches and host.
 _REST: Final = 2.0
-# A walk with more rows is not repeated in part, to limit memory use.
-_MAX_AGAIN_ROWS: Final = 20_000
+# A walk with more rows gets no second one, to limit memory use.
+_MAX_FOR_SECOND_WALK: Final = 20_000
 
 
 SNMP_SWITCHES = gauge(
@@ -218,22 +218,24 @@ class SnmpProbe:
             crawl.failed(address, entry.reason if entry else "it is in no range of `snmp.access`")
             return
         limit_s = self._settings.switch_timeout_s
+        end_s = asyncio.get_running_loop().time() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout_at(end_s):
                 walk = await client.walk(
                     address,
                     entry,
                     snmp_switch.wanted_subtrees(),
                     lambda walk: crawl.identified(address, *_own(walk)),
                 )
-                if walk is None:
-                    return
-                again = snmp_switch.subtrees_to_walk_again(walk.rows)
-                if again and len(walk) <= _MAX_AGAIN_ROWS:
-                    with contextlib.suppress(SwitchError):  # what the first walk found still counts
-                        newer = await client.walk(address, entry, again, lambda _: True)
-                        if newer is not None:
-                            walk.replace(again, newer)
+            if walk is None:
+                return
+            again = snmp_switch.subtrees_to_walk_again(walk.rows)
+            if again and len(walk) <= _MAX_FOR_SECOND_WALK:
+                # What the first walk found counts in any case.
+                with contextlib.suppress(SwitchError, TimeoutError):
+                    async with asyncio.timeout_at(end_s):
+                        if newer := await client.walk(address, entry, again, lambda _: True):
+                            walk.add(newer)
             table = fitted(walk, address)
             if table.ports:
                 crawl.answered(address, table, announced=bool(_own(walk)[0]))

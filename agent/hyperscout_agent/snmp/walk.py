@@ -59,11 +59,10 @@ class Walk:
         """Return a row that was already received, or None."""
         return self._rows.get(oid)
 
-    def replace(self, subtrees: Iterable[Oid], newer: "Walk") -> None:
-        """Replace the rows of these subtrees by those of a newer walk of the same switch."""
-        old = tuple(subtrees)
-        kept = {oid: row for oid, row in self._rows.items() if not any(oid[: len(one)] == one for one in old)}
-        self._rows = kept | newer._rows
+    def add(self, newer: "Walk") -> None:
+        """Add the rows and problems of a newer walk of the same switch."""
+        self._rows |= newer._rows
+        self.problems += newer.problems
 
     def answered(self, rows: Sequence[Row]) -> None:
         """Record the rows of an answer, in the switch's order. An empty answer ends the subtree.

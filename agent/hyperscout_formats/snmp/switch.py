@@ -81,10 +81,10 @@ def wanted_subtrees() -> tuple[Oid, ...]:
 
 
 def subtrees_to_walk_again(rows: Iterable[Row]) -> tuple[Oid, ...]:
-    """Return the OIDs of the neighbours' ids if the walk shows neighbours and none of them has an id.
+    """Return the OIDs of the neighbours' ids if the walk shows neighbours, and no chassis id or no port id.
 
     Either the switch omits the id, or it heard all its neighbours after the walk had passed the ids. Only a
-    second walk can tell.
+    second walk can tell. If some rows have the id, `read` ignores those that lack it.
     """
     filled = {row.oid[: len(_REMOTE_CHASSIS)] for row in rows}
     if filled.isdisjoint(_REMOTES) or {_REMOTE_CHASSIS, _REMOTE_PORT} <= filled:

@@ -22,6 +22,7 @@ _PLAN = 0.8
 # Confidence of a deviation from like peers, and of one that has another explanation as good or better: the
 # shares that were real on generated fabrics.
 INFERRED, EITHER = 0.9, 0.15
+_MANY = 8  # with fewer cables on ports of one name, their share shows nothing
 _KINDS = 4  # rounds of comparison: each compares the children that were like no others in the rounds before
 
 
@@ -286,16 +287,15 @@ class _Auditor:
 
     def _outside(self) -> Bools:
         """(cables,) those to items of other groups. Children are built so where half of the cables on ports
-        of this name are (management NICs), if there are several."""
+        of this name are, and these are many (management NICs)."""
         mine = (self.group >= 0) & ~self.unclaimed[self.cables.child]
         outside = ~self.inside & mine
         _, port = np.unique(self.cables.child_port, return_inverse=True)
         total, astray = np.bincount(port, weights=mine), np.bincount(port, weights=outside)
-        return outside & ((total < 8) | (astray * 2 < total))[port]
+        return outside & ((total < _MANY) | (astray * 2 < total))[port]
 
     def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
-        """(children,) those of another model: less than half of the cables follow the port plan, and some
-        are on ports that it does not have, or half of them lead to other items."""
+        """(children,) of those with `half` or ports beside the plan, the ones that hardly follow it."""
         c, children = self.cables, len(self.grouping.group)
         cables, elsewhere, good = (
             np.bincount(c.child[rows], minlength=children)

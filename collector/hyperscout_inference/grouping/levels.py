@@ -54,9 +54,9 @@ def _with_leaves_below(graph: SwitchGraph, leaf: Bools) -> Bools:
     """Return the switches with endpoints that are above other switches with endpoints.
 
     Cables between such switches that are no peers form a graph. In a tree it has two sides, and one of them
-    is above: the one with cables to further switches above; else the one with fewer switches and hosts if the
-    sides are joined like leaves and spines; else the one with far fewer endpoints if more cables than these
-    lead to the other side. Switches that share hosts are on one side (rails).
+    is above: the one with cables to further switches above; else the one with the smaller product of hosts
+    and switches if the sides are joined like leaves and spines; else the one with far fewer endpoints if more
+    cables than these lead to the other side. Switches that share hosts are on one side (rails).
     """
     above = np.zeros(graph.count, np.bool_)
     between = leaf[graph.here] & leaf[graph.there]
@@ -126,8 +126,8 @@ def _upper_side(
 
 
 def _woven(graph: SwitchGraph, sides: Iterable[list[int]]) -> bool:
-    """Return whether most switches of a side are cabled to the same switches as another one of it, as in a
-    tree only. A ring of four does not count: it is like two leaves and two spines with hosts."""
+    """Return whether most switches of a side are cabled to the same switches as another one of it, which
+    happens only in a tree. A ring of four does not count: it is like two leaves and two spines with hosts."""
     for own in map(frozenset, sides):
         above = Counter(frozenset(graph.around(s).tolist()) - own for s in own)
         alike = sum(n for kind, n in above.items() if min(n, len(kind)) > 1 and n + len(kind) > 4)
@@ -210,7 +210,7 @@ def _climb(graph: SwitchGraph, level: Ints) -> None:
         down = np.bincount(graph.here[rows], minlength=graph.count)
         lone = rows & (down == 1)[graph.here] & (graph.degree > 2)[graph.here]
         for row in np.flatnonzero(lone).tolist():
-            if squares.lack(int(graph.here[row]), int(graph.there[row])):
+            if squares.is_stray(int(graph.here[row]), int(graph.there[row])):
                 down[graph.here[row]] = 0  # a stray cable
         candidates = down > 0
         if not candidates.any():

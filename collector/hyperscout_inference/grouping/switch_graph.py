@@ -66,7 +66,7 @@ def strays(graph: SwitchGraph, rows: Bools) -> set[tuple[int, int]]:
     """Return the pairs of switches, in both orders, that cables of these rows join and that are stray."""
     squares = Squares(graph)
     pairs = set(zip(graph.here[rows].tolist(), graph.there[rows].tolist(), strict=True))
-    found = {(a, b) for a, b in pairs if (a < b or (b, a) not in pairs) and squares.lack(a, b)}
+    found = {(a, b) for a, b in pairs if (a < b or (b, a) not in pairs) and squares.is_stray(a, b)}
     return found | {(other, one) for one, other in found}
 
 
@@ -79,9 +79,9 @@ class Squares:
         self._near: dict[int, frozenset[int]] = {}
         self._best: dict[int, int] = {}  # by switch, the most squares that one cable is in, or enough
 
-    def lack(self, one: int, other: int) -> bool:
-        """Return whether what joins two switches is in less than half as many squares as other cables of
-        either switch. Cables of a switch that does not report them may be unknown."""
+    def is_stray(self, one: int, other: int) -> bool:
+        """Return whether what joins two switches is in few squares, and in less than half as many as the best
+        cable of each of them. Cables of a switch that does not report them may be unknown."""
         if self._graph.mute[one] or self._graph.mute[other]:
             return False
         few = self._squares(one, other, _FEW + 1)

@@ -19,6 +19,7 @@ from hyperscout_agent.probes.snmp import SnmpProbe
 from hyperscout_agent.settings.fabric_settings import SnmpSettings
 from hyperscout_agent.snmp.tables import TooLarge, fitted
 from hyperscout_agent.snmp.walk import Walk
+from hyperscout_formats.facts.facts import SwitchTable
 from hyperscout_formats.facts.wire import switch_table_from_proto
 from hyperscout_formats.snmp import switch as snmp_switch
 from hyperscout_formats.snmp import values as snmp_values
@@ -93,6 +94,11 @@ def outcomes(look: Observation) -> Mapping[str, str]:
 
 SWITCHES = {mac_of(switch.guid): local(switch) for switch, _ in snmp.recordings(FABRIC)}
 FIRST = min(SWITCHES.values())
+
+
+def told_by_first(look: Observation) -> SwitchTable:
+    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
+    return switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
 
 
 async def test_each_switch_is_one_finding(here: Here) -> None:
@@ -210,8 +216,7 @@ async def test_neighbours_that_are_heard_during_the_walk_keep_their_ids(here: He
 
     here.responder.add(FIRST, answer)
     look = await here.probe(*SWITCHES.values()).observe()
-    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
-    table = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    table = told_by_first(look)
     neighbours = [neighbour for port in table.ports for neighbour in port.neighbours]
     assert neighbours
     assert {one.chassis_id_subtype for one in neighbours} == {"mac"}
@@ -231,20 +236,30 @@ async def test_a_switch_that_omits_the_ids_is_asked_for_them_once_more_and_no_mo
 
     here.responder.add(FIRST, answer)
     look = await here.probe(FIRST).observe()
-    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
-    told = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    told = told_by_first(look)
     assert any("identified by its management address" in port.doubt for port in told.ports)
     assert asked.count(LLDP_IDS[0]) == 1
 
 
-async def test_a_second_walk_that_fails_leaves_what_the_first_one_found(here: Here) -> None:
+@pytest.mark.parametrize("more", [{}, {"request_timeout_s": 5.0, "switch_timeout_s": 2.0}])
+async def test_a_second_walk_that_fails_leaves_what_the_first_one_found(
+    here: Here, more: dict[str, float]
+) -> None:
     text = next(text.decode() for switch, text in snmp.recordings(FABRIC) if local(switch) == FIRST)
     chassis_id = f"{'.'.join(map(str, LLDP_IDS[1]))}."
     table = Table.of_snmprec("\n".join(x for x in text.split("\n") if not x.startswith(chassis_id)))
-    here.responder.add(FIRST, lambda asked: [] if asked.oids[0] == LLDP_IDS[0] else [table.answer(asked)])
-    look = await here.probe(FIRST).observe()
-    (chassis,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
-    told = switch_table_from_proto(look.samples[chassis].payload)  # type: ignore[arg-type]
+    refused = 0
+
+    def answer(asked: Request) -> list[bytes]:
+        nonlocal refused
+        if asked.oids[0] == LLDP_IDS[0]:
+            refused += 1
+            return []
+        return [table.answer(asked)]
+
+    here.responder.add(FIRST, answer)
+    told = told_by_first(await here.probe(FIRST, **more).observe())
+    assert refused
     assert any(port.neighbours for port in told.ports)
 
 

@@ -300,7 +300,7 @@ def named(found: Measurements, expected: tuple[str, str | None], others: list[Su
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bursts", [3, 1, 9])
-@pytest.mark.parametrize("fault", slow_after(2, FAULTS))
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None:
     others: list[Suspicion] = []
 
