@@ -86,6 +86,7 @@ class Pipeline:
         self._refresh_ns = int(refresh_s * NS)
         self._causes = causes or CauseLog()
         self._unread: tuple[str, ...] = ()  # evidence that cannot be read
+        self._full_states: set[str] = set()  # reporters whose full state came after the last snapshot
         self._cluster_changed = False
         self._expected: frozenset[str] | None = None  # at the last inference
         self._last: Result | None = None
@@ -127,10 +128,15 @@ class Pipeline:
             self._wake.set()  # `_until_due` must use the new time
 
     def full_state(self, node: str) -> None:
-        """The full state of an agent was committed."""
+        """The full state of an agent was committed.
+
+        It counts from the next snapshot on. The one that is being inferred from does not contain it.
+        """
         takeover = self._inference.takeover
-        if takeover is not None and takeover.full_state(node, self._clock_ns()) and takeover.active:
-            self.infer_again(TAKEOVER)
+        if takeover is not None and takeover.active:
+            self._full_states.add(node)
+            if takeover.lacks_only(self._full_states):
+                self.infer_again(TAKEOVER)
 
     def cluster_changed(self) -> None:
         """A node of the cluster changed, or a HyperNode that the collector does not own."""
@@ -246,6 +252,7 @@ class Pipeline:
         self._causes.inference_started()
         now_ns = self._clock_ns()
         view = self._cluster.view()
+        self._count_full_states(now_ns)
         try:
             current = self._view.snapshot(now_ns)
         except Exception as error:
@@ -275,6 +282,12 @@ class Pipeline:
         self._take(result.decision)
         if superseded := result.resolved.superseded:
             self._superseded({key: [row for row in evidence.sweeps if row.key == key] for key in superseded})
+
+    def _count_full_states(self, now_ns: int) -> None:
+        if (takeover := self._inference.takeover) is not None:
+            for node in sorted(self._full_states):
+                takeover.full_state(node, now_ns)
+        self._full_states.clear()
 
     async def _failed(self, error: Exception, current: Snapshot, view: ClusterView, now_ns: int) -> None:
         """Inference raised: set evidence aside and infer again, or mark the last topology as stale."""

@@ -170,10 +170,13 @@ class Takeover:
     def active(self) -> bool:
         return self.until_ns is not None
 
-    def full_state(self, node: str, now_ns: int) -> bool:
-        """Record an agent's full state. Returns whether the full states of all members have arrived."""
+    def full_state(self, node: str, now_ns: int) -> None:
+        """Record an agent's full state, which the next evidence contains."""
         self._machine.handle(FullState(node), now_ns)
-        return not self._facts.missing
+
+    def lacks_only(self, nodes: Collection[str]) -> bool:
+        """Returns whether these are all members whose full state has not arrived."""
+        return self._facts.missing.issubset(nodes)
 
     def ended(
         self,
