@@ -147,6 +147,6 @@ def pinged(fabric: SimFabric, seed: int = 1, rows: int = 2000) -> World:
     return World(opaque, a, b, np.zeros(len(a), np.int64), 1, nothing, nothing + 0.2, random)
 
 
-def share_of(seeds: int, holds: Callable[[int], bool]) -> float:
-    """In which share of so many seeds it holds."""
-    return sum(holds(seed) for seed in range(seeds)) / seeds
+def share_of(seeds: range, holds: Callable[[int], bool]) -> float:
+    """In which share of the seeds it holds."""
+    return sum(map(holds, seeds)) / len(seeds)

@@ -8,28 +8,26 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, RequestError, Workers, checked, size
 from hyperscout_placer.solve.place import place
-from support.examples import slow_after
+from support.examples import in_blocks, seed_blocks, slow_after
 from support.placer_chain import chain_cost, random_chain
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 
 SEEDS = 400
-AT_ONCE = 50  # in one test: a case is a millisecond
 
 
-@pytest.mark.parametrize("first", slow_after(1, range(0, SEEDS, AT_ONCE)))
-def test_as_good_as_brute_force(first: int) -> None:
-    for seed in range(first, first + AT_ONCE):
+@seed_blocks(range(50), in_blocks(SEEDS // 50, 50)[1:])
+def test_as_good_as_brute_force(seeds: range) -> None:
+    for seed in seeds:
         case = random_instance(seed)
         forest = case.forest()
         best = brute_place(Free(forest, case.free), case.request, case.masks(forest))
         check(case, best)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 150, AT_ONCE))
-def test_costs_of_several_machine_words(first: int) -> None:
-    for seed in range(first, first + AT_ONCE):
+@seed_blocks(range(159, 166), in_blocks(3, 50))
+def test_costs_of_several_machine_words(seeds: range) -> None:
+    for seed in seeds:
         case = random_instance(seed, huge=True)
         try:
             checked(case.request, case.tiers)
@@ -39,12 +37,11 @@ def test_costs_of_several_machine_words(first: int) -> None:
         check(case, brute_place(Free(forest, case.free), case.request, case.masks(forest)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, AT_ONCE))
-def test_as_good_as_all_counts_of_each_domain(first: int) -> None:
+@seed_blocks(range(206, 216), in_blocks(4, 50))
+def test_as_good_as_all_counts_of_each_domain(seeds: range) -> None:
     """One kind of workers on more nodes, where domains have nearly as much room as each other: what is left
     out because it cannot be best must not have been."""
-    for seed in range(first, first + AT_ONCE):
+    for seed in seeds:
         case = random_chain(seed)
         capacity = case.capacity()
         answer, best = place(capacity, case.request), chain_cost(capacity, case.request)
@@ -92,7 +89,6 @@ def test_the_forest_is_numbered_as_described(seed: int) -> None:
                 assert np.array_equal(getattr(a, field.name), getattr(b, field.name)), (case, field.name)
 
 
-@pytest.mark.slow
 def test_cases_are_of_all_kinds() -> None:
     """What is never asked proves nothing."""
     cases = [random_instance(seed) for seed in range(SEEDS)]
@@ -117,8 +113,12 @@ def test_cases_are_of_all_kinds() -> None:
         "preferred spread": sum(any(x.spread and not x.spread.required for x, _, _ in g) for g in groups),
     }
     assert min(found.values()) >= 8, found
+
+
+@pytest.mark.slow
+def test_answers_are_of_all_kinds() -> None:
     answers = []
-    for case in cases:
+    for case in map(random_instance, range(SEEDS)):
         forest = case.forest()
         answers.append(brute_place(Free(forest, case.free), case.request, case.masks(forest)))
     placed = [answer for answer in answers if isinstance(answer, Placement)]
