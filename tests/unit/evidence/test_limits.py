@@ -1,5 +1,7 @@
 """What a finding takes decoded: hostile findings are refused, and the largest of an agent are not."""
 
+from collections.abc import Callable
+
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_agent.findings.store import MAX_FINDING_BYTES
@@ -40,14 +42,15 @@ def measured(results: int, history: int) -> Finding:
 
 
 @pytest.mark.parametrize(
-    "finding",
+    "large",
     [
-        measured(MAX_RESULTS, 0),
-        measured(700, MAX_HISTORY),
-        table("leaf-1", {f"swp{i}": f"spine-{i}/swp{i}" for i in range(1800)}),
+        lambda: measured(MAX_RESULTS, 0),
+        lambda: measured(700, MAX_HISTORY),
+        lambda: table("leaf-1", {f"swp{i}": f"spine-{i}/swp{i}" for i in range(1800)}),
     ],
     ids=["results", "history", "table"],
 )
-def test_the_largest_findings_of_an_agent_are_accepted(finding: Finding) -> None:
+def test_the_largest_findings_of_an_agent_are_accepted(large: Callable[[], Finding]) -> None:
+    finding = large()
     assert MAX_FINDING_BYTES * 0.8 < finding.ByteSize() <= MAX_FINDING_BYTES
     assert decoded_bytes(finding) < MAX_DECODED_BYTES

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged
-
-from .test_shapes import fabrics
+from unit.inference.hierarchy.test_shapes import fabrics
 
 
 def with_pairs(fabric: SimFabric, pings: World, bursts: int = 3) -> FabricInputs:

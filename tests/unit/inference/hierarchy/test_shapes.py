@@ -139,18 +139,21 @@ def test_no_evidence_is_an_empty_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "domains"),
+    ("shape", "arguments", "domains"),
     [
-        (shapes.fat_tree(4), [8, 4, 1]),
-        (shapes.fat_tree(8), [32, 8, 1]),
-        (shapes.rail_only_wide(16, 8), [1]),
-        (shapes.clos3(1, 4, 8, 4, 4), [4, 1]),  # one pod: cores group nothing new
-        (shapes.clos2(2, 2, 2), [2, 1]),
-        (shapes.multi_plane(8, 32, 32, 16), [32, 1]),
+        (shapes.fat_tree, (4,), [8, 4, 1]),
+        (shapes.fat_tree, (8,), [32, 8, 1]),
+        (shapes.rail_only_wide, (16, 8), [1]),
+        (shapes.clos3, (1, 4, 8, 4, 4), [4, 1]),  # one pod: cores group nothing new
+        (shapes.clos2, (2, 2, 2), [2, 1]),
+        (shapes.multi_plane, (8, 32, 32, 16), [32, 1]),
     ],
     ids=["fat4", "fat8", "wide", "one-pod", "tiny", "planes"],
 )
-def test_known_shapes(fabric: SimFabric, domains: list[int]) -> None:
+def test_known_shapes(
+    shape: Callable[..., SimFabric], arguments: tuple[int, ...], domains: list[int]
+) -> None:
+    fabric = shape(*arguments)
     topology = inferred(fabric)
     assert [len(tier) for tier in tiers(topology)] == domains
     assert tiers(topology) == truth(fabric)
