@@ -1,6 +1,7 @@
 """The unit tier is pure: a unit test that starts a process, opens a socket or sleeps fails."""
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -14,6 +15,7 @@ import urllib3.util.connection  # noqa: F401 - it binds a socket when it is impo
 PROCESSES = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system")
 FORBIDDEN = {*PROCESSES, "socket.bind", "socket.connect"}
 SERVERS_AND_CHANNELS = ("server", "insecure_channel", "secure_channel")
+YOUNG = 20_000  # objects that are new: the garbage collector looks at them no earlier
 seen: list[str] | None = None  # forbidden events of the test that runs; None between tests
 
 
@@ -45,6 +47,18 @@ for module in (asyncio, time):
 for name in SERVERS_AND_CHANNELS:
     noted(grpc, name)
     noted(grpc.aio, name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Keep the garbage collector from what collection makes: the modules and tests stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        gc.set_threshold(YOUNG)
 
 
 @pytest.hookimpl(wrapper=True)
