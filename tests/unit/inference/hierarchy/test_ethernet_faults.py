@@ -1,17 +1,18 @@
 """Ethernet fabrics of any shape, by their switches' tables: the right domains, and planted faults named."""
 
+import functools
 from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.faults import Fault, NotApplicableError, plant
 from hyperscout_sim.readings.snmp import STYLES
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.ethernet import EthernetNamer, inputs_of, tables_of
+from support.ethernet import EthernetNamer, heard_by, inputs_of, tables_of
 from support.examples import examples, seeds
 from support.inference import cut_off, tiers, truth
 from unit.inference.hierarchy.test_shapes import check_tree
@@ -43,11 +44,22 @@ FAULTS = [
 AGENTS = {"walks alone": (), "agents everywhere": None}
 
 
+@functools.cache
+def healthy_tables(shape: str) -> tuple[SwitchTableSeen, ...]:
+    """Immutable; writing and reading the walks of a fabric takes longer than inference from them."""
+    return tables_of(FABRICS[shape])
+
+
+def healthy_inputs(shape: str, agents: str) -> FabricInputs:
+    hosts = FABRICS[shape].hosts if AGENTS[agents] is None else ()
+    return FabricInputs(lldp=heard_by(FABRICS[shape], hosts), tables=healthy_tables(shape))
+
+
 @pytest.mark.parametrize("agents", AGENTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_healthy_fabric(shape: str, agents: str) -> None:
     fabric = FABRICS[shape]
-    topology = infer(inputs_of(fabric, AGENTS[agents]))
+    topology = infer(healthy_inputs(shape, agents))
     check_tree(topology)
     assert tiers(topology) == truth(fabric)
     assert topology.anomalies == ()
@@ -75,7 +87,7 @@ def test_switches_of_all_makers(shape: str, agents: str) -> None:
 def test_a_host_that_is_in_no_domain_is_listed() -> None:
     """Two leaves of one chassis id: cables to their ports contradict, and shape nothing. Nobody is lost."""
     fabric = FABRICS["clos2"]
-    tables = tables_of(fabric)
+    tables = healthy_tables("clos2")
     chassis = [seen.table.ports[0].chassis_id for seen in tables if seen.table.ports[0].system_name < "m"][:2]
     clones = tuple(
         replace(
@@ -161,7 +173,7 @@ def test_switches_that_do_not_answer(shape: str, seed: int) -> None:
 @pytest.mark.parametrize("agents", AGENTS)
 def test_a_cut_leaf_spine_cable_degrades_the_leaf_with_both_port_names(agents: str) -> None:
     fabric = FABRICS["clos2"]
-    before = infer(inputs_of(fabric, AGENTS[agents]))
+    before = infer(healthy_inputs("clos2", agents))
     faulty, planted = plant(fabric, Fault.UPLINK, Random(1))
     (cut,) = planted.before
     topology = infer(inputs_of(faulty, AGENTS[agents]), previous=before)
@@ -181,7 +193,7 @@ def test_a_cut_leaf_spine_cable_degrades_the_leaf_with_both_port_names(agents: s
 @pytest.mark.slow
 def test_a_moved_host_cable_is_inconsistent() -> None:
     fabric = FABRICS["rail"]
-    before = infer(inputs_of(fabric, None))
+    before = infer(healthy_inputs("rail", "agents everywhere"))
     faulty, planted = plant(fabric, Fault.SWAPPED_HOST_LINKS, Random(4))
     topology = infer(inputs_of(faulty, None), previous=before)
     accused = {x.hypernode for x in topology.anomalies if x.kind == "Miswired"}
