@@ -6,15 +6,15 @@ import pytest
 from hyperscout_sim.uneven.case import healthy
 from hyperscout_sim.uneven.faults import faulty
 from hyperscout_topology.topology import Topology
-from support.examples import seeds, slow_after
+from support.examples import in_blocks, seed_blocks, seeds
 from support.uneven_cases import inferred, judged, mistakes
 
-TENS = [range(first, first + 10) for first in range(0, 500, 10)]
+SLOW = pytest.mark.slow  # larger fabrics, read from walks
 
 
-@pytest.mark.parametrize("chosen", slow_after(1, TENS), ids=lambda chosen: str(chosen[0]))
-def test_a_healthy_fabric_is_right_and_accused_of_nothing(chosen: range) -> None:
-    assert {seed: wrong for seed in chosen if (wrong := mistakes(healthy(seed)))} == {}
+@seed_blocks(range(500, 503), in_blocks(50, 10))
+def test_a_healthy_fabric_is_right_and_accused_of_nothing(seeds: range) -> None:
+    assert {seed: wrong for seed in seeds if (wrong := mistakes(healthy(seed)))} == {}
 
 
 @pytest.mark.slow
@@ -33,12 +33,12 @@ def test_a_combination_of_traits_is_right_and_accused_of_nothing(seed: int) -> N
     assert mistakes(healthy(seed)) == []
 
 
-@pytest.mark.parametrize("count", slow_after(1, [10, 300]))
-def test_faults_are_named(count: int) -> None:
-    verdicts = [(case, judged(case)[1]) for case in map(faulty, range(count))]
+@seed_blocks(range(301, 303), [range(300)])
+def test_faults_are_named(seeds: range) -> None:
+    verdicts = [(case, judged(case)[1]) for case in map(faulty, seeds)]
     planted = sum(len(case.defects) for case, _ in verdicts)
     missed = sum(len(verdict.unnamed) for _, verdict in verdicts)
-    assert planted > count
+    assert planted > len(seeds)
     assert missed <= 0.02 * planted
 
 
@@ -47,7 +47,7 @@ def test_faults_are_named(count: int) -> None:
     [
         pytest.param(131, id="a stray cable between leaves makes no tier"),
         pytest.param(172, id="a spine with a host is in no plan of trunks"),
-        pytest.param(252, id="a slow cable whose host is known by address alone"),
+        pytest.param(252, marks=SLOW, id="a slow cable whose host is known by address alone"),
         pytest.param(311, id="a stray cable between leaves, spines full of storage"),
         pytest.param(367, id="a host on a spine and a stray cable between leaves below it"),
         pytest.param(404, id="a leaf is down below some hosts of a domain only"),
@@ -61,10 +61,16 @@ def test_faults_are_named(count: int) -> None:
         pytest.param(10049, id="a leaf is down below hosts with the names of a role"),
         pytest.param(10072, id="a host of such a name is on a spine"),
         pytest.param(10083, id="leaves of three models below the same spines, and missing pairs"),
-        pytest.param(10112, id="a spine on other ports than the other pods' lacks a cable"),
+        pytest.param(
+            10112, marks=pytest.mark.slow, id="a spine on other ports than the other pods' lacks a cable"
+        ),
         pytest.param(10121, id="a stray cable at a spine with a fabric manager"),
-        pytest.param(10177, id="a host on a spine above a leaf of hosts with the names of a role"),
-        pytest.param(10227, id="a slow cable of a slower unit"),
+        pytest.param(
+            10177,
+            marks=pytest.mark.slow,
+            id="a host on a spine above a leaf of hosts with the names of a role",
+        ),
+        pytest.param(10227, marks=SLOW, id="a slow cable of a slower unit"),
         pytest.param(10284, id="exchanged leaves in a fabric whose units differ in rails"),
         pytest.param(10647, id="a slow cable of a host on a line chip of a director"),
         pytest.param(10764, id="most hosts lack a rail, and a control node is on its leaf"),
