@@ -88,6 +88,9 @@ def known(ctx: click.Context) -> Names:
     cache = Cache(_folder(), repr(endpoint) + endpoint.token, time.time)
     found = cache.read()
     if found is None:
+        # On a busy machine this import alone can take a second. The limit is for the collector.
+        import hyperscout_cli.remote.client  # noqa: F401
+
         found = within(DEADLINE_S, lambda: ask(endpoint)) or {}
         cache.write(found)  # also an empty answer, so that the next Tab does not wait again
     return found
