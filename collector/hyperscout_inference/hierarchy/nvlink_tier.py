@@ -213,4 +213,4 @@ def _no_gpus(net: Network, host: int, group: Longs) -> Suspicion:
 
 def _no_grouping(domain: Longs) -> Grouping:
     no_group = np.full(len(domain), -1, np.int64)
-    return Grouping(no_group, (), np.zeros(len(domain), np.bool_), no_group)
+    return Grouping(no_group, (), np.zeros(len(domain), np.bool_))
