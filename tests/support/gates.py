@@ -44,7 +44,7 @@ class Controller:
         self._in_flight = 0
         self._count_requests(kube)
         self.nodes = Nodes(kube, selector, rng=Random(1))
-        self.placements = Placements(clock_ns=time.time_ns)
+        self.placements = Placements(clock_ns=time.time_ns, timer=time.perf_counter)
         self.gates = Gates(
             kube,
             self.nodes,

@@ -30,7 +30,7 @@ def layers_of(fabric: OpaqueFabric) -> list[Layer]:
         if found:
             child[found[-1].domain] = domain
         nobody = np.full(len(domain), -1, np.int64)
-        grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
+        grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_))
         found.append(Layer(name, domain, [()] * count, child, grouping))
     return found
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.sysfs import parse
-from hyperscout_formats.infiniband.tree import read_tree
 
 from hyperscout_agent.doctor.facts import Device, HostSeen, Program
 from hyperscout_agent.findings.probe import ProbeError
@@ -21,6 +20,7 @@ from hyperscout_agent.lldp.link import may_listen
 from hyperscout_agent.lldp.lldpd import lldpd_runs, neighbours_by_port
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
 from hyperscout_agent.nvml.pci_tree import read_pci_tree
+from hyperscout_agent.runtime.infiniband_tree import read_tree
 from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_ports
 from hyperscout_agent.runtime.subprocesses import ToolError, run_tool
 from hyperscout_agent.runtime.threads import in_thread

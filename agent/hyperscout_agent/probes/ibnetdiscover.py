@@ -19,10 +19,10 @@ from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from hyperscout_formats.infiniband.sysfs import parse
-from hyperscout_formats.infiniband.tree import read_tree
 
 from hyperscout_agent.findings.bulk import Bulk, BulkBuilder
 from hyperscout_agent.findings.probe import ProbeContext, ProbeParts
+from hyperscout_agent.runtime.infiniband_tree import read_tree
 from hyperscout_agent.runtime.subprocesses import ToolError, first_line, run_tool
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.sweeps.leased import FabricSize, LeasedProbe, Swept, error_lines

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from hyperscout_formats.facts.wire import infiniband_to_proto
 from hyperscout_formats.infiniband.sysfs import parse
-from hyperscout_formats.infiniband.tree import read_counters, read_tree
 from hyperscout_formats.text.errors import Problem
 
 from hyperscout_agent.findings.probe import Observation, ProbeContext, ProbeParts, Scope, data, failed
+from hyperscout_agent.runtime.infiniband_tree import read_counters, read_tree
 from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)

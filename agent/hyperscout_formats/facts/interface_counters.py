@@ -15,7 +15,6 @@ COUNTERS: Final = tuple(field.name for field in fields(PortCounters))
 """Names of the files. Traffic counters are not read: they change at every reading and contain no evidence
 about a link.
 """
-MAX_FILE_BYTES: Final = 64
 
 _COUNT: Final = re.compile(rb"\d{1,20}")
 _MAX_COUNT: Final = 2**64 - 1

@@ -8,7 +8,7 @@ import click
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology import objects
 from hyperscout_topology.figures import digits
-from hyperscout_topology.health import HEALTHY, marks
+from hyperscout_topology.health import marks
 from hyperscout_topology.topology import Endpoint, HyperNode, Topology
 
 from hyperscout_cli.shared.errors import CliError
@@ -166,8 +166,3 @@ def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[s
     rows = tuple(row for row, own in answering if not wanted.isdisjoint(own))
     known = {name for _, own in answering if not wanted.isdisjoint(own) for name in own}
     return replace(table, rows=rows), [name for name in names if name not in known]
-
-
-def healthy(topology: Topology) -> bool:
-    """Whether every condition has its healthy status."""
-    return all(c.status == HEALTHY.get(c.type, c.status) for h in topology.hypernodes for c in h.conditions)

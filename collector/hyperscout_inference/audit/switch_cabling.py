@@ -68,8 +68,7 @@ def ranks_beside(net: Network, level: Ints) -> list[Rank]:
     for low, high in sorted({*zip(level[lower].tolist(), level[upper].tolist(), strict=True)}):
         mine = (level[lower] == low) & (level[upper] == high)
         switches = len(distinct(lower[mine]))
-        none = np.full(switches, -1, np.int64)
-        group = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_), none)
+        group = Grouping(np.zeros(switches, np.int64), [()], np.zeros(switches, np.bool_))
         own, far = (x[mine].astype(np.int64) for x in ports)
         found.append(Rank(rows[mine], lower[mine], upper[mine], own, far, group, Audit((), (), (), ())))
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.fabric.network import distinct
 
@@ -29,13 +29,11 @@ _PAIRS = 4_000_000
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
     """`group`: (children,) index of each child's group, -1 = without items; groups are numbered by their
-    lowest child. `items`: of each group, sorted. `tie`: (children,) whether a tie-break decided; `rival`:
-    (children,) the other group of a tie, else -1."""
+    lowest child. `items`: of each group, sorted. `tie`: (children,) whether a tie-break decided."""
 
     group: Longs
     items: Sequence[tuple[int, ...]]
     tie: Bools
-    rival: Longs
 
     @property
     def count(self) -> int:
@@ -64,7 +62,7 @@ def group_children(
     """
     no_group = np.full(children, -1, np.int64)
     if not len(child):
-        return Grouping(no_group, (), np.zeros(children, np.bool_), no_group)
+        return Grouping(no_group, (), np.zeros(children, np.bool_))
     items = int(item.max()) + 1
     key, cables = np.unique(child * items + item, return_counts=True)
     pair_child, pair_item = key // items, key % items
@@ -344,5 +342,4 @@ def _number(
         renamed,
         tuple(_items(renamed, len(labels), items, pair_child, pair_item, cables, strong)),
         real,
-        np.where(real, rivals, -1),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
@@ -122,8 +122,7 @@ def _add_layers_above(net: Network, level: Ints, layers: list[Layer], past: Past
         groups, group = np.unique(part, return_inverse=True)
         child = np.zeros(layers[-1].count, np.int64)
         child[inside] = group
-        none = np.full(len(child), -1, np.int64)
-        joined = Grouping(child, [()] * len(groups), np.zeros(len(child), np.bool_), none)
+        joined = Grouping(child, [()] * len(groups), np.zeros(len(child), np.bool_))
         layers.append(_layer(tier_name(number), layers[-1], joined))
         inside = group
     on_leaves = np.array([bool(own) and all(level[s] == 1 for s in own) for own in exits], np.bool_)

@@ -120,19 +120,8 @@ class Clock(NamedTuple):
 _OURS = Clock()
 
 
-def pairs_of(
-    ports: Mapping[str, Sequence[LatencyPort]], clocks: Mapping[str, Sequence[Clock]] | None = None
-) -> PairTable:
-    """Return the pairs on which both ends agree. Keys are node names; `clocks`: one for each port, where
-    known.
-
-    A pair is left out if only one end has measured it, or if its ends differ by more than noise.
-    """
-    return PairReader().read(ports, clocks)
-
-
 class PairReader:
-    """Runs `pairs_of` repeatedly and reads only changes.
+    """Joins the ports of all nodes to pairs. A repeated call reads only changes.
 
     A node with the same object of ports as before is not read again. Without any change the last table is
     returned. Not thread-safe.
@@ -149,7 +138,11 @@ class PairReader:
         ports: Mapping[str, Sequence[LatencyPort]],
         clocks: Mapping[str, Sequence[Clock]] | None = None,
     ) -> PairTable:
-        """See `pairs_of`."""
+        """Return the pairs on which both ends agree. Keys are node names; `clocks`: one for each port, where
+        known.
+
+        A pair is left out if only one end has measured it, or if its ends differ by more than noise.
+        """
         if len(self._names) + len(self._interfaces) > _MAX_NAMES:
             self._nodes, self._names, self._interfaces = {}, _Ids(), _Ids()
         changed = len(ports) != len(self._nodes)

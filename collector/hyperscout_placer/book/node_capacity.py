@@ -6,7 +6,7 @@ bookings exceed the unused resources, 0 is free.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hyperscout_placer.cluster.capacity import Resources, check_free
 from hyperscout_placer.cluster.quantity import is_extended
@@ -115,11 +115,6 @@ class NodeCapacity:
                 if amount > free.get(name, 0):
                     return f"node {node}: {amount} {name} are needed, {free.get(name, 0)} are free"
         return None
-
-    @property
-    def booked(self) -> Collection[str]:
-        """The nodes that have bookings."""
-        return self._booked.keys()
 
 
 def summed(nodes: Iterable[str], needs: Iterable[Workers]) -> dict[str, dict[str, int]]:

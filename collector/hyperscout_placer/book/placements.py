@@ -8,7 +8,6 @@ The unused resources are what the node's pods leave, or what evidence reports wh
 Everything runs on the event loop. No call blocks it for long.
 """
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +60,7 @@ class Placements:
         self,
         *,
         clock_ns: Callable[[], int],
-        timer: Callable[[], float] = time.perf_counter,
+        timer: Callable[[], float],
         engine: Engine = best_place,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:

@@ -127,11 +127,6 @@ class Forest:
         there = ", ".join(f"{x.tier} ({x.tier_name})" if x.tier_name else str(x.tier) for x in self.layers)
         raise ForestError(f"no tier {text!r}: the tiers are {there or 'none'}")
 
-    def parts_of(self, nodes: Sequence[int] | Longs) -> list[Longs]:
-        """For each tier from 1 up, the domain of each of these nodes: (nodes,) each."""
-        which = np.asarray(nodes, np.int64)
-        return [layer.of_node[which] for layer in self.layers]
-
     def below(self, names: frozenset[str]) -> Flags:
         """(nodes,) the nodes with these names, and those in HyperNodes with these names.
 

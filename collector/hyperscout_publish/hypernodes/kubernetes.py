@@ -7,7 +7,6 @@ reachable again.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
@@ -38,8 +37,6 @@ from hyperscout_publish.hypernodes.plan import Present, is_ours, present
 from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
 from hyperscout_publish.hypernodes.wanted import Wanted, wanted
 from hyperscout_publish.publisher.base import Publisher, PublishError
-
-_log = logging.getLogger(__name__)
 
 _SYNC_TIMEOUT_S = 10.0
 _MAX_TROUBLE = 3  # failures listed in one problem

@@ -23,8 +23,8 @@ from hyperscout_agent.ping.packet import PING, PONG, Packet, pack, unpack
 from hyperscout_agent.ping.responder import Responder
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.facts.wire_measured import latency_from_proto
-from hyperscout_inference.latency.pairs import pairs_of
 from support.fake_collector import FakeCollector
+from support.latency_pairs import pairs_of
 from support.netlab import INTERFACE, Host, Netlab, netlab
 from support.real import require_real
 

@@ -49,7 +49,7 @@ class Disk:
 class World:
     def __init__(self) -> None:
         self.now_ns = 10**18
-        self.placements = Placements(clock_ns=lambda: self.now_ns)
+        self.placements = Placements(clock_ns=lambda: self.now_ns, timer=lambda: 0.0)
         self.watchers = PlacementWatchers(lambda: list(self.placements))
         self.placements.changed.subscribe(self.watchers.changed)
         self.disk = Disk()

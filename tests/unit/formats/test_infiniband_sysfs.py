@@ -1,12 +1,8 @@
 """A host's own RDMA ports, from trees of files."""
 
-from pathlib import Path
-
 import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband import tree as infiniband_tree
 from hyperscout_formats.infiniband.sysfs import MAX_PORTS, parse
-from hyperscout_formats.infiniband.tree import read_tree
 
 TREE = {
     "mlx5_0/node_guid": b"0002:c903:0008:0e84\n",
@@ -136,41 +132,3 @@ def test_the_number_of_ports_is_bounded() -> None:
     ports, problems = parse(tree)
     assert ports == ()
     assert len(problems) == 101
-
-
-def written(root: Path, tree: dict[str, bytes]) -> Path:
-    for path, content in tree.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content)
-    return root
-
-
-def test_a_tree_of_files(tmp_path: Path) -> None:
-    extra = {
-        "mlx5_0/ports/1/gids/1": b"no",
-        "mlx5_0/fw_ver": b"no",
-        "abi_version": b"1\n",
-        "uverbs0/dev": b"no",
-    }
-    assert read_tree(written(tmp_path, {**TREE, **extra})) == TREE
-
-
-def test_no_rdma_is_nothing(tmp_path: Path) -> None:
-    assert read_tree(tmp_path / "absent") == {}
-    assert read_tree(tmp_path) == {}
-
-
-def test_what_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = {**TREE, "mlx5_0/node_desc": b"x" * 100_000}
-    assert len(read_tree(written(tmp_path, tree))["mlx5_0/node_desc"]) == 4096
-    monkeypatch.setattr(infiniband_tree, "MAX_FILES", 5)
-    assert len(read_tree(tmp_path)) == 5
-
-
-def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    written(tmp_path, TREE)
-    (tmp_path / "mlx5_0/ports/1/rate").unlink()
-    (tmp_path / "mlx5_0/ports/1/rate").mkdir()  # reading it is an OSError, as EIO is
-    (tmp_path / "mlx5_0/ports/1/lid").unlink()
-    (tmp_path / "mlx5_0/ports/1/lid").symlink_to("nowhere")
-    assert set(TREE) - set(read_tree(tmp_path)) == {"mlx5_0/ports/1/rate", "mlx5_0/ports/1/lid"}

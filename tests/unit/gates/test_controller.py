@@ -62,7 +62,7 @@ class World:
         self.server = Server()
         kube = cast("Kube", self.server)
         self.nodes = Nodes(kube, "", rng=Random(1))
-        self.placements = Placements(clock_ns=self.clock_ns)
+        self.placements = Placements(clock_ns=self.clock_ns, timer=lambda: 0.0)
         settings = GateSettings(patience_s=0.0)
         self.gates = Gates(
             kube,

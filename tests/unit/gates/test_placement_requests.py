@@ -30,7 +30,7 @@ class Cluster:
             }
             for name in NODES
         }
-        self.placements = Placements(clock_ns=lambda: 5)
+        self.placements = Placements(clock_ns=lambda: 5, timer=lambda: 0.0)
         self.placements.set_unused({name: {GPU: 8} for name in NODES})
         self.asking = PlacementRequests(self.placements, self.nodes.get, lambda: 5)
 

@@ -41,7 +41,7 @@ TWO_LEAVES = leaves(NODES[:2], NODES[2:])
 
 def book(now_ns: Callable[[], int] = lambda: 1000, **fields: Any) -> Placements:
     """Of four nodes with room for one worker each."""
-    placements = Placements(clock_ns=now_ns, **fields)
+    placements = Placements(clock_ns=now_ns, **{"timer": lambda: 0.0, **fields})
     placements.set_topology(TWO_LEAVES)
     placements.set_unused({node: {"workers": 1} for node in NODES})
     return placements
@@ -230,7 +230,7 @@ def test_a_defect_of_the_engine_holds_nothing() -> None:
 
 
 def test_nothing_is_placed_before_everything_is_known() -> None:
-    placements = Placements(clock_ns=lambda: 0)
+    placements = Placements(clock_ns=lambda: 0, timer=lambda: 0.0)
     for step, words in (
         (lambda: None, "no topology has been published"),
         (lambda: placements.set_topology(Topology(0)), "no topology has been published"),
@@ -393,7 +393,7 @@ def test_reservations_are_over_when_their_time_is() -> None:
 
 
 def test_restored_is_held_whether_it_fits_or_not() -> None:
-    placements = Placements(clock_ns=lambda: 0)
+    placements = Placements(clock_ns=lambda: 0, timer=lambda: 0.0)
     where = Placement(("n1", "n1", "gone"), 2, "core", Cost(2, (), 2, 0, ()))
     placements.restore(Reservation("a", "api", gang(3), where, 5, arrived=frozenset({1})))
     placements.set_topology(TWO_LEAVES)
@@ -557,7 +557,7 @@ class Book(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.placements = Placements(clock_ns=lambda: self.now)
+        self.placements = Placements(clock_ns=lambda: self.now, timer=lambda: 0.0)
         self.nodes: tuple[str, ...] = ()
         self.room: dict[str, dict[str, int]] = {}
         self.unusable: frozenset[str] = frozenset()

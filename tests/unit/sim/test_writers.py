@@ -4,10 +4,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hyperscout_agent.runtime.infiniband_tree import read_tree
 from hyperscout_formats.facts.facts import LldpNeighbour
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.infiniband import sysfs as infiniband_sysfs
-from hyperscout_formats.infiniband.tree import read_tree
 from hyperscout_formats.lldp import frame as lldp_frame
 from hyperscout_formats.lldp import lldpctl
 from hyperscout_sim.fabric import shapes

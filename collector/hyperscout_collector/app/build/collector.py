@@ -2,8 +2,10 @@
 
     Storage -> Evidence, Ingest -> Inferring -> Publishing -> servers
 
-Each component is complete when it is constructed. It receives what it reads in its constructor; what it must
-learn later reaches it by the signals of `build.context`. Decisions are made by pure code in other packages.
+A component receives what it reads in its constructor; what it must learn later reaches it by the signals of
+`build.context`. Two read what was stored after they are constructed and before the servers start: the hub
+checks the last topology, and the placer restores the reservations. Decisions are made by pure code in other
+packages.
 """
 
 import importlib.metadata
@@ -95,9 +97,7 @@ class Collector:
             self.components = await self._build(context, timings)
             start(self.components, self._lifecycle)
             self.metrics = Metrics(self.components, timings, self._transitions)
-            addresses = await start_servers(
-                context, self.components, self, self.metrics, lambda: self._leaving
-            )
+            addresses = await start_servers(context, self.components, self, self.metrics, self._farewell)
         except BaseException:
             await self._lifecycle.stop()
             raise
@@ -110,6 +110,9 @@ class Collector:
         See `WatchEndedError`.
         """
         self._leaving = reason, leader
+
+    def _farewell(self) -> tuple[str, str | None]:
+        return self._leaving
 
     async def stop(self) -> None:
         """Stop accepting evidence, write the received evidence and save the topology.
@@ -135,7 +138,7 @@ class Collector:
             streams,
             evidence,
             publishers.cluster,
-            topology=lambda: watchers.current.topology,
+            topology=watchers.current_topology,
             inferred=timings.inference.observe,
         )
         publishing, problems = build_publishing(

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final, Literal
 
 from hyperscout_inference.labels.cloud_labels import Keys, lists_of
 from hyperscout_mqtt.settings import MqttSettings, mqtt_problem
-from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.settings import Pattern, ProcessSettings, load
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
-from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
+from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"

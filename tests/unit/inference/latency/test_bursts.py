@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
 from hyperscout_inference.latency.bursts import MAX_BURSTS, MIN_USUAL, RECENT, PairHistory, columns_of
-from hyperscout_inference.latency.pairs import pairs_of
 from hypothesis import given
 from hypothesis import strategies as st
+from support.latency_pairs import pairs_of
 
 NAN = math.nan
 

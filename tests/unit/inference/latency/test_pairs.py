@@ -17,11 +17,11 @@ from hyperscout_inference.latency.pairs import (
     Clock,
     PairReader,
     PairTable,
-    pairs_of,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.latency_pairs import pairs_of
 
 AT_NS = 1_790_000_000_000_000_000
 Ports = Mapping[str, Sequence[LatencyPort]]

@@ -1,4 +1,4 @@
-"""Reads the files of /sys/class/infiniband that `sysfs` parses."""
+"""Reads the files of /sys/class/infiniband that `hyperscout_formats.infiniband.sysfs` parses."""
 
 from collections.abc import Sequence
 from pathlib import Path
