@@ -27,6 +27,12 @@ class Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class NodeGroup(Group):
+    """Base of the settings of a probe that runs with role `node` only."""
+
+    enabled: bool
+
+
 class LldpSettings(Group):
     """The `lldp` probe."""
 
@@ -67,7 +73,7 @@ class LldpSettings(Group):
     )
 
 
-class InfinibandSettings(Group):
+class InfinibandSettings(NodeGroup):
     """The `infiniband` probe."""
 
     enabled: bool = Field(default=True, description="The probe costs nothing on a host without RDMA devices.")
@@ -77,7 +83,7 @@ class InfinibandSettings(Group):
     )
 
 
-class IbnetdiscoverSettings(Group):
+class IbnetdiscoverSettings(NodeGroup):
     """The `ibnetdiscover` probe. It runs only while the collector leases a sweep to this agent."""
 
     enabled: bool = Field(
@@ -96,7 +102,7 @@ class IbnetdiscoverSettings(Group):
     )
 
 
-class IbqueryerrorsSettings(Group):
+class IbqueryerrorsSettings(NodeGroup):
     """The `ibqueryerrors` probe. It runs only while the collector leases a sweep to this agent."""
 
     enabled: bool = Field(default=True, description="Turn off if another tool queries all ports already.")
@@ -110,7 +116,7 @@ class IbqueryerrorsSettings(Group):
     )
 
 
-class NvlinkSettings(Group):
+class NvlinkSettings(NodeGroup):
     """The `nvlink` probe."""
 
     enabled: bool = Field(default=True, description="The probe costs nothing on a host without NVIDIA GPUs.")
@@ -120,7 +126,7 @@ class NvlinkSettings(Group):
     )
 
 
-class LatencySettings(Group):
+class LatencySettings(NodeGroup):
     """The `latency` probe. It sends and answers only in tasks of the collector."""
 
     enabled: bool = Field(default=True, description="Turn off if this node must not be measured.")
@@ -149,7 +155,7 @@ class LatencySettings(Group):
     )
 
 
-class NcclSettings(Group):
+class NcclSettings(NodeGroup):
     """The `nccl` probe. It runs only at the collector's request, on idle GPUs."""
 
     enabled: bool = Field(default=False, description="Turn on if the GPUs may be measured on request.")
