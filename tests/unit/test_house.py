@@ -91,6 +91,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("folder", ["probes", "publishers"])
+def test_the_readme_lists_every_page(folder: str) -> None:
+    there = {f"docs/{folder}/{page.name}" for page in (ROOT / "docs" / folder).glob("*.md")}
+    assert there - set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())) == set()
+
+
 def commands_in(page: Path) -> list[list[str]]:
     """Words of every `hyperscout ...` in a page: indented blocks and code spans."""
     text = page.read_text()
