@@ -159,7 +159,7 @@ def test_every_setting_is_documented_and_no_other(heading: str, model: type[Base
 
 @pytest.fixture
 def guide(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentSettings]:
-    """Add the example of "Add a probe" as its text says. Returns what makes settings with the example's group."""
+    """Add the example of "Add a probe" as its text says. Returns a maker of settings with its group."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     blocks = re.findall(r"^ +```python\n(.*?)^ +```", text, re.MULTILINE | re.DOTALL)
     probe, group = map(textwrap.dedent, blocks)

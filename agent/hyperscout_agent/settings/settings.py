@@ -221,7 +221,9 @@ def _unused(groups: Mapping[str, LldpSettings | NodeGroup]) -> Iterator[str]:
 
 
 def _groups(settings: AgentSettings, kind: type[_Group]) -> dict[str, _Group]:
-    return {name: group for name, _ in _fields(settings) if isinstance(group := getattr(settings, name), kind)}
+    return {
+        name: group for name, _ in _fields(settings) if isinstance(group := getattr(settings, name), kind)
+    }
 
 
 def _fields(group: BaseModel) -> Iterable[tuple[str, FieldInfo]]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hyperscout_runtime.errors import described
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_collector.decisions.publication.quarantine import (
     MAX_SET_ASIDE,
