@@ -126,8 +126,8 @@ def test_the_version_is_one() -> None:
     assert result.output.splitlines()[0] == f"hyperscout {project}"
 
 
-def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name, default as the page writes it) of every setting, `group.setting` for nested ones."""
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """(name, default as the page writes it, description) of every setting, `group.setting` for nested ones."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from settings_of(field.annotation, f"{prefix}{name}.")
@@ -143,15 +143,34 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
             shown = str(value) if isinstance(value, int) else f"{value:g}"
         else:
             shown = f"`{','.join(value) if isinstance(value, tuple) else value}`"
-        yield prefix + name, shown
+        yield prefix + name, shown, field.description or ""
 
 
 @pytest.mark.parametrize(("heading", "model"), [("Agent", AgentSettings), ("Collector", CollectorSettings)])
 def test_every_setting_is_documented_and_no_other(heading: str, model: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
-    documented = re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.MULTILINE)
+    documented = re.findall(
+        r"^\| `([\w.]+)` \| (.*?) \| (.*?)(?: \(\[more\]\([^)]*\)\))? \|$", section, re.MULTILINE
+    )
     assert sorted(documented) == sorted(settings_of(model))  # on the page they stand by what they are about
+
+
+def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """(name, description) of every setting that is a number, except ports."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from numbers_of(field.annotation)
+        elif field.annotation in (int, float) and name != "port":
+            yield name, field.description or ""
+
+
+@pytest.mark.parametrize("model", [AgentSettings, CollectorSettings])
+def test_the_description_of_a_number_gives_a_reason_to_change_it(model: type[BaseModel]) -> None:
+    without = [
+        name for name, text in numbers_of(model) if not re.search(r"\b(raise|lower) it\b", text.lower())
+    ]
+    assert without == []
 
 
 # --- the example in CONTRIBUTING is real ----------------------------------------------------------

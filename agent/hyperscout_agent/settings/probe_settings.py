@@ -98,7 +98,8 @@ class IbnetdiscoverSettings(NodeGroup):
         default=120.0,
         gt=0,
         le=3600,
-        description="Maximum seconds of a sweep; 10,000 hosts took 5 s in a simulator.",
+        description="Maximum seconds of a sweep; raise it for a large fabric (10,000 hosts took 5 s in a "
+        "simulator).",
     )
 
 
@@ -144,7 +145,8 @@ class LatencySettings(NodeGroup):
         default=200.0,
         ge=50,
         le=1_000_000,
-        description="Limit in kbit/s for all measuring traffic that this node sends.",
+        description="Limit in kbit/s for all measuring traffic that this node sends; lower it if measuring "
+        "must not disturb a slow network.",
     )
     ib_send_lat: _Command = Field(
         default=("ib_send_lat",), min_length=1, description="perftest's latency test, for RDMA ports."
@@ -168,13 +170,20 @@ class NcclSettings(NodeGroup):
     library: str = Field(
         default="libnccl.so.2",
         min_length=1,
-        description="Name or path of NCCL, for runs between two nodes.",
+        description="Name or path of NCCL, for runs between two nodes; set it if the dynamic linker does not "
+        "find NCCL.",
     )
     cuda_library: str = Field(
-        default="libcudart.so", min_length=1, description="Name or path of the CUDA runtime."
+        default="libcudart.so",
+        min_length=1,
+        description="Name or path of the CUDA runtime; set it if the dynamic linker does not find this name, "
+        "as without the development package (libcudart.so.12).",
     )
     timeout_s: float = Field(
-        default=120.0, gt=0, le=3600, description="Maximum seconds of a run on this node."
+        default=120.0,
+        gt=0,
+        le=3600,
+        description="Maximum seconds of a run on this node; raise it for slow links or large messages.",
     )
 
 
