@@ -51,8 +51,7 @@ _AGENT_OWN = """
 """
 # Settings that an agent of role `fabric` does not use, besides those that the chart writes.
 _FABRIC_OWN = """
-    node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
-    lldp infiniband ibnetdiscover ibqueryerrors nvlink latency nccl
+    node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics lldp
 """
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())
@@ -108,14 +107,16 @@ def schema() -> str:
     """values.schema.json with the current names of settings."""
     from hyperscout_agent.settings import settings as agent
     from hyperscout_agent.settings.fabric_settings import FabricGroup
+    from hyperscout_agent.settings.probe_settings import NodeGroup
     from hyperscout_collector.app.settings import settings as collector
 
     found: dict[str, Any] = json.loads(SCHEMA.read_text())
-    fabric_groups = {name for name, _ in _groups(agent.AgentSettings, FabricGroup)}
+    fabric_groups = set(_groups(agent.AgentSettings, FabricGroup))
+    node_groups = set(_groups(agent.AgentSettings, NodeGroup))
     for part, model, retired, own in (
         ("collector", collector.CollectorSettings, collector.RETIRED, COLLECTOR_OWN),
         ("agent", agent.AgentSettings, agent.RETIRED, AGENT_OWN | fabric_groups),
-        ("fabric", agent.AgentSettings, agent.RETIRED, FABRIC_OWN),
+        ("fabric", agent.AgentSettings, agent.RETIRED, FABRIC_OWN | node_groups),
     ):
         properties = dict(_names(model, own))
         for name in retired:
@@ -128,11 +129,11 @@ def schema() -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def _groups(model: type[BaseModel], kind: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Nested settings of that type."""
+def _groups(model: type[BaseModel], kind: type[BaseModel]) -> Iterator[str]:
+    """Names of the groups of settings of that type."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, kind):
-            yield name, field.annotation
+            yield name
 
 
 def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:

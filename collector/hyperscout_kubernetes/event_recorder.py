@@ -8,9 +8,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
-from hyperscout_runtime.units import NS
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import KubeError
@@ -65,7 +64,7 @@ class EventRecorder:
 
 def _event(about: Mapping[str, str], severity: str, reason: str, message: str, now_ns: int) -> Object:
     """Return a core/v1 Event."""
-    at = datetime.fromtimestamp(now_ns // NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = rfc3339(now_ns)
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -26,7 +26,13 @@ class MqttSettings(BaseModel):
     mqtt_client_id: str = Field(
         "", max_length=128, description='client id; "" = "hyperscout-" and the identity'
     )
-    mqtt_qos: int = Field(1, ge=0, le=2, description="quality of service of published messages")
+    mqtt_qos: int = Field(
+        1,
+        ge=0,
+        le=2,
+        description="quality of service of published messages; raise it to 2 if subscribers must not get a "
+        "message twice, lower it to 0 if the broker must not confirm each message",
+    )
     mqtt_topic_prefix: str = Field(
         "hyperscout",
         min_length=1,
@@ -39,7 +45,10 @@ class MqttSettings(BaseModel):
         "last level of PREFIX/findings/TOPIC; the broker must allow each device only its own topic",
     )
     mqtt_findings_per_s: float = Field(
-        10.0, gt=0, description="maximum messages per second of a device; others are dropped and counted"
+        10.0,
+        gt=0,
+        description="maximum messages per second of a device (others are dropped and counted); raise it for "
+        "a switch that reports many ports in separate messages",
     )
 
     @field_validator("mqtt_broker")

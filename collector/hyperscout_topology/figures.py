@@ -5,9 +5,9 @@ No two measurements are equal. A published value changes only when the change is
 
 from collections.abc import Callable
 
-from hyperscout_runtime.units import NS
+from hyperscout_runtime.units import NS, rfc3339
 
-from hyperscout_topology.topology import Figure, HyperNode, Measured, Tier, rfc3339
+from hyperscout_topology.topology import Figure, HyperNode, Measured, Tier
 
 MOVED = 0.2  # fraction of the published value; smaller changes are normal in a quiet network
 MAX_AGE_NS = 3600 * NS  # newer measurements renew published values after this time

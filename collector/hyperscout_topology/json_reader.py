@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hyperscout_runtime.units import from_rfc3339
+
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -16,7 +18,6 @@ from hyperscout_topology.topology import (
     Switch,
     Tier,
     Topology,
-    from_rfc3339,
 )
 
 

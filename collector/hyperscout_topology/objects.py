@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_runtime.units import rfc3339
+
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import (
@@ -23,7 +25,6 @@ from hyperscout_topology.topology import (
     Switch,
     Tier,
     Topology,
-    rfc3339,
 )
 
 if TYPE_CHECKING:

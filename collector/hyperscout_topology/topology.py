@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_runtime.units import NS
 
 ANOMALY_KINDS = (
     "MissingLink",
@@ -270,13 +269,3 @@ class Topology:
     foreign_endpoints: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] = ()
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-def rfc3339(ns: int) -> str:
-    """Unix nanoseconds as an absolute UTC time in whole seconds: 2026-01-31T14:03:07Z."""
-    return str(np.datetime64(ns // NS, "s")) + "Z"
-
-
-def from_rfc3339(text: str) -> int:
-    """Unix nanoseconds of such a time. Raises ValueError."""
-    return int(np.datetime64(text.removesuffix("Z"), "s").astype(np.int64)) * NS

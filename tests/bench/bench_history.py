@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from hyperscout_runtime.units import NS
+from hyperscout_runtime.units import NS, rfc3339
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
@@ -26,15 +26,7 @@ from hyperscout_collector.history.store import HistoryFile, HistorySize
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.proto import timestamp
-from hyperscout_topology.topology import (
-    Anomaly,
-    Condition,
-    Endpoint,
-    HyperNode,
-    LinkTable,
-    Topology,
-    rfc3339,
-)
+from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, LinkTable, Topology
 from support.inference import inferred
 from support.recorder import record
 

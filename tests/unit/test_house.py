@@ -2,22 +2,27 @@
 
 import asyncio
 import re
+import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
+from hyperscout_agent.findings.probe import Probe, ProbeContext
 from hyperscout_agent.findings.scheduler import Scheduler
 from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.probes import registry
+from hyperscout_agent.settings import probe_settings
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import cli
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationError, create_model
 from support import real
 from support.real import ROOT
 from support.waiting import TIMEOUT_S
@@ -86,6 +91,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("folder", ["probes", "publishers"])
+def test_the_readme_lists_every_page(folder: str) -> None:
+    there = {f"docs/{folder}/{page.name}" for page in (ROOT / "docs" / folder).glob("*.md")}
+    assert there - set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())) == set()
+
+
 def commands_in(page: Path) -> list[list[str]]:
     """Words of every `hyperscout ...` in a page: indented blocks and code spans."""
     text = page.read_text()
@@ -115,8 +126,8 @@ def test_the_version_is_one() -> None:
     assert result.output.splitlines()[0] == f"hyperscout {project}"
 
 
-def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name, default as the page writes it) of every setting, `group.setting` for nested ones."""
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """(name, default as the page writes it, description) of every setting; nested: `group.setting`."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from settings_of(field.annotation, f"{prefix}{name}.")
@@ -132,29 +143,65 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
             shown = str(value) if isinstance(value, int) else f"{value:g}"
         else:
             shown = f"`{','.join(value) if isinstance(value, tuple) else value}`"
-        yield prefix + name, shown
+        yield prefix + name, shown, field.description or ""
 
 
 @pytest.mark.parametrize(("heading", "model"), [("Agent", AgentSettings), ("Collector", CollectorSettings)])
 def test_every_setting_is_documented_and_no_other(heading: str, model: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
-    documented = re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.MULTILINE)
+    documented = re.findall(
+        r"^\| `([\w.]+)` \| (.*?) \| (.*?)(?: \(\[more\]\([^)]*\)\))? \|$", section, re.MULTILINE
+    )
     assert sorted(documented) == sorted(settings_of(model))  # on the page they stand by what they are about
+
+
+def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """(name, description) of every setting that is a number, except ports."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from numbers_of(field.annotation)
+        elif field.annotation in (int, float) and name != "port":
+            yield name, field.description or ""
+
+
+@pytest.mark.parametrize("model", [AgentSettings, CollectorSettings])
+def test_the_description_of_a_number_gives_a_reason_to_change_it(model: type[BaseModel]) -> None:
+    without = [
+        name for name, text in numbers_of(model) if not re.search(r"\b(raise|lower) it\b", text.lower())
+    ]
+    assert without == []
 
 
 # --- the example in CONTRIBUTING is real ----------------------------------------------------------
 
 
-def example_probe(path: Path) -> Any:
+@pytest.fixture
+def guide(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentSettings]:
+    """Add the example of "Add a probe" as its text says. Returns a maker of settings with its group."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    block = re.search(r"^ +```python\n(.*?)^ +```", text, re.MULTILINE | re.DOTALL)
-    assert block is not None
-    names: dict[str, Any] = {}
-    exec(textwrap.dedent(block[1]), names)
-    return names["LldpFileProbe"](path)
+    blocks = re.findall(r"^ +```python\n(.*?)^ +```", text, re.MULTILINE | re.DOTALL)
+    probe, group = map(textwrap.dedent, blocks)
+    names = dict(vars(probe_settings))
+    exec(group, names)
+    model = create_model(
+        "AgentSettings",
+        __base__=AgentSettings,
+        lldpfile=(names["LldpfileSettings"], Field(default_factory=names["LldpfileSettings"])),
+    )
+    module = ModuleType("hyperscout_agent.probes.lldpfile")
+    exec(probe, vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(registry, "PROBES", {**registry.PROBES, "node": ("lldpfile",)})
+    return lambda **given: model(node="node-1", **given)
 
 
+def built(settings: AgentSettings) -> list[Probe | None]:
+    context = ProbeContext(settings, trigger=lambda: None, send=lambda _: None)
+    return [parts.probe for parts in registry.build_probes(settings, lambda _: context)]
+
+
+NMX = {"url": "https://nmx.example", "credentials": "/x"}
 LLDPCTL_JSON0 = """{"lldp": [{"interface": [{"name": "eth0", "via": "LLDP", "chassis": [
   {"id": [{"type": "mac", "value": "02:00:00:00:00:01"}], "name": [{"value": "leaf-01"}]}],
   "port": [{"id": [{"type": "ifname", "value": "swp1"}], "ttl": [{"value": "120"}]}]}]}]}"""
@@ -169,13 +216,15 @@ LLDPCTL_JSON0 = """{"lldp": [{"interface": [{"name": "eth0", "via": "LLDP", "cha
     ],
 )
 async def test_the_example_probe_works(
-    tmp_path: Path, text: str | None, subjects: list[str], outcome: bool
+    guide: Callable[..., AgentSettings], tmp_path: Path, text: str | None, subjects: list[str], outcome: bool
 ) -> None:
     file = tmp_path / "lldp.json"
     if text is not None:
         file.write_text(text)
+    (probe,) = built(guide(lldpfile={"enabled": True, "path": file}))
+    assert probe is not None
     store = FindingStore("node-1")
-    scheduler = Scheduler([example_probe(file)], store, rng=Random(1))
+    scheduler = Scheduler([probe], store, rng=Random(1))
     running = asyncio.create_task(scheduler.run())
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -186,6 +235,19 @@ async def test_the_example_probe_works(
         await asyncio.gather(running, return_exceptions=True)
     assert sorted(store.subjects("lldpfile")) == subjects
     assert scheduler.stats["lldpfile"].success is outcome
+
+
+def test_the_example_probe_is_off_by_its_settings(guide: Callable[..., AgentSettings]) -> None:
+    assert built(guide()) == []
+
+
+@pytest.mark.parametrize("given", [{"role": "switch"}, {"role": "fabric", "nmx": NMX}])
+def test_the_settings_of_the_example_are_refused_with_other_roles(
+    guide: Callable[..., AgentSettings], given: dict[str, Any]
+) -> None:
+    guide(**given)
+    with pytest.raises(ValidationError, match=f"lldpfile: has no effect with role {given['role']}"):
+        guide(**given, lldpfile={"enabled": True})
 
 
 # --- no library's internals are used ---------------------------------------------------------------

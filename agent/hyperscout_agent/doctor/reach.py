@@ -26,6 +26,7 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.collector_time import time_in
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.credentials import Credentials, CredentialsError, TargetError, tls_hint
+from hyperscout_runtime.units import NS
 
 from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
 from hyperscout_agent.settings.settings import AgentSettings
@@ -163,7 +164,7 @@ async def _greet(
     if collector_ns is not None:
         middle_ns = (began_ns + ended_ns) // 2
         seen = replace(
-            seen, clock_offset_s=(middle_ns - collector_ns) / 1e9, uncertain_s=(ended_ns - began_ns) / 2e9
+            seen, clock_offset_s=(middle_ns - collector_ns) / NS, uncertain_s=(ended_ns - began_ns) / NS / 2
         )
     first = None
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):

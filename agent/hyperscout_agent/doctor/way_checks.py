@@ -1,7 +1,8 @@
 """Judges the connection to the collectors: token, each stage up to Hello, clock, certificates. Pure."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+
+from hyperscout_runtime.units import NS, rfc3339
 
 from hyperscout_agent.doctor.facts import AgentSeen, Check, CollectorSeen, TokenSeen
 
@@ -106,6 +107,6 @@ def certificates(collectors: Sequence[CollectorSeen], now_s: float) -> Iterator[
 def _at(unix_s: float) -> str:
     """Format a Unix time. A claim may be any number: a number outside the calendar is shown unchanged."""
     try:
-        return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return rfc3339(int(unix_s) * NS)
     except (OverflowError, ValueError, OSError):
         return f"{unix_s:g}"

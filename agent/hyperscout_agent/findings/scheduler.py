@@ -17,6 +17,7 @@ from types import MappingProxyType
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.clean_text import cleaned
+from hyperscout_runtime.units import NS
 
 from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
 from hyperscout_agent.findings.store import FindingStore, StoreFull
@@ -216,7 +217,7 @@ class Scheduler:
             runner.trouble = ""
         runner.stats.empty += all(x.outcome != Outcome.OUTCOME_DATA for x in observation.samples.values())
         runner.stats.success = True
-        runner.stats.last_success_s = self._wall_ns() / 1e9
+        runner.stats.last_success_s = self._wall_ns() / NS
 
     def _fault(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
         """Count an incomplete run, and log it when the reason is new."""

@@ -27,6 +27,7 @@ _ETHERTYPE = 0x88CC
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_MULTICAST = 263, 1, 0
 _MEMBERSHIP = struct.Struct("=IHH8s")  # packet_mreq: index, type, address length, address
 _HEADER_BYTES = 14
+_NS = 1_000_000_000  # nanoseconds in a second; hyperscout_runtime.units is not in the standard library
 _RESCAN_S = 5.0
 _RECONNECT_S = 1.0
 # A neighbour sends every 30 s, or every second in a fast start. The listener pauses a port that receives more
@@ -126,7 +127,7 @@ class Listener:
     def run(self) -> None:
         """Listen until a signal sets `ended`."""
         while not self.ended:
-            now_s = self._clock() / 1e9
+            now_s = self._clock() / _NS
             if now_s >= self._rescan_at_s:
                 self._rescan()
                 self._rescan_at_s = now_s + _RESCAN_S
@@ -196,9 +197,9 @@ class Listener:
 
     def _read(self, port: Port) -> None:
         now_ns = self._clock()
-        if not port.hearing.within_budget(now_ns / 1e9):
+        if not port.hearing.within_budget(now_ns / _NS):
             self._selector.unregister(port.socket)
-            port.deaf_until_s = now_ns / 1e9 + _PENALTY_S
+            port.deaf_until_s = now_ns / _NS + _PENALTY_S
         try:
             frame = port.socket.recv(MAX_FRAME_BYTES + 1)
         except BlockingIOError:

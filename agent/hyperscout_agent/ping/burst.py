@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hyperscout_runtime.units import NS
+
 from hyperscout_agent.ping.bucket import Bucket
 from hyperscout_agent.ping.clocks import Reading, read_clocks
 from hyperscout_agent.ping.keys import plain_address
@@ -202,7 +204,7 @@ class Burst:
         self._pings.append(ping)
         ours.sendto(datagram, (plan.peer_address, plan.peer_port))
         self.sent += 1
-        until_ns = ping.before.steady_ns + int(timeout_s * 1e9)
+        until_ns = ping.before.steady_ns + int(timeout_s * NS)
         now_ns = ping.before.steady_ns
         while ping.after is None and now_ns < until_ns and not self._stopped.is_set():
             left_ms = min((until_ns - now_ns) / 1e6, _SLICE_S * 1000)

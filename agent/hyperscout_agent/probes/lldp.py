@@ -216,7 +216,7 @@ class LldpProbe:
             if expires_ns is None:
                 await self._expiry_moved.wait()
                 continue
-            left_s = (expires_ns - self._clock_ns()) / 1e9
+            left_s = (expires_ns - self._clock_ns()) / NS
             if left_s > 0:
                 await self._wait(self._expiry_moved, left_s)
                 continue

@@ -117,8 +117,8 @@ class SnmpSettings(FabricGroup):
         default=120.0,
         ge=0.2,
         le=3600,
-        description="Maximum seconds between crawls, reached while nothing changes; below half of the "
-        "collector's stale_after_s.",
+        description="Maximum seconds between crawls, reached while nothing changes, below half of the "
+        "collector's stale_after_s; raise it to query switches less often.",
     )
     request_timeout_s: float = Field(
         default=2.0,
@@ -133,16 +133,25 @@ class SnmpSettings(FabricGroup):
         description="Maximum seconds for one switch; raise it for a slow switch.",
     )
     concurrency: int = Field(
-        default=16, ge=1, le=256, description="Number of switches that are queried at the same time."
+        default=16,
+        ge=1,
+        le=256,
+        description="Number of switches that are queried at the same time; raise it if a crawl takes too "
+        "long, lower it to spare the management network.",
     )
     max_switches: int = Field(
         default=2000,
         ge=1,
         le=4000,
-        description="Maximum number of addresses in a crawl; the agent reports how many are left out.",
+        description="Maximum number of addresses in a crawl; the agent reports how many are left out. Raise "
+        "it for a larger fabric.",
     )
     max_depth: int = Field(
-        default=8, ge=0, le=100, description="Maximum number of cables from a seed; 0 queries only seeds."
+        default=8,
+        ge=0,
+        le=100,
+        description="Maximum number of cables from a seed; 0 queries only seeds. Lower it to stay out of a "
+        "neighbouring fabric, raise it for a long chain of switches.",
     )
 
     @property

@@ -27,6 +27,12 @@ class Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class NodeGroup(Group):
+    """Base of the settings of a probe that runs with role `node` only."""
+
+    enabled: bool
+
+
 class LldpSettings(Group):
     """The `lldp` probe."""
 
@@ -67,7 +73,7 @@ class LldpSettings(Group):
     )
 
 
-class InfinibandSettings(Group):
+class InfinibandSettings(NodeGroup):
     """The `infiniband` probe."""
 
     enabled: bool = Field(default=True, description="The probe costs nothing on a host without RDMA devices.")
@@ -77,7 +83,7 @@ class InfinibandSettings(Group):
     )
 
 
-class IbnetdiscoverSettings(Group):
+class IbnetdiscoverSettings(NodeGroup):
     """The `ibnetdiscover` probe. It runs only while the collector leases a sweep to this agent."""
 
     enabled: bool = Field(
@@ -92,11 +98,12 @@ class IbnetdiscoverSettings(Group):
         default=120.0,
         gt=0,
         le=3600,
-        description="Maximum seconds of a sweep; 10,000 hosts took 5 s in a simulator.",
+        description="Maximum seconds of a sweep; raise it for a large fabric (10,000 hosts took 5 s in a "
+        "simulator).",
     )
 
 
-class IbqueryerrorsSettings(Group):
+class IbqueryerrorsSettings(NodeGroup):
     """The `ibqueryerrors` probe. It runs only while the collector leases a sweep to this agent."""
 
     enabled: bool = Field(default=True, description="Turn off if another tool queries all ports already.")
@@ -110,7 +117,7 @@ class IbqueryerrorsSettings(Group):
     )
 
 
-class NvlinkSettings(Group):
+class NvlinkSettings(NodeGroup):
     """The `nvlink` probe."""
 
     enabled: bool = Field(default=True, description="The probe costs nothing on a host without NVIDIA GPUs.")
@@ -120,7 +127,7 @@ class NvlinkSettings(Group):
     )
 
 
-class LatencySettings(Group):
+class LatencySettings(NodeGroup):
     """The `latency` probe. It sends and answers only in tasks of the collector."""
 
     enabled: bool = Field(default=True, description="Turn off if this node must not be measured.")
@@ -138,7 +145,8 @@ class LatencySettings(Group):
         default=200.0,
         ge=50,
         le=1_000_000,
-        description="Limit in kbit/s for all measuring traffic that this node sends.",
+        description="Limit in kbit/s for all measuring traffic that this node sends; lower it if measuring "
+        "must not disturb a slow network.",
     )
     ib_send_lat: _Command = Field(
         default=("ib_send_lat",), min_length=1, description="perftest's latency test, for RDMA ports."
@@ -149,7 +157,7 @@ class LatencySettings(Group):
     )
 
 
-class NcclSettings(Group):
+class NcclSettings(NodeGroup):
     """The `nccl` probe. It runs only at the collector's request, on idle GPUs."""
 
     enabled: bool = Field(default=False, description="Turn on if the GPUs may be measured on request.")
@@ -162,13 +170,20 @@ class NcclSettings(Group):
     library: str = Field(
         default="libnccl.so.2",
         min_length=1,
-        description="Name or path of NCCL, for runs between two nodes.",
+        description="Name or path of NCCL, for runs between two nodes; set it if the dynamic linker does not "
+        "find NCCL.",
     )
     cuda_library: str = Field(
-        default="libcudart.so", min_length=1, description="Name or path of the CUDA runtime."
+        default="libcudart.so",
+        min_length=1,
+        description="Name or path of the CUDA runtime; set it if the dynamic linker does not find this name, "
+        "as without the development package (libcudart.so.12).",
     )
     timeout_s: float = Field(
-        default=120.0, gt=0, le=3600, description="Maximum seconds of a run on this node."
+        default=120.0,
+        gt=0,
+        le=3600,
+        description="Maximum seconds of a run on this node; raise it for slow links or large messages.",
     )
 
 

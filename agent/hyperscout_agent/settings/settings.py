@@ -6,7 +6,7 @@ The setting `source` in the group `lldp` is HYPERSCOUT_AGENT_LLDP__SOURCE in the
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
 from hyperscout_runtime.credentials import Credentials
@@ -25,11 +25,14 @@ from hyperscout_agent.settings.probe_settings import (
     LldpSettings,
     MetricsSettings,
     NcclSettings,
+    NodeGroup,
     NvlinkSettings,
     split_commas,
 )
 
 _MAX_NAME_CHARS = 253  # of a reporter (RFC 1123)
+
+_Group = TypeVar("_Group", bound=BaseModel)
 
 # Former settings, which are accepted and ignored for one release.
 RETIRED: Final[Mapping[str, str]] = {
@@ -102,7 +105,8 @@ class AgentSettings(ProcessSettings):
         default=60.0,
         ge=1,
         le=3600,
-        description="Seconds until an unchanged finding is sent again; below the collector's stale_after_s.",
+        description="Seconds until an unchanged finding is sent again, below the collector's stale_after_s; "
+        "raise it to send less.",
     )
     lldp: LldpSettings = Field(default_factory=LldpSettings)
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
@@ -152,9 +156,12 @@ class AgentSettings(ProcessSettings):
     @property
     def fabric_groups(self) -> dict[str, FabricGroup]:
         """The settings of the probes of role fabric, by name."""
-        return {
-            name: group for name, _ in _fields(self) if isinstance(group := getattr(self, name), FabricGroup)
-        }
+        return _groups(self, FabricGroup)
+
+    @property
+    def node_groups(self) -> dict[str, NodeGroup]:
+        """The settings of the probes that run with role node only, by name."""
+        return _groups(self, NodeGroup)
 
     @property
     def lldpcli(self) -> tuple[str, ...]:
@@ -176,14 +183,10 @@ _REPORTERS: Mapping[str, Callable[[str], str]] = {
 }
 
 
-# Groups of settings of probes that run with role node only.
-_NODE_PROBES = ("infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl")
-
-
 def _switch_problems(settings: AgentSettings) -> Iterator[str]:
     """Yield the problems of settings that have no effect, or cannot be met, on a switch."""
     yield from _name_too_long(settings)
-    for name in _unused(settings, _NODE_PROBES):
+    for name in _unused(settings.node_groups):
         yield f"{name}: has no effect with role switch, where only the probe `switch` runs"
     if not settings.lldp.enabled:
         yield "lldp.enabled: expected true with role switch, which reports nothing else"
@@ -198,7 +201,7 @@ def _switch_problems(settings: AgentSettings) -> Iterator[str]:
 def _fabric_problems(settings: AgentSettings) -> Iterator[str]:
     """Yield the problems of settings that have no effect with role fabric."""
     yield from _name_too_long(settings)
-    for name in _unused(settings, ("lldp", *_NODE_PROBES)):
+    for name in _unused({"lldp": settings.lldp, **settings.node_groups}):
         yield f"{name}: has no effect with role fabric, which does not observe this machine"
     if not any(group.on for group in settings.fabric_groups.values()):
         yield f"role: fabric has no probe: set one of {', '.join(settings.fabric_groups)}"
@@ -210,12 +213,17 @@ def _name_too_long(settings: AgentSettings) -> Iterator[str]:
         yield f"node: expected at most {most} characters with role {settings.role}"
 
 
-def _unused(settings: AgentSettings, groups: Iterable[str]) -> Iterator[str]:
+def _unused(groups: Mapping[str, LldpSettings | NodeGroup]) -> Iterator[str]:
     """Yield the enabled groups with a setting that is not the default."""
-    for name in groups:
-        group = getattr(settings, name)
+    for name, group in groups.items():
         if group.enabled and any(getattr(group, key) != field.get_default() for key, field in _fields(group)):
             yield name
+
+
+def _groups(settings: AgentSettings, kind: type[_Group]) -> dict[str, _Group]:
+    return {
+        name: group for name, _ in _fields(settings) if isinstance(group := getattr(settings, name), kind)
+    }
 
 
 def _fields(group: BaseModel) -> Iterable[tuple[str, FieldInfo]]:

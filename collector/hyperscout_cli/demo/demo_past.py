@@ -4,7 +4,8 @@ import asyncio
 import os
 import sys
 import time
-from datetime import UTC, datetime
+
+from hyperscout_runtime.units import NS, rfc3339
 
 from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.shared.errors import FAILURE
@@ -16,7 +17,7 @@ _SAME = "no difference: all faults are repaired\n"
 
 async def looked_back(address: str, since_s: float) -> str:
     """Return what changed, and what differs from the state at `since_s` (Unix time). Raises DemoError."""
-    then = datetime.fromtimestamp(since_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    then = rfc3339(int(since_s * NS), timespec="milliseconds")
     flips, differs = ("history", "--kind", "ConditionChanged"), ("diff", "--since", then)
     changed, different = await asyncio.gather(_said(address, *flips), _said(address, *differs))
     give_up_s = time.monotonic() + _SETTLE_S

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hyperscout_collector.app.status.event_logs import MAX_LINE_CHARS, EventLogError, Replay, replay
 from hyperscout_formats.text.counts import count
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.names import visible
-from hyperscout_topology.topology import rfc3339
 
 from hyperscout_cli.shared.errors import NO, CliError
 from hyperscout_cli.shared.output import emit, emit_data

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
+from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.names import visible
-from hyperscout_topology.topology import rfc3339
 
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.show.measure_nccl import size_text
@@ -102,7 +102,7 @@ def seconds_text(seconds: float) -> str:
     for unit, text in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {text}"
-    return f"{seconds * 1e9:.3g} ns"
+    return f"{seconds * NS:.3g} ns"
 
 
 def ranks_table(assignments: "Sequence[pb.Assignment]", names: Names) -> Iterator[str]:

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.events import KINDS
-from hyperscout_topology.topology import rfc3339
 
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hyperscout_formats.text.counts import and_more
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_cli.shared.tables import Row, Table, age
 

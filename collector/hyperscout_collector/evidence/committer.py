@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import (
@@ -121,7 +122,7 @@ class Committer:
         self._on_commit = on_commit
         self._on_full_state = on_full_state
         self._clock_ns = clock_ns
-        self._grace_ns = int(grace_s * 1e9)
+        self._grace_ns = int(grace_s * NS)
         self._max_waiting_bytes = max_waiting_bytes
         self._space_timeout_s = space_timeout_s
         self._space = asyncio.Condition()
@@ -230,7 +231,7 @@ class Committer:
             for key in absent - waits:
                 plan.remove(key)
         elif absent:
-            grace_ns = max(self._grace_ns, int(_CRAWL_GRACE_S * 1e9)) if is_fabric(node) else self._grace_ns
+            grace_ns = max(self._grace_ns, int(_CRAWL_GRACE_S * NS)) if is_fabric(node) else self._grace_ns
             self._unclaimed[node] = _Unclaimed(self._clock_ns() + grace_ns, absent)
         else:
             self._unclaimed.pop(node, None)

@@ -18,6 +18,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
 )
 from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.measurements import Measured, PairGrace, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
@@ -58,7 +59,7 @@ class InputsView:
     def __init__(self, state: EvidenceState, stale_after_s: float, started_ns: int) -> None:
         self.next_stale_ns: int | None = None  # when the next reporter turns stale
         self._state = state
-        self._stale_after_ns = int(stale_after_s * 1e9)
+        self._stale_after_ns = int(stale_after_s * NS)
         self._started_ns = started_ns
         self._lldp: dict[str, tuple[LldpPort, ...]] = {}
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}

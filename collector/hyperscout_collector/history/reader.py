@@ -13,12 +13,12 @@ from pathlib import Path
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_runtime.units import NS
+from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import KINDS, events
 from hyperscout_topology.frames import FrameError, decoded
 from hyperscout_topology.proto import event_to_proto, timestamp
-from hyperscout_topology.topology import Endpoint, Topology, rfc3339, say
+from hyperscout_topology.topology import Endpoint, Topology, say
 
 from hyperscout_collector.history.damage import cause_of, event_of
 from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError

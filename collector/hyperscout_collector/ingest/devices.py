@@ -18,7 +18,7 @@ from hyperscout_mqtt.envelope import Outgoing, encoded
 from hyperscout_mqtt.topics import Topics
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.rate_limit import TokenBucket
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Refused, Submission
 from hyperscout_collector.evidence.rows import Key

@@ -16,6 +16,7 @@ from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.collector_time import stamp
 from hyperscout_formats.text.leader import refusal
 from hyperscout_formats.text.reporters import is_reporter
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
@@ -228,7 +229,7 @@ class DiscoveryService(DiscoveryServiceServicer):
                     ) from None
                 if not isinstance(request, StreamFindingsRequest):
                     return  # the agent closed its side of the stream
-                if self._clock_ns() >= caller.until_s * 1e9:
+                if self._clock_ns() >= caller.until_s * NS:
                     try:
                         caller = await self._identify.still_reports(caller)
                         reports_for(caller, stream.node)

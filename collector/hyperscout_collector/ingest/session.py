@@ -24,6 +24,7 @@ from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.committer import (
     Committer,
@@ -123,7 +124,7 @@ class Session:
                 raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
             case _:
                 pass  # an unknown message of a newer agent
-        if self._held and now_ns - self._held[0].came_ns > _TEXT_TIMEOUT_S * 1e9:
+        if self._held and now_ns - self._held[0].came_ns > _TEXT_TIMEOUT_S * NS:
             raise StreamEndedError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the text that a finding names did not arrive within {_TEXT_TIMEOUT_S:g} s",

@@ -30,6 +30,7 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_runtime.errors import described
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.event_loops import Debouncer
+from hyperscout_runtime.units import NS
 
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords
@@ -394,4 +395,4 @@ class Gates:
         record.events.append(answer)
 
     def _now_s(self) -> float:
-        return self._clock_ns() / 1e9
+        return self._clock_ns() / NS

@@ -11,7 +11,7 @@ from typing import Any
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE

@@ -9,17 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyperscout_formats.text.counts import and_more
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.own_links import SURE
-from hyperscout_topology.topology import (
-    Anomaly,
-    Condition,
-    HyperNode,
-    LinkTable,
-    Topology,
-    is_measured,
-    rfc3339,
-    say,
-)
+from hyperscout_topology.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, is_measured, say
 
 NAMED = 3  # cables or nodes that a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import Predicted

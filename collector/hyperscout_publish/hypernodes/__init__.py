@@ -1,1 +1,1 @@
-"""Publishes HyperNode objects to a cluster or a file, and reads them back from a cluster."""
+"""Publishes HyperNode objects to a cluster, and reads them back from a cluster."""

@@ -7,16 +7,9 @@ becomes an anomaly, so that it is not reported as resolved before inference has 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hyperscout_runtime.units import from_rfc3339
 from hyperscout_topology.health import HEALTHY
-from hyperscout_topology.topology import (
-    Anomaly,
-    Condition,
-    Endpoint,
-    HyperNode,
-    Measured,
-    Topology,
-    from_rfc3339,
-)
+from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Measured, Topology
 
 from hyperscout_publish.hypernodes.overlap import SOURCE
 from hyperscout_publish.hypernodes.plan import EXACT, Present, is_ours, present

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperscout_kubernetes.paths import api_path
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import HEALTHY
-from hyperscout_topology.topology import Condition, rfc3339
+from hyperscout_topology.topology import Condition
 
 from hyperscout_publish.hypernodes.plan import (
     EXACT,

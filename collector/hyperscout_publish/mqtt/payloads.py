@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperscout_mqtt.envelope import encoded
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology import objects
 from hyperscout_topology.events import Event
-from hyperscout_topology.topology import Topology, rfc3339
+from hyperscout_topology.topology import Topology
 
 MAX_EVENTS = 1000  # maximum number of queued events
 EVENTS_A_MESSAGE = 200

@@ -1,6 +1,6 @@
 """Publisher interface: a publisher makes an external system match a topology.
 
-To add one, write a package beside this one, with `hypernodes/file.py` as its model, and append the publisher
+To add one, write a package beside this one, with `file/publisher.py` as its model, and append the publisher
 in `build_publishers` of `hyperscout_collector.app.build.publishers`.
 """
 

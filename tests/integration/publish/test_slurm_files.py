@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hyperscout_publish.publisher.base import PublishError
-from hyperscout_publish.slurm.files import SlurmFilesPublisher
+from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.topology import Condition, Topology
 from support.topologies import leaves, two_leaves

@@ -10,10 +10,10 @@ from hyperscout_collector.decisions.publication.generations import (
     GenerationSettings,
 )
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
-from hyperscout_runtime.units import NS
+from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
-from hyperscout_topology.topology import Anomaly, Condition, Topology, rfc3339
+from hyperscout_topology.topology import Anomaly, Condition, Topology
 from support.builders import hypernode
 
 from .trees import leaves_of, lost_uplink, tree, uplink

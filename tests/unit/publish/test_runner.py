@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 import yaml
-from hyperscout_publish.hypernodes.file import FilePublisher
+from hyperscout_publish.file.publisher import FilePublisher
 from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.topology import Topology

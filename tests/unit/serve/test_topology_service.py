@@ -14,8 +14,8 @@ from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
 from hyperscout_collector.serve.http.problems import Context as RestContext
 from hyperscout_collector.serve.http.problems import ProblemError
-from hyperscout_publish.hypernodes.file import FilePublisher
-from hyperscout_publish.slurm.files import SlurmFilesPublisher
+from hyperscout_publish.file.publisher import FilePublisher
+from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from support.topologies import two_leaves
 from support.waiting import TIMEOUT_S
 

@@ -20,7 +20,7 @@ from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import broker_of
 from hyperscout_placer.book.placements import Placements
-from hyperscout_publish.hypernodes.file import FilePublisher
+from hyperscout_publish.file.publisher import FilePublisher
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.nodes.kueue import KueuePublisher
@@ -29,7 +29,7 @@ from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
-from hyperscout_publish.slurm.files import SlurmFilesPublisher
+from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_runtime.event_loops import Debouncer
 from hyperscout_topology.topology import Topology
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hyperscout_runtime.errors import described
-from hyperscout_topology.topology import rfc3339
+from hyperscout_runtime.units import rfc3339
 
 from hyperscout_collector.decisions.publication.quarantine import (
     MAX_SET_ASIDE,
@@ -33,7 +33,7 @@ class Failure:
     error: str
 
     def __str__(self) -> str:
-        return f"inference fails since {rfc3339(self.since_ns)}, and the last topology stays: {self.error}"
+        return f"inference has failed since {rfc3339(self.since_ns)}, the last topology stays: {self.error}"
 
 
 class Failures:

@@ -45,18 +45,30 @@ class PublisherSettings(BaseModel):
         "off", description="taint nodes whose own links are degraded; dry-run prints the changes"
     )
     taint_share: float = Field(
-        0.1, ge=0, le=1, description="maximum share of nodes that are tainted at once; one node always may be"
+        0.1,
+        ge=0,
+        le=1,
+        description="maximum share of nodes that are tainted at once (one node always may be); lower it to "
+        "keep more nodes for pods",
     )
-    taint_after_s: float = Field(30.0, ge=0, description="a node is tainted after this long in trouble")
+    taint_after_s: float = Field(
+        30.0,
+        ge=0,
+        description="a node is tainted when its links have been degraded for this long; raise it above the "
+        "time that reseating a cable takes",
+    )
     taint_clear_after_s: float = Field(
-        300.0, ge=0, description="the taint is removed after this long without trouble"
+        300.0,
+        ge=0,
+        description="the taint is removed when no link has been degraded for this long; raise it if pods "
+        "return to nodes whose links flap",
     )
     taint_uplink_share: float = Field(
         0.0,
         ge=0,
         le=1,
         description="share of degraded uplinks or switches of a tier-1 domain from which all its nodes are "
-        "tainted; 0 = never",
+        "tainted; 0 = never. Lower it if pods need the full bandwidth between domains",
     )
     gates: Literal["off", "dry-run", "on"] = Field(
         "off",
@@ -68,7 +80,10 @@ class PublisherSettings(BaseModel):
         description='namespace that holds the plans of gangs and nothing else; "" = that of the Lease',
     )
     gates_replace_after_s: float = Field(
-        60.0, gt=0, description="a placed pod that the scheduler does not bind for this long is placed anew"
+        60.0,
+        gt=0,
+        description="a placed pod that the scheduler does not bind for this long is placed anew; raise it "
+        "for a scheduler that takes longer, for example while the cluster adds nodes",
     )
     gates_hot_swap: bool = Field(
         True, description="move pods of a failed node near their gang; off = they wait for their node"

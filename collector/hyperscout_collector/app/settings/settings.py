@@ -1,6 +1,7 @@
 """The collector's settings: from a YAML file, the environment (HYPERSCOUT_COLLECTOR_...) and flags.
 
-Each description states the unit and a reason to change the setting.
+A time is in seconds if its name does not say otherwise. The description of each number gives a reason to
+raise or to lower it.
 """
 
 import re
@@ -111,7 +112,10 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         Path("/var/lib/hyperscout"), description="folder of the evidence; on a disk that outlives the process"
     )
     evidence_max_mib: int = Field(
-        4096, ge=1, description="maximum MiB of the evidence; a finding takes about 1 KiB, plus the sweeps"
+        4096,
+        ge=1,
+        description="maximum MiB of the evidence; a finding takes about 1 KiB, plus the sweeps. Raise it if "
+        "the status says that it is full",
     )
 
     leader_election: bool = Field(
@@ -135,7 +139,10 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         "", description='host:port at which agents and replicas reach this replica; "" = that of listen'
     )
     takeover_limit_s: float = Field(
-        30.0, ge=0, description="maximum wait of a new leader for all agents before it infers anew"
+        30.0,
+        ge=0,
+        description="maximum wait of a new leader for all agents before it infers anew; raise it if agents "
+        "need longer to reconnect",
     )
     peer_tls_ca: Path | None = Field(
         None, description="CA of the other replicas' certificates; with it a standby follows the leader"
@@ -171,10 +178,16 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     blueprint: Path | None = Field(None, description="file of the expected wiring; read again after a change")
 
     max_streams: int = Field(
-        20_000, ge=1, description="maximum number of connected agents; each takes 42 KiB of memory"
+        20_000,
+        ge=1,
+        description="maximum number of connected agents; each takes 42 KiB of memory. Raise it for a larger "
+        "cluster",
     )
     stale_after_s: float = Field(
-        300.0, gt=0, description="age at which evidence is marked as stale; agents repeat it each minute"
+        300.0,
+        gt=0,
+        description="age at which evidence is marked as stale; agents repeat it each minute. Lower it to "
+        "learn earlier of silent agents",
     )
     restart_grace_s: float = Field(
         120.0,
@@ -191,29 +204,41 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     settle_s: float = Field(
         10.0,
         ge=0,
-        description="membership must be unchanged for this long before it is published; for the first "
-        "generation 2 s are enough",
+        description="membership must be unchanged for this long before it is published (for the first "
+        "generation 2 s are enough); raise it if nodes of a rack start at different times",
     )
     hold_down_s: float = Field(
         10.0,
         ge=0,
         description="delay of further changes of a flapping link; it doubles with each flap. A change of a "
-        "link that was unchanged for 6 times this long is published at once",
+        "link that was unchanged for 6 times this long is published at once. Lower it to publish "
+        "changes sooner",
     )
     removal_share: float = Field(
-        0.2, gt=0, le=1, description="share of HyperNodes or nodes above which a removal is held"
+        0.2,
+        gt=0,
+        le=1,
+        description="share of HyperNodes or nodes above which a removal is held; raise it for a small "
+        "cluster, where one rack is a large share",
     )
     hold_s: float = Field(
-        600.0, ge=0, description="a held removal is applied after this long, or on `hyperscout approve`"
+        600.0,
+        ge=0,
+        description="a held removal is applied after this long, or on `hyperscout approve`; raise it above "
+        "the time that your switches and fabric managers take to reboot",
     )
     sweep_interval_s: float = Field(
         60.0,
         gt=0,
-        description="interval between sweeps of a fabric; a sweep of 10,000 hosts takes 5 s of one core",
+        description="interval between sweeps of a fabric; raise it to save CPU: a sweep of 10,000 hosts "
+        "takes 5 s of one core",
     )
 
     link_errors_per_s: float = Field(
-        0.1, ge=0, description="errors per second from which a port's link is reported; 0 = never"
+        0.1,
+        ge=0,
+        description="errors per second from which a port's link is reported; 0 = never. Raise it if healthy "
+        "links of the fabric exceed it",
     )
     link_discards_per_s: float = Field(
         100.0,
@@ -222,20 +247,31 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         "for a lossless network",
     )
     link_flaps_per_hour: float = Field(
-        5.0, ge=0, description="flaps per hour from which a link is reported; 0 = never"
+        5.0,
+        ge=0,
+        description="flaps per hour from which a link is reported; 0 = never. Raise it if hosts of the "
+        "cluster reboot often",
     )
 
     measure: bool = Field(True, description="let agents measure the latency between them")
     measure_probes_per_s: float = Field(
-        100.0, gt=0, le=100_000, description="bursts per second in the cluster; a pair takes two bursts"
+        100.0,
+        gt=0,
+        le=100_000,
+        description="bursts per second in the cluster; a pair takes two bursts. Raise it to measure a large "
+        "cluster sooner",
     )
     measure_node_kbps: float = Field(
         200.0,
         gt=0,
-        description="limit in kbit/s for the measuring traffic of a node, both directions together",
+        description="limit in kbit/s for the measuring traffic of a node, both directions together; lower it "
+        "if measuring must not disturb a slow network",
     )
     measure_reverify_s: float = Field(
-        21_600.0, ge=60, description="time until a measured pair is measured again"
+        21_600.0,
+        ge=60,
+        description="time until a measured pair is measured again; lower it to find links that become slow "
+        "sooner, at the cost of more traffic",
     )
     nccl_window: str = Field(
         "",

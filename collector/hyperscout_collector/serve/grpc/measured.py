@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclRun
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.figures import digits, measured_texts
-from hyperscout_topology.topology import HyperNode, Topology, rfc3339
+from hyperscout_topology.topology import HyperNode, Topology
 
 _MAX_LINES = 20  # two nodes with 8 rails give 16 lines
 _GBITS = 8  # bits per byte; NCCL reports gigabytes

@@ -11,7 +11,7 @@ export interface Camera {
   zoom: number;
 }
 
-/** What is absent does not filter. What does not match is dimmed and cannot be picked; nothing moves. */
+/** An absent field does not filter. Objects that do not match are dimmed and cannot be picked; they keep their place. */
 export interface MapFilter {
   fabrics?: ReadonlySet<string>;
   rails?: ReadonlySet<string>;
@@ -19,13 +19,13 @@ export interface MapFilter {
   states?: ReadonlySet<State>;
 }
 
-/** "path": thick and on top, the rest dimmed; "search": outlined. Names of things that are not there are ignored. */
+/** "path": thick and on top, the rest dimmed; "search": outlined. Unknown names are ignored. */
 export interface Highlight {
   kind: "path" | "search";
   ids: Iterable<ItemId>;
 }
 
-/** A placement that is looked at: nodes, each with the text to write on it (ranks). */
+/** The placement that is shown: nodes, each with the text to write on it (ranks). */
 export interface Preview {
   nodes: ReadonlyMap<string, string>;
 }
@@ -35,7 +35,7 @@ export interface MapTheme {
   background: string;
   text: string;
   muted: string;
-  /** Boxes of domains; those inside one another alternate. */
+  /** Colours of the boxes of domains; they alternate with the depth. */
   domain: string;
   domainInner: string;
   border: string;
@@ -62,7 +62,7 @@ export interface Picked {
 }
 
 export interface Stats {
-  /** Generation of the picture that is on the screen. */
+  /** Generation of the picture that is shown. */
   generation: number;
   /** Frames drawn so far. */
   frames: number;
@@ -74,7 +74,7 @@ export interface Stats {
 }
 
 export interface MapEvents {
-  /** Clicked; null = nothing there. The map does not select by itself: call `select`. */
+  /** The clicked object; null = none. The map does not select it: call `select`. */
   pick: Picked | null;
   hover: Picked | null;
   camera: Camera;
@@ -82,7 +82,7 @@ export interface MapEvents {
 }
 
 export interface MapView {
-  /** Another picture: the first one, or one out of the history. Keeps the camera unless there was none. */
+  /** Show another picture: the first one, or one of the history. The camera stays if there was one. */
   setPicture(picture: Picture): void;
   /** The same picture after `Picture.apply`. */
   applyChange(change: Change): void;
@@ -91,7 +91,7 @@ export interface MapView {
   setHighlight(highlight: Highlight | null): void;
   setPreview(preview: Preview | null): void;
   setTheme(theme: MapTheme): void;
-  /** Moves the view so that these are seen, near enough to read; at once unless animated. */
+  /** Move the view so that these objects are visible and readable; at once unless animated. */
   focus(ids: Iterable<ItemId>, animate?: boolean): void;
   fit(animate?: boolean): void;
   zoomBy(factor: number): void;
@@ -99,9 +99,9 @@ export interface MapView {
   panBy(dx: number, dy: number): void;
   camera(): Camera;
   setCamera(camera: Camera): void;
-  /** Where it is drawn, in CSS pixels from the map's upper left corner; null = nowhere. */
+  /** Position of the object, in CSS pixels from the map's upper left corner; null = not drawn. */
   screenPositionOf(id: ItemId): { x: number; y: number } | null;
-  /** What an arrow key leads to from here. */
+  /** The object that an arrow key selects from here. */
   neighbour(id: ItemId, direction: "up" | "down" | "left" | "right"): ItemId | null;
   stats(): Stats;
   on<K extends keyof MapEvents>(event: K, listener: (value: MapEvents[K]) => void): () => void;

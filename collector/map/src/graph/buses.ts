@@ -10,7 +10,7 @@ export interface BusLine {
   x2: number;
   y2: number;
   state: number;
-  /** How many cables it stands for. */
+  /** Number of its cables. */
   count: number;
 }
 

@@ -1,5 +1,5 @@
-// Every cable in columns: where it begins and ends, how it is, whether it is dimmed. A change touches the cables that it
-// names and those beside them at the same devices, and no others: a large cluster loses and regains cables all day.
+// All cables in columns: the two ends, the state, whether the cable is dimmed. A change updates only the cables that it
+// names and the other cables of the same devices, because in a large cluster cables change all the time.
 import { STATES, type State } from "../model/conditions";
 import { endpointId, nodeId, switchId, type ItemId } from "../model/ids";
 import type { Cable, Picture } from "../model/picture";
@@ -12,17 +12,17 @@ export const OK = CODE.get("ok") as number;
 export const MISSING = CODE.get("missing") as number;
 
 export class Cables {
-  /** undefined = a place that is free. */
+  /** undefined = a free entry. */
   readonly all: (Cable | undefined)[] = [];
   readonly indexOf = new Map<ItemId, number>();
-  /** Indexes of spots; -1 = its device is nowhere. */
+  /** Indexes of spots; -1 = the device has no place. */
   a = new Int32Array(0);
   b = new Int32Array(0);
   state = new Uint8Array(0);
   dimmed = new Uint8Array(0);
   /** Four world coordinates each; NaN until `lineOf` computes them. */
   lines = new Float32Array(0);
-  /** Indexes of those that are not ok. */
+  /** Indexes of the cables whose state is not ok. */
   wrong: number[] = [];
 
   private readonly free: number[] = [];
@@ -38,7 +38,7 @@ export class Cables {
     this.readStates();
   }
 
-  /** Take in that these came, went or have other ends; of anything else in `ids` nothing happens. */
+  /** Update the cables among `ids` that were added, removed or have other ends. Other ids have no effect. */
   update(ids: ReadonlySet<ItemId>): void {
     this.spots.clear(); // adapters may have other owners
     for (const id of ids) {
@@ -76,7 +76,7 @@ export class Cables {
     return at;
   }
 
-  /** Find out lines while there is time, beginning with that one. Returns the next one; past the end, all are known. */
+  /** Compute lines, from this index on, until the time is up. Returns the next index; past the end, all are computed. */
   prepare(from: number, hasTime: () => boolean): number {
     let next = from;
     while (next < this.all.length && hasTime()) {
@@ -98,7 +98,7 @@ export class Cables {
     return ports;
   }
 
-  /** Where a device stands; -1 = nowhere. */
+  /** The index of a device's spot; -1 = it has no place. */
   spotFor(device: string): number {
     let spot = this.spots.get(device);
     if (spot === undefined) {
@@ -134,7 +134,7 @@ export class Cables {
     this.free.push(index);
   }
 
-  /** Its ports may stand elsewhere now, and with them all cables of its devices. */
+  /** Update the ports of the device, which may have moved, and all cables of its ports. */
   private forgetLines(index: number): void {
     this.lines.fill(NaN, 4 * index, 4 * index + 4);
     for (const spot of [this.a[index] as number, this.b[index] as number]) {

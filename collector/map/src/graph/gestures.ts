@@ -14,7 +14,7 @@ export interface Gestures {
   move(camera: Camera, animate: boolean): void;
   zoomBy(factor: number): void;
   panBy(dx: number, dy: number): void;
-  /** What may be looked at: never farther away than all of it, never off it. */
+  /** The limits of the camera: it shows at most the whole map, and always a part of it. */
   setBounds(bounds: Rectangle, width: number, height: number): void;
   destroy(): void;
 }

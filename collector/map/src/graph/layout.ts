@@ -1,6 +1,6 @@
-// Where everything stands: domains as boxes inside those of the tier above, a domain's switches on top of what they
-// serve, hosts in rows below. Made of memberships and names alone, never of cables or conditions, so that a cut cable
-// moves nothing; sizes go in steps, so that a host more or less moves only those beside it.
+// Computes the place of each object: domains as boxes inside those of the tier above, a domain's switches above its
+// hosts or child domains, hosts in rows. Only memberships and names decide, not cables or conditions, so that a cut
+// cable moves nothing. Sizes change in steps, so that one more host moves only the objects beside it.
 import { endpointId, hypernodeId, nodeId, switchId, type ItemId } from "../model/ids";
 import { compare, type Picture } from "../model/picture";
 import type { HyperNode } from "../model/types";
@@ -11,10 +11,10 @@ const HOST_GAP = 6;
 export const SWITCH_WIDTH = 24;
 export const SWITCH_HEIGHT = 10;
 const SWITCH_GAP = 8;
-/** Between a domain's switches and what they serve: the cables' room. */
+/** Space for cables between a domain's switches and the objects below them. */
 const CHANNEL = 22;
 const PADDING = 8;
-/** Of the whole, and what is tried for the rows inside to come near it. Not that of the window: places in links hold. */
+/** Width to height of the whole, and of the rows that are tried. It is not that of the window, so that places in links hold. */
 const ASPECT = 1.5;
 const INNER_ASPECTS = [1.5, 1, 0.7, 0.5, 2.2, 3];
 
@@ -25,7 +25,7 @@ export interface Rectangle {
   h: number;
 }
 
-/** A domain, or a band of what is in none. */
+/** A domain, or a band of objects that are in no domain. */
 export interface Box extends Rectangle {
   id: ItemId;
   label: string;
@@ -36,7 +36,7 @@ export interface Box extends Rectangle {
   parent: number;
   /** Height of the strip with its label. */
   header: number;
-  /** Lower edge of its switches' rows: where cables to what is inside begin. */
+  /** Lower edge of the rows of its switches, where the cables to the objects inside begin. */
   switchesEnd: number;
 }
 
@@ -44,7 +44,7 @@ export interface Spot extends Rectangle {
   id: ItemId;
   kind: "node" | "switch" | "endpoint";
   label: string;
-  /** Without what all its siblings' names begin with. */
+  /** Without the common beginning of its siblings' names. */
   short: string;
   /** Index of its box. */
   box: number;
@@ -59,12 +59,12 @@ export interface Layout {
   bounds: Rectangle;
 }
 
-/** What texts are sorted by so that leaf-2 comes before leaf-10, everywhere alike. */
+/** The sort key of a text, which puts leaf-2 before leaf-10 in every locale. */
 export function naturalKey(text: string): string {
   return text.replace(/\d+/g, (digits) => digits.padStart(12, "0"));
 }
 
-/** As people count; each name is read once. */
+/** Sort in numeric order; the key of each name is computed once. */
 export function sortedBy<T>(items: readonly T[], name: (item: T) => string): T[] {
   return items
     .map((item): [T, string, string] => [item, naturalKey(name(item)), name(item)])
@@ -78,7 +78,7 @@ interface Device {
   label: string;
 }
 
-/** What a domain holds, in its order. */
+/** The contents of a domain, in their order. */
 interface Members {
   id: ItemId;
   label: string;
@@ -86,7 +86,7 @@ interface Members {
   switches: Device[];
   hosts: Device[];
   children: Members[];
-  /** Once made, where nothing but its own devices is in it. */
+  /** The block, once made, of a domain that contains only its own devices. */
   block?: Block;
 }
 
@@ -112,11 +112,11 @@ export function layOut(picture: Picture): Layout {
     if (best === null || off(found) < off(best)) best = found;
     if (off(best) < 0.2) break;
   }
-  // Below all domains, and of no weight in their shape: that something has no domain moves nothing that has one.
+  // Below all domains, and not counted in their shape: objects without a domain do not move the domains.
   return place(below(best ?? EMPTY, bands.map((members) => blockOf(members, 6))));
 }
 
-/** How far from the wanted shape. */
+/** The distance from the wanted shape. */
 function off({ w, h }: Shelves, aspect = ASPECT): number {
   return h === 0 ? 0 : Math.abs(Math.log(w / h / aspect));
 }
@@ -137,7 +137,7 @@ function membersOf(picture: Picture): { domains: Members[]; bands: Members[] } {
     else inside.set(parent.name, [...(inside.get(parent.name) ?? []), h]);
   }
   const ghosts = missingSwitches(picture);
-  /** Those that no other box has yet. */
+  /** The objects that are in no other box yet. */
   const mine = (devices: Device[]): Device[] => {
     const left = devices.filter((d) => !placed.has(d.id));
     for (const d of left) placed.add(d.id);
@@ -183,7 +183,7 @@ function device(picture: Picture, id: string): Device {
   return { id: switchId(id), kind: "switch", label: picture.switches.get(id)?.name || id };
 }
 
-/** Switches that are gone keep their place in the domain that misses them. */
+/** Missing switches keep their place in their domain. */
 function missingSwitches(picture: Picture): Map<string, Device[]> {
   const found = new Map<string, Device[]>();
   for (const anomaly of picture.anomalies) {
@@ -197,7 +197,7 @@ function missingSwitches(picture: Picture): Map<string, Device[]> {
   return found;
 }
 
-/** Columns for so many things, twice as wide as high, about: 1, 2, 3, 4, 6, 8, 12, 16, ... */
+/** Number of columns for `count` objects, for a block about twice as wide as high: 1, 2, 3, 4, 6, 8, 12, 16, ... */
 function columnsFor(count: number): number {
   for (let columns = 1; ; columns *= 2) {
     if (columns * columns >= 2 * count) return columns;
@@ -215,7 +215,7 @@ function pack({ id, label, tier, switches, hosts }: Members, shelf: Shelves): Bl
   const perRow = Math.max(1, Math.floor((inner + SWITCH_GAP) / pitch));
   const rows = Math.ceil(switches.length / perRow);
   const devices: Block["devices"] = [];
-  // The switches of one row stand evenly over what they serve.
+  // The switches of a row are spread evenly over the objects below them.
   switches.forEach((d, i) => {
     const row = Math.floor(i / perRow);
     const inRow = Math.min(perRow, switches.length - row * perRow);
@@ -246,7 +246,7 @@ function pack({ id, label, tier, switches, hosts }: Members, shelf: Shelves): Bl
   };
 }
 
-/** What all of several names begin with, up to a mark between words; "" for one name. */
+/** The common beginning of several names, up to a separator between words; "" for one name. */
 function sharedPrefix(names: readonly string[]): string {
   const first = names[0] ?? "";
   if (names.length < 2) return "";
@@ -263,7 +263,7 @@ interface Shelves {
 
 const EMPTY: Shelves = { blocks: [], w: 0, h: 0 };
 
-/** Rows of blocks in their order, so many to a row that all together come nearest to a shape. */
+/** Arrange blocks in rows, in their order, with the number for each row that brings the whole nearest to a shape. */
 function shelves(blocks: Block[], gap: number, aspect: number): Shelves {
   const area = blocks.reduce((sum, b) => sum + (b.w + gap) * (b.h + gap), 0);
   const widest = blocks.reduce((most, b) => Math.max(most, b.w + gap), 0);

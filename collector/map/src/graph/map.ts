@@ -16,11 +16,11 @@ import { Scene } from "./scene";
 
 /** How much larger than the view the kept picture is, to each side. */
 const MARGIN = 0.2;
-/** A kept picture is stretched no more than this while zooming. */
+/** Maximum factor by which the kept picture is stretched while zooming. */
 const MAX_STRETCH = 1.6;
 const REST_MS = 120;
 const SLICE_MS = 4;
-/** Pixels of a host when something is looked at. */
+/** Size of a host in pixels when the view moves to an object. */
 const READABLE_PX = 48;
 const PLAIN: MapTheme = {
   background: "#ffffff",
@@ -63,7 +63,7 @@ class CanvasMap implements MapView {
   private looks: Looks[] = looksOf(PLAIN);
   private width = 1;
   private height = 1;
-  /** What the kept picture shows; null = it has to be drawn anew. */
+  /** The view of the kept picture; null = it must be drawn again. */
   private keptView: View | null = null;
   private wantsFrame = 0;
   private preparing = 0;
@@ -75,7 +75,7 @@ class CanvasMap implements MapView {
   constructor(private readonly container: HTMLElement) {
     for (const canvas of [this.front, this.overlay]) {
       canvas.className = "map-canvas";
-      canvas.setAttribute("aria-hidden", "true"); // the interface has the same in words
+      canvas.setAttribute("aria-hidden", "true"); // the panels have the same as text
       canvas.style.position = "absolute";
       canvas.style.inset = "0";
       container.append(canvas);
@@ -186,7 +186,7 @@ class CanvasMap implements MapView {
     const place = placeOf(this.scene, id);
     if (place === null) return null;
     const view = this.view(0);
-    // Of a domain its name: everything else in it is something else.
+    // Only the name of a domain belongs to the domain: the rest of its box belongs to other objects.
     const box = this.scene.layout.boxes[this.scene.layout.boxOf.get(id) ?? -1];
     const y = box === undefined ? place.y + place.h / 2 : box.y + box.header / 2;
     return { x: (place.x + place.w / 2 - view.x) * view.zoom, y: (y - view.y) * view.zoom };
@@ -278,7 +278,7 @@ class CanvasMap implements MapView {
     above.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     paintOverlay(above, this.scene, this.marks, this.theme, this.looks, view);
     this.frames += 1;
-    if (stretch !== 1) this.ask(); // sharp again as soon as the hand rests
+    if (stretch !== 1) this.ask(); // draw a sharp picture when the gesture pauses
     this.emit("painted", this.stats());
   };
 

@@ -33,7 +33,7 @@ export function looksOf(theme: MapTheme): Looks[] {
   return STATES.map((state) => ({ colour: colours[state], dash: DASH[state] }));
 }
 
-/** The sign of a state around (x, y), `r` pixels to each side; nothing for what is well. */
+/** Draw the sign of a state around (x, y), `r` pixels to each side; no sign for the state ok. */
 export function sign(ctx: CanvasRenderingContext2D, state: State, x: number, y: number, r: number): void {
   ctx.beginPath();
   switch (state) {

@@ -1,5 +1,5 @@
-// Where an arrow key leads: between devices to the next one in that direction, out of a domain's first row to the
-// domain itself, and from a domain to its siblings, the one around it and what is in it.
+// Finds the object that an arrow key selects: from a device the next device in this direction; from a domain's first row
+// the domain; from a domain its siblings, its parent and its contents.
 import type { ItemId } from "../model/ids";
 import type { Box, Layout, Rectangle, Spot } from "./layout";
 
@@ -26,7 +26,7 @@ export function neighbour(layout: Layout, id: ItemId, direction: Direction): Ite
   return (inside ?? sibling)?.id ?? null;
 }
 
-/** The nearest in that direction; what lies aside counts twice. */
+/** The nearest object in this direction; the distance to the side counts twice. */
 function nearest<T extends (Box | Spot) & Rectangle>(from: T, others: readonly T[], direction: Direction): T | undefined {
   let best: T | undefined;
   let least = Infinity;

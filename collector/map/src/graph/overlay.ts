@@ -1,5 +1,5 @@
-// What is drawn above the scene and changes with every move of the mouse: what is selected, pointed at, searched for,
-// a path, a placement that is looked at. Little, so that it is drawn anew in each frame.
+// Draws the layer above the scene: the selection, the object under the pointer, search results, a path, a placement.
+// It changes with each move of the mouse, and is small enough to be drawn again in each frame.
 import type { ItemId } from "../model/ids";
 import type { Highlight, MapTheme, Preview } from "./api";
 import { HOST, type Rectangle } from "./layout";

@@ -16,7 +16,7 @@ export interface View {
   zoom: number;
   width: number;
   height: number;
-  /** So many pixels at each side are not in sight yet. */
+  /** Pixels at each side that are outside the view. */
   inset: number;
 }
 
@@ -27,7 +27,7 @@ const NAMES_PX = 34;
 const PORT_PX = 4;
 const PORT_NAME_PX = 10;
 const DIMMED = 0.18;
-/** So many that do not fit are drawn one by one at a glance; what is more is told by boxes and lists. */
+/** Maximum number of problem cables that are drawn one by one from afar; boxes and lists show the others. */
 const MAX_WRONG = 2000;
 const LONGEST_NAME = 120;
 
@@ -97,7 +97,7 @@ function paintLabels(
     ctx.globalAlpha = scene.boxDimmed[i] === 1 ? DIMMED : 1;
     const font = Math.min(14, Math.max(9, header * 0.55));
     ctx.font = `${font}px ${theme.font}`;
-    // Of a box that is wider than the screen, the name stays in sight.
+    // The name of a box that is wider than the screen stays visible.
     const left = Math.max(x, Math.min(view.inset, x + w - 200)) + 6;
     const middle = y + header / 2;
     let from = left;
@@ -113,7 +113,7 @@ function paintLabels(
   ctx.globalAlpha = 1;
 }
 
-/** A domain that no wires tell of says so, and how sure that is. */
+/** The label of a domain that is not inferred from wires names the source and the confidence. */
 function labelOf(picture: Picture, id: string, label: string): string {
   const hypernode = picture.hypernodes.get(label);
   if (!id.startsWith("hypernode:") || hypernode === undefined) return label;
@@ -122,14 +122,14 @@ function labelOf(picture: Picture, id: string, label: string): string {
   return `${label}   ${hypernode.tierName || `tier ${hypernode.tier}`}, ${nodes}${inferred}`;
 }
 
-/** As much of a text as its room holds, by the width of an average letter: measuring thousands would cost more. */
+/** Cut a text to the free width. It uses the width of an average letter, because measuring thousands of texts is slow. */
 export function fit(text: string, room: number, font: number): string {
   const letters = Math.min(LONGEST_NAME, Math.floor(room / (font * 0.56)));
   if (text.length <= letters) return text;
   return letters < 3 ? "" : `${text.slice(0, letters - 1)}…`;
 }
 
-/** Of a device the end of its name tells it apart: "…-0123". */
+/** Cut a device's name at the beginning, because the end distinguishes it: "…-0123". */
 function fitEnd(text: string, room: number, font: number): string {
   const letters = Math.min(LONGEST_NAME, Math.floor(room / (font * 0.56)));
   if (text.length <= letters) return text;
@@ -151,7 +151,7 @@ function paintBuses(
     if (Math.max(x1, x2) < 0 || Math.min(x1, x2) > view.width) continue;
     if (Math.max(y1, y2) < 0 || Math.min(y1, y2) > view.height) continue;
     const thick = Math.min(4, Math.max(1, Math.round(Math.log10(bus.count + 1) * 4 * view.zoom)));
-    // Always level or upright, so a filled rectangle does, which costs a tenth of a stroke.
+    // The line is horizontal or vertical, so a filled rectangle is enough, which takes a tenth of the time of a stroke.
     ctx.fillStyle = bus.state === OK ? theme.cable : (looks[bus.state] as Looks).colour;
     ctx.fillRect(Math.min(x1, x2), Math.min(y1, y2), Math.max(thick, Math.abs(x2 - x1)), Math.max(thick, Math.abs(y2 - y1)));
   }
@@ -192,7 +192,7 @@ function paintCables(
   ctx.globalAlpha = 1;
 }
 
-/** Whether the rectangle between two devices touches the view; it may hold a line that does not. */
+/** Whether the rectangle between two devices touches the view. The line in it may not. */
 function inView(scene: Scene, a: number, b: number, view: View): boolean {
   const one = scene.layout.spots[a];
   const other = scene.layout.spots[b];
@@ -221,7 +221,7 @@ function paintSpots(
   ctx.globalAlpha = 1;
 }
 
-/** A device, its sign, name and ports, as far as it is large enough for them. */
+/** Draw a device, and its sign, name and ports if it is large enough. */
 export function paintSpot(
   ctx: CanvasRenderingContext2D,
   scene: Scene,
@@ -252,7 +252,7 @@ export function paintSpot(
   if (code !== OK && h >= 5) {
     ctx.strokeStyle = hollow ? colour : theme.background;
     ctx.lineWidth = Math.max(1, h / 10);
-    // Beside the name, where there is one.
+    // Beside the name, if it is drawn.
     const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12);
     const r = Math.min(8, h * 0.3);
     const aside = spot.kind === "switch" ? y + h / 2 : y + r + 6;
@@ -282,7 +282,7 @@ function paintName(
   ctx.font = `${font}px ${theme.font}`;
   ctx.fillStyle = hollow ? theme.text : theme.background;
   ctx.textAlign = "center";
-  // Below the names of its ports, where those are written.
+  // Below the names of its ports, if they are drawn.
   ctx.fillText(text, x + w / 2, spot.kind === "switch" || w < 12 * PORT_PX ? y + h / 2 : y + 0.78 * h);
   ctx.textAlign = "left";
 }
@@ -317,7 +317,7 @@ function paintPorts(
   }
 }
 
-/** On top of everything and at every distance: a cable that is cut must be seen at a glance. */
+/** Draw missing cables above everything and at every zoom, because an operator must see them at once. */
 function paintWrong(ctx: CanvasRenderingContext2D, scene: Scene, looks: readonly Looks[], view: View): void {
   const { wrong, a, b, state, dimmed, all } = scene.cables;
   for (const i of wrong.slice(0, MAX_WRONG)) {

@@ -1,4 +1,4 @@
-// What stands at a place, and where a thing stands.
+// Finds the object at a position, and the position of an object.
 import { portId, type ItemId } from "../model/ids";
 import type { Rectangle } from "./layout";
 import type { Ports } from "./ports";
@@ -6,10 +6,10 @@ import { singleCables } from "./paint";
 import { OK } from "./cables";
 import type { Scene } from "./scene";
 
-/** Pixels beside a cable that still hit it. */
+/** Maximum distance in pixels from a cable that still hits it. */
 const REACH_PX = 5;
 
-/** At world coordinates: a port, a device, a cable, else the innermost box. What the filter dims is not hit. */
+/** The object at world coordinates: a port, a device, a cable, else the innermost box. Dimmed objects are not hit. */
 export function pick(scene: Scene, x: number, y: number, zoom: number): ItemId | null {
   const { boxes, spots } = scene.layout;
   const reach = REACH_PX / zoom;
@@ -56,7 +56,7 @@ function nearestCable(scene: Scene, x: number, y: number, reach: number, wrongOn
     if (y < Math.min(one.y, other.y) - reach || y > Math.max(one.y + one.h, other.y + other.h) + reach) return;
     const at = scene.cables.lineOf(i);
     const [x1, y1, x2, y2] = [0, 1, 2, 3].map((n) => lines[at + n] as number) as [number, number, number, number];
-    // What does not fit is hit before a sound cable that lies as near.
+    // A cable with a problem is hit before a healthy cable at the same distance.
     const distance = toSegment(x, y, x1, y1, x2, y2) * (state[i] === OK ? 1 : 0.5);
     if (distance < least) {
       least = distance;
@@ -75,7 +75,7 @@ function toSegment(x: number, y: number, x1: number, y1: number, x2: number, y2:
   return Math.hypot(x - x1 - share * dx, y - y1 - share * dy);
 }
 
-/** Where a thing stands; null = nowhere. Of a cable the rectangle around its line. */
+/** The rectangle of an object; null = it has no place. For a cable the rectangle around its line. */
 export function placeOf(scene: Scene, id: ItemId): Rectangle | null {
   const { boxes, spots, boxOf, spotOf } = scene.layout;
   const spot = spots[spotOf.get(id) ?? -1];

@@ -1,5 +1,5 @@
-// Where along a device's edge each of its ports is: in the order of their names, so that a cable that is cut, or read
-// again under the same names, leaves the others where they are.
+// Computes the places of ports along a device's edge, in the order of their names. A cable that is cut, or reported again
+// under the same names, does not move the other ports.
 import type { ItemId } from "../model/ids";
 import { compare, type Picture } from "../model/picture";
 import { naturalKey } from "./layout";
@@ -10,11 +10,11 @@ export type Ports = ReadonlyMap<string, Port>;
 export interface Port {
   device: string;
   port: string;
-  /** As a person calls it: "17", or "mlx5_3/1" at a host. */
+  /** The displayed name: "17", or "mlx5_3/1" at a host. */
   label: string;
   /** Share of the device's width, 0 to 1. */
   offset: number;
-  /** Hosts are cabled at their top; switches below to what is below them. */
+  /** Whether the port is at the top edge. Ports of hosts are; ports of switches are at the bottom if they lead down. */
   atTop: boolean;
 }
 
@@ -45,7 +45,7 @@ export function portsOf(picture: Picture, id: ItemId, isBelow: (device: string) 
 const MAX_KEYS = 10_000;
 const keys = new Map<string, string>();
 
-/** Thousands of devices call their ports alike. */
+/** A cache, because thousands of devices have the same port names. */
 function keyOf(label: string): string {
   let key = keys.get(label);
   if (key === undefined) {

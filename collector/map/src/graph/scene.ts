@@ -1,5 +1,5 @@
-// What there is to draw, as numbers in columns: of every box, device and cable its place, state and whether the filter
-// dims it. Rebuilt by parts, so that a flipped condition costs no more than itself.
+// The scene as numbers in columns: for each box, device and cable the place, the state and whether the filter dims it.
+// Parts are rebuilt one by one, so that a changed condition updates only its own objects.
 import { STATES, type State } from "../model/conditions";
 import type { ItemId } from "../model/ids";
 import type { Change, Picture } from "../model/picture";
@@ -12,7 +12,7 @@ export interface Bundle {
   /** Index of the inner box. */
   box: number;
   count: number;
-  /** Of its worst cable. */
+  /** The state of its worst cable. */
   state: number;
 }
 
@@ -86,7 +86,7 @@ export class Scene {
       let upper = b[i] as number;
       if (lower < 0 || upper < 0) continue;
       if (depthOf(lower) < depthOf(upper)) [lower, upper] = [upper, lower];
-      // Every box that the cable leaves on its way up to the other end's.
+      // All boxes that the cable leaves on the way to the box of the other end.
       const top = spots[upper]?.box;
       let box = spots[lower]?.box ?? -1;
       for (const until = depthOf(upper); box >= 0 && box !== top && (boxes[box]?.depth ?? 0) > until; ) {

@@ -1,7 +1,7 @@
-// The state of a thing, by which it is coloured: the worst of its conditions and of its anomalies.
+// Computes the state of an object, which decides its colour: the worst of its conditions and anomalies.
 import type { Anomaly, HyperNode } from "./types";
 
-/** Worst first. "missing": it was there and is not; "unknown": nothing reports its state. */
+/** Worst first. "missing": it existed and is not found; "unknown": nothing reports its state. */
 export const STATES = ["missing", "notReady", "degraded", "inconsistent", "stale", "unknown", "ok"] as const;
 export type State = (typeof STATES)[number];
 

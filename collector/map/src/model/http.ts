@@ -16,12 +16,12 @@ export class Problem extends Error {
 export type Fetch = (input: string, init?: RequestInit) => Promise<Response>;
 
 export class Http {
-  /** Bearer token; null = none. Kept by the caller, and in no address. */
+  /** Bearer token; null = none. The caller keeps it; it is in no address. */
   token: string | null = null;
 
   constructor(private readonly doFetch: Fetch = (input, init) => fetch(input, init)) {}
 
-  /** Raises Problem where the collector refuses, TypeError where it cannot be reached. */
+  /** Raises Problem if the collector refuses, TypeError if it cannot be reached. */
   async request(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
     if (this.token !== null) headers.set("Authorization", `Bearer ${this.token}`);

@@ -14,7 +14,7 @@ export interface LiveEvents {
 }
 
 export class Live {
-  /** Empty until there is one. */
+  /** Empty until the first picture is loaded. */
   picture = new Picture();
   state: StreamState = { kind: "stopped" };
 
@@ -50,7 +50,7 @@ export class Live {
       const topology = await this.http.get<Topology>("/v1/topology?links=false");
       if (!this.picture.complete) this.show(Picture.of(topology, false));
     } catch (error) {
-      if (!(error instanceof Problem || error instanceof TypeError)) throw error; // the stream meets the same and tells
+      if (!(error instanceof Problem || error instanceof TypeError)) throw error; // the stream gets the same error and reports it
     }
     this.stream.start();
   }

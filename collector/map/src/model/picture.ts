@@ -7,20 +7,20 @@ import type { Adapter, Anomaly, Endpoint, HyperNode, Link, LinkEnd, Switch, Tier
 /** What an update changed: only this is drawn again. */
 export interface Change {
   generation: number;
-  /** HyperNodes came, went or hold other things; switches came or went: places have to be found anew. */
+  /** HyperNodes or switches were added or removed, or HyperNodes have other members: places must be computed again. */
   structure: boolean;
-  /** Cables came or went. */
+  /** Cables were added or removed. */
   links: boolean;
-  /** Things whose state may be another than before. */
+  /** Objects whose state may have changed. */
   touched: ReadonlySet<ItemId>;
 }
 
-/** A cable, there or missing. */
+/** A cable, present or missing. */
 export interface Cable {
   id: ItemId;
   a: LinkEnd;
   b: LinkEnd;
-  /** null: it is missing, or somewhere else than it should be, and only an anomaly tells of it. */
+  /** null: the cable is missing or in a wrong port, and only an anomaly names it. */
   link: Link | null;
   fabric: string;
   /** Name of the host's adapter ("mlx5_3"); "" between switches or where unknown. */
@@ -30,7 +30,7 @@ export interface Cable {
 const byTierAndName = (a: HyperNode, b: HyperNode): number => a.tier - b.tier || compare(a.name, b.name);
 const byId = (a: { id: string }, b: { id: string }): number => compare(a.id, b.id);
 
-/** By code units, as the collector sorts (it sorts by code points, which differs beyond the basic plane alone). */
+/** Compares by code units. The collector sorts by code points, which differs only beyond the basic plane. */
 export function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
@@ -41,20 +41,20 @@ export class Picture {
   readonly switches = new Map<string, Switch>();
   /** By adapter id. */
   readonly adapters = new Map<string, Adapter>();
-  /** Also those that are missing; `Cable.link` tells. */
+  /** Also missing cables, whose `Cable.link` is null. */
   readonly cables = new Map<ItemId, Cable>();
   anomalies: readonly Anomaly[] = [];
   nodesWithoutEvidence: readonly string[] = [];
   foreignEndpoints: readonly string[] = [];
   tiers: readonly Tier[] = [];
-  /** Whether cables are in it at all: a first picture may come without. */
+  /** Whether the picture contains cables: the first one may not. */
   complete = true;
 
   private readonly cablesOfDevice = new Map<string, Set<ItemId>>();
   private readonly adaptersOfNode = new Map<string, Set<string>>();
-  /** Adapters that are known by a missing cable alone. */
+  /** Adapters that only a missing cable names. */
   private readonly ghosts = new Map<string, Adapter>();
-  /** What the fold under way touches. */
+  /** Objects that the current update changes. */
   private changed = new Set<ItemId>();
   private domains: Map<string, HyperNode[]> | null = null;
   private homes: Map<string, HyperNode> | null = null;
@@ -113,7 +113,7 @@ export class Picture {
     return { generation: this.generation, structure, links, touched };
   }
 
-  /** As a snapshot would have it, in its order. */
+  /** As in a snapshot, in the same order. */
   topology(): Topology {
     const links = [...this.cables.values()].flatMap((cable) => cable.link ?? []);
     return {
@@ -131,12 +131,12 @@ export class Picture {
     };
   }
 
-  /** The id of a cable, there or missing. */
+  /** The id of a cable, present or missing. */
   cableId(a: Pick<Endpoint, "device" | "port">, b: Pick<Endpoint, "device" | "port">): ItemId {
     return linkId(this.endOf(a.device, a.port ?? ""), this.endOf(b.device, b.port ?? ""));
   }
 
-  /** A host's end may be told by the names of host and adapter: that is the adapter's only port. */
+  /** An end may name the host and its adapter; it is then the adapter's only port. */
   private endOf(device: string, port: string): string {
     for (const id of this.adaptersOfNode.get(device) ?? []) {
       if (id !== device && this.adapterOf(id)?.name === port) return `${id}/1`;
@@ -144,12 +144,12 @@ export class Picture {
     return `${device}/${port}`;
   }
 
-  /** Also one that has lost its only cable, which the collector lists no more. */
+  /** Also an adapter that lost its only cable, which the collector no longer lists. */
   adapterOf(device: string): Adapter | undefined {
     return this.adapters.get(device) ?? this.ghosts.get(device);
   }
 
-  // --- what is asked about one thing ---------------------------------------------------------------------------
+  // --- queries about one object ---------------------------------------------------------------------------
 
   /** The item that a device id (or a name in an anomaly) belongs to. */
   itemOf(device: string, name = ""): ItemId {
@@ -160,7 +160,7 @@ export class Picture {
     return endpointId(node);
   }
 
-  /** What stands at its ends: subject, then peer. */
+  /** The objects at its ends: subject, then peer. */
   itemsOf({ kind, subject, peer, hypernode }: Anomaly): ItemId[] {
     const first =
       kind === "MissingSwitch" && !this.switches.has(subject.device)
@@ -171,7 +171,7 @@ export class Picture {
     return peer === null ? [first] : [first, this.itemOf(peer.device, peer.name)];
   }
 
-  /** The HyperNodes that hold a node, tier 1 first. */
+  /** The HyperNodes that contain a node, tier 1 first. */
   domainsOf(node: string): readonly HyperNode[] {
     if (this.domains === null) {
       this.domains = new Map();
@@ -197,13 +197,13 @@ export class Picture {
     return this.homes.get(switchId);
   }
 
-  /** What the ends of its cables are called: a switch's id, or a node's name and its adapters'. */
+  /** The names at the ends of its cables: a switch's id, or the names of a node and its adapters. */
   devicesOf(id: ItemId): string[] {
     const name = id.slice(id.indexOf(":") + 1);
     return id.startsWith("switch:") ? [name] : [name, ...(this.adaptersOfNode.get(name) ?? [])];
   }
 
-  /** Of a switch, or of all adapters of a node. */
+  /** The cables of a switch, or of all adapters of a node. */
   cablesOf(id: ItemId): Cable[] {
     const found: Cable[] = [];
     for (const device of this.devicesOf(id)) {
@@ -232,7 +232,7 @@ export class Picture {
     return this.wrong.get(id) ?? [];
   }
 
-  /** The cables that it is about: the one between its ends, else those in the ports that it names. */
+  /** The cables of an anomaly: the cable between its ends, else the cables in the ports that it names. */
   linksOf(anomaly: Anomaly): ItemId[] {
     const { subject, peer } = anomaly;
     if (peer !== null) {
@@ -274,7 +274,7 @@ export class Picture {
     return state;
   }
 
-  /** What a person calls a device: the switch's name, or the node and its adapter ("gpu-01 mlx5_0"). */
+  /** The displayed name of a device: the switch's name, or the node and its adapter ("gpu-01 mlx5_0"). */
   deviceName(device: string): string {
     const found = this.switches.get(device);
     if (found !== undefined) return found.name || found.id;
@@ -283,7 +283,7 @@ export class Picture {
     return adapter.name ? `${adapter.node} ${adapter.name}` : adapter.node;
   }
 
-  /** All that cables are told apart by, sorted. */
+  /** The fabrics of all cables, sorted. */
   fabrics(): string[] {
     return [...new Set([...this.cables.values()].map((cable) => cable.fabric))].filter((x) => x !== "").sort(compare);
   }
@@ -331,7 +331,7 @@ export class Picture {
     this.adaptersOfNode.get(adapter.node)?.delete(adapter.id);
   }
 
-  /** What has a place without being in a domain. */
+  /** Objects that have a place but no domain. */
   private outside(): string {
     const gone = this.anomalies.filter((x) => x.kind === "MissingSwitch").map((x) => [x.subject.device, x.hypernode]);
     return JSON.stringify([this.nodesWithoutEvidence, this.foreignEndpoints, gone]);
@@ -382,7 +382,7 @@ export class Picture {
     }
   }
 
-  /** What anomalies call missing stays in the picture, at the place where it was. `gone`: adapters that were there. */
+  /** Keep objects that anomalies name as missing, at their former place. `gone`: adapters that were removed. */
   private addMissing(gone: ReadonlyMap<string, Adapter>): void {
     for (const anomaly of this.anomalies) {
       const { subject, peer } = anomaly;
@@ -415,12 +415,12 @@ export class Picture {
     if (this.cables.get(id)?.link === null) this.removeCable(id);
   }
 
-  /** Name of a host's adapter, or of its interface where its cables are told by the host's name. */
+  /** Name of a host's adapter, or of its interface if its cables name the host. */
   private railOf({ device, port }: LinkEnd): string {
     return this.adapterOf(device)?.name || (this.domainsOf(device).length > 0 ? port : "");
   }
 
-  /** An anomaly names no fabric: that of another cable of its devices. */
+  /** The fabric of another cable of its devices, because an anomaly names no fabric. */
   private fabricOf(...devices: string[]): string {
     for (const device of devices) {
       for (const id of this.cablesOfDevice.get(device) ?? []) {

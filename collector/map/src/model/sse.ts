@@ -8,7 +8,7 @@ export interface ServerEvent {
   id: string;
 }
 
-/** Takes text in pieces of any size. Comments and events without data give nothing, as the standard says. */
+/** Takes text in pieces of any size. Comments and events without data are dropped, as the standard says. */
 export class EventReader {
   private parts: string[] = [];
   private event = "";

@@ -7,9 +7,9 @@ import type { ProblemDocument, Topology, TopologyDelta } from "./types";
 export type StreamState =
   | { kind: "connecting" }
   | { kind: "live" }
-  /** Broken; tried again in so many milliseconds. `problem`: why, where the collector said so. */
+  /** Broken; the next attempt is in this many milliseconds. `problem`: the reason, if the collector gave one. */
   | { kind: "waiting"; retryMs: number; problem: ProblemDocument | null }
-  /** The collector refuses (401, 403): nothing is tried before `start` is called again. */
+  /** The collector refuses (401, 403): there is no further attempt until `start` is called again. */
   | { kind: "refused"; problem: ProblemDocument }
   | { kind: "stopped" };
 
@@ -40,7 +40,7 @@ const SILENCE_MS = 45_000;
 const REFUSED = new Set([401, 403]);
 
 export class TopologyStream {
-  /** What the listener holds: the event's id, sent back as it came, and its generation. null = nothing. */
+  /** The last applied event: its id, which is sent back unchanged, and its generation. null = none. */
   private held: { id: string; generation: number } | null = null;
   private failures = 0;
   private run: AbortController | null = null;
@@ -52,7 +52,7 @@ export class TopologyStream {
     private readonly clock: Clock = REAL_CLOCK,
   ) {}
 
-  /** Connects, or connects anew (with another token, say). */
+  /** Connects, or connects again, for example with another token. */
   start(): void {
     this.end();
     this.failures = 0;

@@ -1,5 +1,5 @@
-// What the collector says, as it says it: the objects of `-o json`, of REST and of its stream. Names and units are
-// those of proto/hyperscout/v1/topology.proto; nothing is renamed on the way to the screen.
+// The objects of `-o json`, of REST and of the stream, unchanged. Names and units are those of
+// proto/hyperscout/v1/topology.proto.
 
 export interface Condition {
   type: string;
@@ -9,9 +9,9 @@ export interface Condition {
   message: string;
   /** RFC 3339; absent when inferred offline. */
   lastTransitionTime?: string;
-  /** All nodes that are not ready or stale; absent where there are none. */
+  /** All nodes that are not ready or stale; absent if there are none. */
   nodes?: string[];
-  /** Ids of all switches that are stale; absent where there are none. */
+  /** Ids of all switches that are stale; absent if there are none. */
   switches?: string[];
 }
 
@@ -46,14 +46,14 @@ export interface HyperNode {
 export interface Switch {
   id: string;
   name: string;
-  /** 1 = leaf; 0 = nothing told its level. */
+  /** 1 = leaf; 0 = unknown. */
   level: number;
 }
 
 export interface Adapter {
   id: string;
   node: string;
-  /** Its name on its host, "mlx5_0"; "" where unknown. */
+  /** Its name on its host, "mlx5_0"; "" if unknown. */
   name: string;
 }
 
@@ -67,7 +67,7 @@ export interface Link {
   b: LinkEnd;
   fabric: string;
   sources: string[];
-  /** What is uncertain about it. */
+  /** The reason why the link is uncertain. */
   note?: string;
 }
 
@@ -92,7 +92,7 @@ export interface Anomaly {
   hypernode?: string | null;
   /** RFC 3339. */
   since?: string;
-  /** All nodes that it is about, where the ends do not name them. */
+  /** All affected nodes, if the ends do not name them. */
   nodes?: string[];
   /** The measured values in the message; their names end with the unit or with what is counted. */
   figures?: { name: string; value: number }[];
@@ -135,7 +135,7 @@ export interface TopologyDelta {
   tiers?: Tier[];
 }
 
-/** RFC 9457, as every refusal of the collector comes. */
+/** Problem document (RFC 9457), which the collector sends with each refusal. */
 export interface ProblemDocument {
   type?: string;
   title: string;

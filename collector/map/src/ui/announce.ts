@@ -11,7 +11,7 @@ export function changesIn(app: App): PictureListener {
     const now = new Map(picture.anomalies.map((x) => [anomalyId(x), x]));
     const known = before;
     before = now;
-    if (known === null || change === null) return; // another picture: nothing happened in it
+    if (known === null || change === null) return; // another picture: not a change
     const came = [...now].filter(([id]) => !known.has(id)).map(([, x]) => x);
     const went = [...known].filter(([id]) => !now.has(id)).map(([, x]) => x);
     const said = [told(app, "New", came), told(app, "Over", went)].filter(Boolean).join(". ");

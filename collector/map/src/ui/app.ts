@@ -7,23 +7,23 @@ import type { Change, Picture } from "../model/picture";
 import type { ItemId } from "../model/ids";
 import type { Views } from "./state";
 
-/** `change` null: another picture altogether. */
+/** `change` null: another picture. */
 export type PictureListener = (picture: Picture, change: Change | null) => void;
 
 export interface App {
   readonly http: Http;
   readonly map: MapView;
   readonly views: Views;
-  /** What is on the screen: the live one, or one of the past. */
+  /** The picture that is shown: the live one, or one of the past. */
   picture(): Picture;
   onPicture(listener: PictureListener): void;
-  /** The time that is looked at (ms since 1970): ages are told from it. */
+  /** The time that is shown (ms since 1970). Ages are relative to it. */
   nowMs(): number;
   /** Announce a text to screen readers. */
   say(text: string): void;
-  /** Select something and bring it into sight. */
+  /** Select an object and move the view to it. */
   go(id: ItemId): void;
   moveTo(ids: readonly ItemId[]): void;
-  /** The path that is explained, over whatever a search has marked. */
+  /** Mark the path that is explained, instead of the search results. */
   drawPath(ids: readonly ItemId[] | null): void;
 }

@@ -1,5 +1,5 @@
-// The side panel about what is selected: what is wrong, since when, by whose evidence, what was measured, what
-// happened lately. What the picture holds is there at once; findings and history are fetched and come in below.
+// The panel of the selected object: problems and their start, evidence, measurements, recent changes. The panel shows
+// the content of the picture at once; findings and history are fetched and appear below.
 
 import { worst, type State } from "../model/conditions";
 import { kindOf, type ItemId } from "../model/ids";

@@ -1,18 +1,18 @@
-// What stands in front of the page: the question for a token, and the keys.
+// Dialogs: the request for a token, and the list of keys.
 
 import { button, h } from "./dom";
 
 const KEYS: readonly [string, string][] = [
   ["/", "Search"],
-  ["1 2 3 4", "What is wrong, filters, path, placement"],
-  ["N P", "Next, previous thing that is wrong"],
-  ["← ↑ ↓ →", "On the map: walk to what lies next"],
+  ["1 2 3 4", "Problems, filters, path, placement"],
+  ["N P", "Next, previous problem"],
+  ["← ↑ ↓ →", "On the map: select the next object in this direction"],
   ["Shift ← ↑ ↓ →", "On the map: move the view"],
-  ["+ - 0", "Nearer, farther, all of it"],
-  [", .", "Change before, change after"],
-  ["L", "Back to live"],
+  ["+ - 0", "Zoom in, zoom out, show all"],
+  [", .", "Previous change, next change"],
+  ["L", "Return to the present"],
   ["T", "Theme"],
-  ["Esc", "Close, let go"],
+  ["Esc", "Close; clear the selection"],
   ["?", "These keys"],
 ];
 
@@ -27,7 +27,7 @@ export function helpDialog(): HTMLDialogElement {
   return dialog;
 }
 
-/** Asks for a token. It is handed on and forgotten here; the field is emptied at once. */
+/** Asks for a token and passes it on. The token is not kept here, and the field is cleared at once. */
 export function tokenDialog(given: (token: string) => void): { element: HTMLDialogElement; ask(why: string): void } {
   const input = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
   const why = h("p", { class: "muted" });

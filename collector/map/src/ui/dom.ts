@@ -41,7 +41,7 @@ function nodes(children: readonly Child[]): (Node | string)[] {
     .map((child) => (child instanceof Node ? child : String(child)));
 }
 
-/** Replaces the content of an element. The focus stays on its thing if that is still there. */
+/** Replaces the content of an element. The focus stays on its item if the item is still there. */
 export function fill(element: Element, ...children: Child[]): void {
   const held = document.activeElement;
   const key = held instanceof HTMLElement && element.contains(held) ? held.dataset["key"] : undefined;

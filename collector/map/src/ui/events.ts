@@ -1,4 +1,4 @@
-// Changes in the words of the history (proto/hyperscout/v1/topology.proto, HistoryEvent), for people.
+// Describes the events of the history (proto/hyperscout/v1/topology.proto, HistoryEvent).
 
 import type { Endpoint } from "../model/types";
 import { visible, words } from "./text";
@@ -23,7 +23,7 @@ export interface HistoryPage {
   items: HistoryEvent[];
   nextPageToken?: string;
   flaps?: { hypernode?: string; what: string; changes: number; last?: string }[];
-  /** How far the history reaches back. */
+  /** The oldest time in the history. */
   oldest?: string;
 }
 
@@ -36,7 +36,7 @@ const GOOD = new Map([
 const WORSE = new Set(["AnomalyAppeared", "LinkRemoved", "SwitchRemoved", "NodeRemoved", "HyperNodeRemoved"]);
 const BETTER = new Set(["AnomalyCleared", "LinkAdded", "SwitchAdded", "NodeAdded", "HyperNodeAdded"]);
 
-/** "degraded" for the worse, "ok" for the better, "" for neither. */
+/** "degraded" if the event is a deterioration, "ok" if it is an improvement, else "". */
 export function eventState(event: HistoryEvent): "degraded" | "ok" | "" {
   if (event.kind === "ConditionChanged") return GOOD.get(event.what ?? "") === event.after ? "ok" : "degraded";
   return WORSE.has(event.kind) ? "degraded" : BETTER.has(event.kind) ? "ok" : "";

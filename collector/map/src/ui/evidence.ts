@@ -1,4 +1,4 @@
-// By whose evidence: the findings of the nodes that a thing belongs to, newest first.
+// The evidence of an object: the findings of its nodes, newest first.
 
 import { kindOf, type ItemId } from "../model/ids";
 import type { App } from "./app";
@@ -12,7 +12,7 @@ import { parseTime } from "./times";
 const MAX_NODES = 2; // the ends of a cable
 const MAX_FINDINGS = 40;
 
-/** As /v1/findings has it; of the payload nothing is needed here. */
+/** As in /v1/findings, without the payload. */
 interface Finding {
   finding: { key: { node: string; probe: string; subject: string }; observedAt?: string; outcome?: string; reason?: string };
   stale?: boolean;
@@ -35,7 +35,7 @@ export function evidenceSection(app: App): { element: HTMLElement; show(id: Item
     element: fetched.element,
     show(id) {
       const nodes = kindOf(id) === "hypernode" ? [] : nodesOf(app.picture(), id).slice(0, MAX_NODES);
-      // Findings are of now: about the past the history tells.
+      // Findings exist only for the present. The history describes the past.
       const isLive = app.views.now.at === null;
       fetched.show(nodes.length && isLive ? JSON.stringify(nodes) : "", app.picture().generation);
     },

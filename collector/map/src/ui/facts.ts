@@ -1,4 +1,4 @@
-// What the picture knows of a thing of each kind, apart from what is wrong with it.
+// The facts about an object of each kind, without its problems.
 
 import { hypernodeId, kindOf, nodeId, portId, switchId, type ItemId } from "../model/ids";
 import type { Cable, Picture } from "../model/picture";

@@ -1,5 +1,5 @@
-// A section whose content is fetched about what is selected: it stays while the same thing is asked anew, and an
-// answer that comes after something else was selected is dropped.
+// A section with fetched content about the selected object. The content stays while it is fetched again. An answer
+// that arrives after another object was selected is dropped.
 
 import { Problem } from "../model/http";
 import { fill, h, type Child } from "./dom";
@@ -18,7 +18,7 @@ export class Fetched<T> {
     this.element = h("section", { class: "section" }, h("h3", {}, title), this.#body);
   }
 
-  /** `key` says what is asked for; "" = nothing, and the section is hidden. `asOf`: asked anew when it is another. */
+  /** `key`: the object to fetch; "" = none, and the section is hidden. A change of `asOf` fetches again. */
   show(key: string, asOf: number | string): void {
     this.element.hidden = key === "";
     const asked = `${asOf} ${key}`;

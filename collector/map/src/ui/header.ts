@@ -1,5 +1,4 @@
-// The state of the cluster in one line: which generation, since when, how much of it is not well, and whether what
-// one sees is live.
+// The state of the cluster in one line: the generation, its age, the number of problems, and whether the map is live.
 
 import { hypernodeState } from "../model/conditions";
 import type { Picture } from "../model/picture";

@@ -1,4 +1,4 @@
-// What happened lately to the thing that is selected, and how often it flapped.
+// Recent events of the selected object, and how often it flapped.
 
 import type { ItemId } from "../model/ids";
 import type { App } from "./app";
@@ -36,7 +36,7 @@ export function historySection(app: App): { element: HTMLElement; show(id: ItemI
   };
 }
 
-/** The name under which the history knows a thing: of a cable both ends by their ids, "0x1:3--0x2:7". */
+/** The name of an object in the history; for a cable the ids of both ends, "0x1:3--0x2:7". */
 function aboutOf(app: App, id: ItemId): string {
   const picture = app.picture();
   const anomaly = anomalyOf(picture, id);

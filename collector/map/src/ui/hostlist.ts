@@ -1,9 +1,9 @@
 // Slurm's bracket notation (slurm.conf(5), NodeName), in and out: `node[01-16,20],login`. The command line
 // takes and prints the same.
 
-const MAX_NAMES = 65_536; // names in one list: Slurm takes more for a mistake
+const MAX_NAMES = 65_536; // names in one list: Slurm rejects more as a mistake
 
-/** The names that a list stands for; null where it is not one (a bracket that never ends, 16-01). */
+/** Expand a list into names; null if it is not a list (an open bracket, 16-01). */
 export function expand(list: string): string[] | null {
   const found: string[] = [];
   for (const part of split(list)) {
@@ -16,7 +16,7 @@ export function expand(list: string): string[] | null {
   return [...new Set(found)];
 }
 
-/** Parts between commas that stand outside brackets. */
+/** The parts between commas outside brackets. */
 function split(list: string): (string | null)[] {
   const parts: (string | null)[] = [];
   let depth = 0;

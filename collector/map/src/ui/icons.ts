@@ -1,9 +1,9 @@
-// Each state has a shape of its own, so that colours are not needed to tell them apart. The canvas draws the same.
+// Each state has its own shape, so that it is recognizable without colours. The canvas draws the same shapes.
 
 import type { State } from "../model/conditions";
 import { svg } from "./dom";
 
-/** Words for people, and the path of a 16 x 16 icon; what is filled reads from afar. */
+/** The name of each state, and the path of a 16 x 16 icon. Filled shapes are readable when small. */
 export const STATE_WORDS: Readonly<Record<State, string>> = {
   missing: "Missing",
   notReady: "Not ready",
@@ -24,7 +24,7 @@ const SHAPES: Readonly<Record<State, readonly string[]>> = {
   ok: ["M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13z", "M5 8.2l2.1 2.1L11 6.2"],
 };
 
-/** Beside a word, where it need not be read out; alone, with `label`. */
+/** Beside a word, hidden from screen readers; alone, with `label`. */
 export function stateIcon(state: State, label = false): SVGElement {
   return icon(SHAPES[state], `is-${state}`, label ? STATE_WORDS[state] : "");
 }

@@ -1,4 +1,4 @@
-// Puts the page together: the frame, the parts in it, and what each is told when the picture or the view changes.
+// Builds the page: the frame, its parts, and the calls of each part when the picture or the view changes.
 
 import "./tokens.css";
 import "./layout.css";
@@ -51,7 +51,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   const notices = new Notices();
   const listeners: PictureListener[] = [];
   const spoken = h("div", { class: "unseen", role: "log", "aria-live": "polite", id: "spoken" });
-  let fitted = ""; // the camera that sees all of it; "" when the user moved it
+  let fitted = ""; // the camera that shows the whole fabric; "" after the user moved it
   let drawnPath: readonly ItemId[] | null = null;
 
   const app: App = {
@@ -78,7 +78,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
     if (drawnPath) map.setHighlight({ kind: "path", ids: drawnPath });
     else map.setHighlight(marked.length ? { kind: "search", ids: marked.map(nodeId) } : null);
   };
-  // A panel that opens makes the map narrower: it is told of that first, and then moves.
+  // A panel that opens makes the map narrower: resize the map first, then move the view.
   const moveTo = (ids: readonly ItemId[]): void => {
     fitted = "";
     requestAnimationFrame(() => requestAnimationFrame(() => map.focus(ids, true)));
@@ -90,7 +90,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   // The picture
   const past = new Past(http, (why) => {
     const said = why instanceof Problem ? refusal(why.document) : "The collector does not answer.";
-    const back = ["Back to live", () => views.change({ at: null })] as const;
+    const back = ["Return to the present", () => views.change({ at: null })] as const;
     const { at } = views.now;
     if (why) notices.set("past", { kind: "bad", text: `What was then is not to be had: ${said}`, action: back });
     else if (at !== null) notices.set("past", { kind: "past", text: `This is how it was at ${clock(at, Date.now())} UTC, not how it is.`, action: back });
@@ -138,7 +138,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   root.replaceChildren(skip, top.element, notices.element, side, place.element, detailsPanel(app), time.element, spoken, help, token.element);
   place.connect(app);
 
-  // What one does
+  // Actions
   const pick = (id: ItemId): void => {
     if (!path.picks(id)) views.change({ selected: id });
   };
@@ -150,7 +150,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
       if (hasCamera) views.change({ camera: cameraText() === fitted ? null : { ...camera } }, "replace");
     }, CAMERA_SETTLES_MS);
   });
-  // A camera that shows the whole fabric still does when a panel opens.
+  // A camera that shows the whole fabric still shows it after a panel opens.
   new ResizeObserver(() => {
     if (cameraText() !== fitted) return;
     map.fit();
@@ -184,7 +184,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   return { map };
 }
 
-// Where the browser keeps nothing, the token lasts as long as the page.
+// If the browser has no storage, the token is kept until the page is closed.
 function keptToken(): string | null {
   try {
     return sessionStorage.getItem(TOKEN);

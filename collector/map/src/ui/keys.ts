@@ -17,7 +17,7 @@ export interface Actions {
   theme(): void;
   live(): void;
   step(direction: 1 | -1): void;
-  /** What is under the focus on the map was chosen, as if it were clicked. */
+  /** The focused object on the map was chosen, as by a click. */
   pick(id: ItemId): void;
 }
 
@@ -62,7 +62,7 @@ function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLSelectElement || (target instanceof HTMLInputElement && typed.includes(target.type));
 }
 
-/** From what is selected to what lies next to it; from nothing to the root. */
+/** Select the next object in this direction; without a selection, the root. */
 function walk(app: App, arrow: Arrow): void {
   const picture = app.picture();
   const selected = app.views.now.selected;
@@ -83,7 +83,7 @@ function wrong(app: App, by: 1 | -1): void {
   if (next) app.go(next);
 }
 
-/** One thing at a time, the nearest first. */
+/** Clear one of the selection, the search and the path, in this order. */
 function release(app: App): void {
   const { selected, marked, path } = app.views.now;
   if (selected !== null) app.views.change({ selected: null });

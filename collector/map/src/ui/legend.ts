@@ -1,4 +1,4 @@
-// What shapes and colours mean.
+// The meaning of shapes and colours.
 
 import { STATES } from "../model/conditions";
 import { h, svg, type Child } from "./dom";

@@ -14,7 +14,7 @@ export class Notices {
   readonly element = h("div", { class: "notices", role: "status" });
   readonly #shown = new Map<string, Notice>();
 
-  /** null takes it away. */
+  /** null removes the notice. */
   set(key: string, notice: Notice | null): void {
     if (notice) this.#shown.set(key, notice);
     else if (!this.#shown.delete(key)) return;
@@ -24,7 +24,7 @@ export class Notices {
   }
 }
 
-/** A refusal in words that say what to do. */
+/** Describe a refusal and the next step. */
 export function refusal(problem: ProblemDocument): string {
   const said = visible(problem.detail || problem.title, 400);
   switch (problem.status) {

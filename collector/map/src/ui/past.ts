@@ -14,7 +14,7 @@ export class Past {
     private readonly changed: (why: Problem | TypeError | null) => void,
   ) {}
 
-  /** null = now. What was asked for before and has not come is given up. */
+  /** null = now. Earlier requests that have no answer yet are cancelled. */
   show(at: number | null): void {
     this.#run?.abort();
     this.#run = null;

@@ -1,5 +1,4 @@
-// How two nodes are connected: typed, or picked on the map one after the other. The collector explains; here it is
-// drawn and told.
+// Shows how two nodes are connected. The user types them or picks them on the map. The collector explains the path.
 
 import { hypernodeId, nodeId, type ItemId } from "../model/ids";
 import { Problem } from "../model/http";
@@ -12,9 +11,9 @@ import { stateIcon } from "./icons";
 import { visible, words } from "./text";
 import { anomalyId, stateOf } from "./things";
 
-/** As /v1/explain answers (ExplainResponse). */
+/** The answer of /v1/explain (ExplainResponse). */
 interface Explanation {
-  /** The lowest that holds both; "" where none does. */
+  /** The lowest HyperNode that contains both; "" if there is none. */
   hypernode: string;
   path: Link[];
   anomalies: Anomaly[];
@@ -44,7 +43,7 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
 
   let run: AbortController | null = null;
   let asked = "";
-  let isNew = app.views.now.camera === null; // what is asked for anew is brought into sight, once
+  let isNew = app.views.now.camera === null; // a new path moves the view, once
   const explain = async (a: string, b: string): Promise<void> => {
     run?.abort();
     const mine = (run = new AbortController());
@@ -93,7 +92,7 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
   });
   return {
     element: h("div", {}, form, answer),
-    /** A click on the map: whether it was one of the two ends. */
+    /** Take a click on the map. Returns whether it selects an end of the path. */
     picks(id) {
       const { tab, path } = app.views.now;
       if (tab !== "path" || !id.startsWith("node:") || (path?.[0] && path[1])) return false;
@@ -109,7 +108,7 @@ function hops(app: App, found: Explanation, from: string): Child[] {
   let here = nodeId(from);
   const line = (x: Link): Child => {
     const id = picture.cableId(x.a, x.b);
-    // Told in the direction in which one goes, whichever end the link names first.
+    // In the direction of the path, not in the order of the ends in the link.
     const ends = picture.itemOf(x.b.device) === here ? [x.b, x.a] : [x.a, x.b];
     here = picture.itemOf(ends[1]?.device ?? "");
     const title = name(ends.map((end) => `${picture.deviceName(end.device)}/${end.port}`).join(" → "), 90);
@@ -125,5 +124,5 @@ function hops(app: App, found: Explanation, from: string): Child[] {
   ];
 }
 
-/** Several lines stay lines; all else that cannot be seen is an escape. */
+/** Line breaks are kept; other invisible characters are shown as escapes. */
 const visibleLines = (text: string): string => text.split("\n").map((x) => visible(x, 500)).join("\n");

@@ -1,4 +1,4 @@
-// What the panels are made of: sections, facts in pairs, cards about one condition or anomaly.
+// Elements of the panels: sections, pairs of name and value, cards of a condition or an anomaly.
 
 import type { State } from "../model/conditions";
 import type { App } from "./app";
@@ -11,13 +11,13 @@ export function section(title: Child, ...children: Child[]): HTMLElement {
   return h("section", { class: "section" }, h("h3", {}, title), ...children);
 }
 
-/** What is known, under its name; what is not known is left out. */
+/** Pairs of name and value; unknown values are left out. */
 export function pairs(...facts: readonly [string, Child][]): HTMLElement {
   const known = facts.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "");
   return h("dl", { class: "pairs" }, ...known.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
 }
 
-/** A few of many, and how many more there are. */
+/** The first items, and the number of the others. */
 export function some<T>(all: readonly T[], most: number, render: (x: T) => Child): Child[] {
   const left = all.length - most;
   return [...all.slice(0, most).map(render), left > 0 && h("span", { class: "muted" }, `and ${left.toLocaleString("en")} more`)];
@@ -37,7 +37,7 @@ export function card(app: App, state: State, title: Child, reason: string, messa
   );
 }
 
-/** When it was, or for how long it has been so. `keepTimes` keeps it true while it stands there. */
+/** A time, or the duration since then. `keepTimes` updates it while it is shown. */
 export function time(atMs: number, nowMs: number, form: "when" | "for" = "when"): HTMLElement {
   const at = new Date(atMs).toISOString();
   return h("time", { datetime: at, title: at, "data-form": form }, timeText(atMs, nowMs, form));

@@ -1,4 +1,4 @@
-// Where a gang would go if it came now: always a dry run, so nothing is ever reserved from here.
+// Shows where a gang would be placed now. It is always a dry run and reserves nothing.
 
 import { nodeId } from "../model/ids";
 import { Problem } from "../model/http";
@@ -13,7 +13,7 @@ import { count, visible } from "./text";
 const GPU = "nvidia.com/gpu";
 const MAX_ROWS = 100;
 
-/** As POST /v1/placements answers (Placement). */
+/** The answer of POST /v1/placements (Placement). */
 interface Placement {
   placed: boolean;
   hypernode: string | null;

@@ -1,4 +1,4 @@
-// One line that leads to a thing on the map: the same in every list.
+// A row that links to an object on the map, for all lists.
 
 import type { ItemId } from "../model/ids";
 import type { App } from "./app";
@@ -6,7 +6,7 @@ import { button, h, name, type Child } from "./dom";
 import { stateIcon } from "./icons";
 import { exists, label, onMap, stateOf } from "./things";
 
-/** `more` is a line below, `beside` a word at the end. */
+/** `more`: a line below. `beside`: a word at the end. */
 export function row(app: App, id: ItemId, first: Child, title: Child, more: Child = null, beside: Child = null): HTMLElement {
   const chosen = app.views.now.selected === id;
   return h(
@@ -23,13 +23,13 @@ export function row(app: App, id: ItemId, first: Child, title: Child, more: Chil
   );
 }
 
-/** The same of anything, as it is now. */
+/** The row of any object in its present state. */
 export function thingRow(app: App, id: ItemId, beside: Child = null): HTMLElement {
   const picture = app.picture();
   return row(app, id, stateIcon(stateOf(picture, id), true), name(label(picture, id), 90), null, beside);
 }
 
-/** A name within a text that leads there; plain where the picture does not have it. */
+/** A name in a text that links to its object; plain text if the picture does not contain the object. */
 export function link(app: App, id: ItemId, text?: Node | string): HTMLElement {
   const picture = app.picture();
   const shown = text instanceof HTMLElement ? text : name(typeof text === "string" ? text : label(picture, id), 90);

@@ -1,5 +1,5 @@
-// Find anything by its name, its GUID or a host list. A combobox (WAI-ARIA Authoring Practices): the keyboard stays
-// in the field, arrows choose, Enter goes there.
+// Finds objects by name, GUID or host list. A combobox (WAI-ARIA Authoring Practices): the focus stays in the field,
+// arrow keys choose, Enter selects.
 
 import { hypernodeId, nodeId, switchId, endpointId, kindOf, type ItemId } from "../model/ids";
 import type { Picture } from "../model/picture";
@@ -15,7 +15,7 @@ const MAX_HITS = 12;
 interface Hit {
   readonly text: string;
   readonly id: ItemId;
-  /** Why it was found, where that is not its name: a GUID. */
+  /** The matching GUID, if the name does not match. */
   readonly by: string;
 }
 
@@ -108,7 +108,7 @@ export function searchBox(app: App): { element: HTMLElement; focus(): void } {
   };
 }
 
-/** The nodes that a host list stands for; null where the text is none, or stands for one. */
+/** The nodes of a host list; null if the text is not a list, or names a single node. */
 function many(picture: Picture, text: string): string[] | null {
   if (!/[[,\s]/.test(text)) return null;
   const found = expand(text)?.filter((node) => exists(picture, nodeId(node)));
@@ -119,7 +119,7 @@ const RANKS = new Map(["hypernode", "switch", "node", "endpoint"].map((kind, i) 
 
 const ORDER = new Intl.Collator("en", { numeric: true });
 
-/** Names that begin so come before those that hold it; GUIDs are found with or without 0x and colons. */
+/** Names that begin with the text come before names that contain it. GUIDs match with or without 0x and colons. */
 export function find(picture: Picture, text: string): { hits: Hit[]; total: number } {
   const wanted = text.toLowerCase();
   const guid = wanted.replace(/^0x/, "").replaceAll(":", "");

@@ -1,4 +1,4 @@
-// Where the map is drawn, with what floats over it: tools to zoom, the legend, a word about what is under the pointer.
+// The area of the map, and the elements over it: zoom buttons, the legend, a tooltip.
 
 import type { MapView } from "../graph/api";
 import type { ItemId } from "../model/ids";
@@ -10,7 +10,7 @@ import { exists, kindWord, label, stateOf } from "./things";
 
 export interface Stage {
   readonly element: HTMLElement;
-  /** What the map is drawn in; it takes the keyboard. */
+  /** The element of the map, which has the keyboard focus. */
   readonly canvas: HTMLElement;
   connect(app: App): void;
 }
@@ -56,7 +56,7 @@ export function stage(): Stage {
 
 const MARGIN_PX = 20;
 
-/** Whether a thing lies in what one sees of the map, and not on its very edge. */
+/** Whether an object is in the visible part of the map, not at its edge. */
 export function isSeen(app: App, id: ItemId): boolean {
   const place = app.map.screenPositionOf(id);
   const map = document.getElementById("map")?.getBoundingClientRect();

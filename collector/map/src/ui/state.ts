@@ -11,18 +11,18 @@ export interface Camera {
 
 export interface View {
   readonly tab: Tab;
-  /** Id of what is selected. */
+  /** Id of the selected object. */
   readonly selected: string | null;
-  /** A host list of what a search has marked. */
+  /** Host list of the nodes that a search has marked. */
   readonly marked: string;
   /** Chosen values of each filter; none chosen = all. */
   readonly fabrics: readonly string[];
   readonly rails: readonly string[];
   readonly tiers: readonly string[];
   readonly conditions: readonly string[];
-  /** Looked at as it was at this time (ms since 1970); null = live. */
+  /** The time that is shown (ms since 1970); null = live. */
   readonly at: number | null;
-  /** Two nodes whose path is explained; an empty text where one is still to be picked. */
+  /** The two nodes whose path is explained; an empty text if one is not picked yet. */
   readonly path: readonly [string, string] | null;
   readonly camera: Camera | null;
 }
@@ -42,9 +42,9 @@ export const EMPTY: View = {
 
 const LISTS = ["fabrics", "rails", "tiers", "conditions"] as const;
 const TABS: readonly string[] = ["wrong", "filters", "path", "place"];
-const MAX_VALUES = 200; // of anything in an address: it may be of any origin
+const MAX_VALUES = 200; // limit of each list in an address, which may come from outside
 
-/** The part of an address after "#"; "" of the empty view. */
+/** The part of an address after "#"; "" for the empty view. */
 export function toHash(view: View): string {
   const found = new URLSearchParams();
   if (view.tab !== EMPTY.tab) found.set("tab", view.tab);
@@ -60,7 +60,7 @@ export function toHash(view: View): string {
   return found.toString();
 }
 
-/** The view that an address says; what makes no sense in it is passed over. */
+/** Parse the view of an address; invalid parts are ignored. */
 export function fromHash(hash: string): View {
   const found = new URLSearchParams(hash.replace(/^#/, ""));
   const tab = found.get("tab") ?? "";
@@ -86,7 +86,7 @@ export function fromHash(hash: string): View {
 
 export type Listener = (view: View, before: View) => void;
 
-/** The present view, in step with the address. */
+/** Keeps the view and the address equal. */
 export class Views {
   #view: View;
   readonly #listeners: Listener[] = [];
@@ -100,7 +100,7 @@ export class Views {
     return this.#view;
   }
 
-  /** Where one has come to a new place ("push") one can go back; what only moves takes the place of the last. */
+  /** "push" adds an entry to the browser's history; else the last entry is replaced. */
   change(what: Partial<View>, how: "push" | "replace" = "push"): void {
     const next = { ...this.#view, ...what };
     const [before, after] = [toHash(this.#view), toHash(next)];

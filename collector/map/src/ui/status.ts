@@ -1,4 +1,4 @@
-// What the collector says of itself: a generation that it holds back, and its own trouble.
+// The status of the collector: a held generation, and problems of the collector itself.
 
 import { Problem } from "../model/http";
 import type { App } from "./app";
@@ -8,7 +8,7 @@ import { visible } from "./text";
 const AGAIN_MS = 15_000;
 const MAX_PROBLEMS = 3;
 
-/** As /v1/status has it. */
+/** As in /v1/status. */
 interface Status {
   problems?: string[];
   tree_gaps?: string[];
@@ -31,7 +31,7 @@ export function watchStatus(app: App, notices: Notices): void {
       const apart = first(gaps);
       notices.set("gaps", apart ? { kind: "", text: `The domains are not one tree: ${apart}` } : null);
     } catch (error) {
-      // The stream tells when the collector is away; one without this route has nothing to tell.
+      // The stream reports that the collector is unreachable. A collector without this route has no status.
       if (!(error instanceof Problem || error instanceof TypeError)) throw error;
     }
   };

@@ -1,4 +1,4 @@
-// The left side: what is wrong, filters, path, placement. One of them at a time (tabs, WAI-ARIA Authoring Practices).
+// The left side: problems, filters, path, placement. One is shown at a time (tabs, WAI-ARIA Authoring Practices).
 
 import type { App } from "./app";
 import { button, h } from "./dom";
@@ -22,7 +22,7 @@ export function tabs(app: App, panels: Readonly<Record<Tab, HTMLElement>>): HTML
   });
   const explained = legend();
   const render = (): void => {
-    if (app.views.now.tab !== "wrong") explained.removeAttribute("open"); // their answers want the room
+    if (app.views.now.tab !== "wrong") explained.removeAttribute("open"); // the other tabs need the space
     for (const tab of TABS) {
       const isIt = app.views.now.tab === tab;
       buttons.get(tab)?.setAttribute("aria-selected", String(isIt));

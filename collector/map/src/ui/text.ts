@@ -6,7 +6,7 @@
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 const LONGEST = 300;
 
-/** The text with what cannot be seen written as escapes (`\u202e`), as the command line does. */
+/** Replace invisible characters by escapes (`\u202e`), as the command line does. */
 export function visible(text: string, longest = LONGEST): string {
   const shown = text.replace(UNSEEN, (c) => {
     const code = c.codePointAt(0) ?? 0;
@@ -14,7 +14,7 @@ export function visible(text: string, longest = LONGEST): string {
     return code < 0x100 ? `\\x${hex.padStart(2, "0")}` : code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\u{${hex}}`;
   });
   if (shown.length <= longest) return shown;
-  // The end of a name tells devices of one kind apart, so it is kept as well as the beginning.
+  // The end of a name distinguishes devices of one kind, so both the beginning and the end are kept.
   const end = Math.floor(longest / 3);
   return `${shown.slice(0, longest - end - 1)}…${shown.slice(-end)}`;
 }
@@ -24,7 +24,7 @@ export function count(n: number, one: string, many = `${one}s`): string {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }
 
-/** A number of some unit with three significant digits, as the command line writes it. */
+/** A number with three significant digits and a unit, as the command line writes it. */
 export function digits(value: number): string {
   if (!Number.isFinite(value)) return "?";
   return value >= 100 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));

@@ -1,4 +1,4 @@
-// Light, dark, or as the machine has it. Colours are CSS properties (tokens.css); the canvas gets the same ones.
+// The theme: light, dark, or that of the system. Colours are CSS properties (tokens.css), also for the canvas.
 
 import type { MapTheme } from "../graph/api";
 import { button } from "./dom";
@@ -9,7 +9,7 @@ type Choice = (typeof CHOICES)[number];
 const KEY = "hyperscout-theme";
 const SHOWN = { auto: ICONS.auto, light: ICONS.sun, dark: ICONS.moon } as const;
 
-/** The colours as they are now. */
+/** The present colours. */
 export function mapTheme(): MapTheme {
   const style = getComputedStyle(document.documentElement);
   const colour = (property: string): string => style.getPropertyValue(`--${property}`).trim();
@@ -35,7 +35,7 @@ export function mapTheme(): MapTheme {
   };
 }
 
-/** A button that goes through the choices. `changed` is called at once, and whenever the colours are others. */
+/** A button that changes the theme. `changed` is called at once, and when the colours change. */
 export function themeToggle(changed: (theme: MapTheme) => void): HTMLButtonElement {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let choice = kept();
@@ -61,7 +61,7 @@ export function themeToggle(changed: (theme: MapTheme) => void): HTMLButtonEleme
   return toggle;
 }
 
-// Where the browser keeps nothing (a private window may refuse), the choice lasts as long as the page.
+// If the browser has no storage (as in some private windows), the choice is kept until the page is closed.
 function kept(): Choice {
   try {
     const found = localStorage.getItem(KEY);

@@ -1,4 +1,4 @@
-// What a thing on the map is called, and how one gets from an anomaly or a cable's end to it.
+// The names of objects on the map, and the objects of anomalies and of cables' ends.
 
 import { hypernodeId, kindOf, portId, type ItemId } from "../model/ids";
 import { linkState, STATES, type State } from "../model/conditions";
@@ -48,7 +48,7 @@ export function between(picture: Picture, anomaly: Anomaly): string {
   return ends.map((end) => endText(picture, end)).join(" – ");
 }
 
-/** Whether the picture has it. */
+/** Whether the picture contains the object. */
 export function exists(picture: Picture, id: ItemId): boolean {
   const name = rest(id);
   switch (kindOf(id) as string) {
@@ -78,7 +78,7 @@ export function portOf(picture: Picture, id: ItemId): { end: LinkEnd; cable: Cab
 
 // --- anomalies -----------------------------------------------------------------------------------------------
 
-/** By what it is and where: it stays the same while its message changes. */
+/** A key from kind and place, which stays the same when the message changes. */
 export function anomalyId(x: Anomaly): ItemId {
   const end = (e: Endpoint | null): string => (e ? `${e.device}/${e.port ?? ""}` : "");
   return `anomaly:${x.kind}:${end(x.subject)}--${end(x.peer)}`;
@@ -88,7 +88,7 @@ export function anomalyOf(picture: Picture, id: ItemId): Anomaly | null {
   return picture.anomalies.find((x) => anomalyId(x) === id) ?? null;
 }
 
-/** The place on the map that an anomaly is about. */
+/** The object of an anomaly on the map. */
 export function placeOf(picture: Picture, x: Anomaly): ItemId {
   if (x.peer) {
     const cable = picture.cableId(x.subject, x.peer);
@@ -111,20 +111,20 @@ export function stateOf(picture: Picture, id: ItemId): State {
   return picture.stateOf(id);
 }
 
-/** Worst first, then as the collector tells them. */
+/** Worst first, then in the order of the collector. */
 export function worstFirst(anomalies: readonly Anomaly[]): Anomaly[] {
   const rank = (x: Anomaly): number => STATES.indexOf(linkState(x));
   return [...anomalies].sort((a, b) => rank(a) - rank(b));
 }
 
-/** What the map itself can select and show: an anomaly has the place that it is about. */
+/** The object that the map can select: for an anomaly the object that it is about. */
 export function onMap(picture: Picture, id: ItemId): ItemId | null {
   if (kindOf(id) !== ("anomaly" as string)) return id;
   const anomaly = anomalyOf(picture, id);
   return anomaly ? placeOf(picture, anomaly) : null;
 }
 
-/** Names of the nodes that a thing belongs to: whose findings say something about it. */
+/** Names of the nodes that an object belongs to. Their findings describe it. */
 export function nodesOf(picture: Picture, id: ItemId): string[] {
   const owner = (device: string): string[] => {
     const node = picture.adapterOf(device)?.node ?? device;

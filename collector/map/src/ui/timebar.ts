@@ -1,5 +1,5 @@
-// The history as a line: a mark wherever something changed, the map as it was at any of them, and the way back to
-// now. It always shows whether the map shows the past.
+// The history as a line with a mark for each change. A mark shows the map at its time; a button returns to the present.
+// The line always shows whether the map shows the past.
 
 import { Problem } from "../model/http";
 import type { App } from "./app";
@@ -12,11 +12,11 @@ const PAGE = 1000;
 const PAGES = 3;
 const PLAY_MS = 1200; // a step while it plays
 const SETTLE_MS = 150; // of a slider that is being dragged
-const AGAIN_MS = 1000; // between two questions for what is new
+const AGAIN_MS = 1000; // between two requests for new changes
 const EMPTY_SPAN_MS = 3_600_000;
-const MAX_MARKS = 1500; // drawn: there are no more pixels
+const MAX_MARKS = 1500; // drawn, about one for each pixel
 
-/** All that happened at one time: a generation. */
+/** The events of one generation. */
 interface Moment {
   readonly at: number;
   readonly worst: string;
@@ -170,12 +170,12 @@ async function events(app: App, since: string): Promise<{ events: HistoryEvent[]
   return { events: found.reverse(), oldest };
 }
 
-/** What comes again (the newest is asked for once more) takes the place of what was there. */
+/** Replace events that are fetched again: each request includes the newest known generation. */
 function merge(moments: readonly Moment[], found: readonly HistoryEvent[]): Moment[] {
   const byTime = new Map<number, HistoryEvent[]>();
   for (const event of found) {
     const at = parseTime(event.at);
-    // A generation takes effect at its time: to see it, one looks a millisecond later than its start.
+    // To show a generation, request the time one millisecond after its start.
     if (at !== null) byTime.set(at + 1, [...(byTime.get(at + 1) ?? []), event]);
   }
   const all = new Map(moments.map((x) => [x.at, x]));

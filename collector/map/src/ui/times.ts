@@ -1,5 +1,4 @@
-// Times as people read them: how long ago, and exactly when. The clock is passed in, since the page may look
-// at the past and tests have their own.
+// Formats times as an age or a date. The clock is passed in, because the page may show the past, and for tests.
 
 const STEPS: readonly [number, string][] = [
   [86_400, "d"],
@@ -8,7 +7,7 @@ const STEPS: readonly [number, string][] = [
   [1, "s"],
 ];
 
-/** "12 s", "3 min 20 s", "2 d 4 h". Of a negative span (clocks differ) "0 s". */
+/** "12 s", "3 min 20 s", "2 d 4 h". A negative span (clocks differ) is "0 s". */
 export function span(ms: number): string {
   let left_s = Math.max(0, Math.floor(ms / 1000));
   const parts: string[] = [];
@@ -30,7 +29,7 @@ export function ago(atMs: number, nowMs: number): string {
 
 const two = (n: number): string => String(n).padStart(2, "0");
 
-/** "14:03:07" of the same day, else "2026-05-01 14:03:07"; always UTC, as the messages have it. */
+/** "14:03:07" on the same day, else "2026-05-01 14:03:07"; always UTC, as in messages. */
 export function clock(atMs: number, nowMs = atMs): string {
   const at = new Date(atMs);
   if (Number.isNaN(at.getTime())) return "?";
@@ -42,7 +41,7 @@ export function day(atMs: number): string {
   return new Date(atMs).toISOString().slice(0, 10);
 }
 
-/** Milliseconds since 1970 of an RFC 3339 text, which may have nanoseconds; null of anything else. */
+/** Milliseconds since 1970 of an RFC 3339 text, which may have nanoseconds; null for any other text. */
 export function parseTime(text: string | null | undefined): number | null {
   if (!text) return null;
   const at = Date.parse(text.replace(/(\.\d{3})\d+/, "$1"));

@@ -1,4 +1,4 @@
-// The list of what is wrong: the first thing that an operator looks at, and the shortest way to its place.
+// The list of problems. Each row selects its place on the map.
 
 import { hypernodeState, linkState } from "../model/conditions";
 import { hypernodeId, nodeId } from "../model/ids";
@@ -12,7 +12,7 @@ import { count, visible, words } from "./text";
 import { anomalyId, between, worstFirst } from "./things";
 import { parseTime } from "./times";
 
-const MAX_ROWS = 300; // rows; more are counted
+const MAX_ROWS = 300; // further rows are counted
 
 export function wrongList(app: App): HTMLElement {
   const panel = h("div", { class: "wrong" });

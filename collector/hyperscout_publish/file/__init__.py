@@ -1,0 +1,1 @@
+"""Publishes HyperNodes as YAML in a file or on standard output."""
