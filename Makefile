@@ -31,7 +31,7 @@ map: venv  ## build the map that the collector serves at / (Node.js and npm; onc
 map-test: venv  ## check the types of the map's sources, and run its tests
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test)
 
-# The map is extra: where npm is not there, reaches nothing or takes long, the demo goes on without it and says so.
+# The map is optional. If npm is missing, has no network or takes too long, the demo runs without the map and prints why.
 demo: venv  ## a simulated cluster through the real path, a cut cable, a dead switch; KUBE=1: and a real API server
 	@HYPERSCOUT_REQUIRE_REAL= timeout 60 $(BIN)/python collector/map/build.py --if-possible || printf '== no map (see above)\n'
 	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- sh -c 'exec $(BIN)/hyperscout demo --kubeconfig "$$KUBECONFIG"',$(BIN)/hyperscout demo)

@@ -1,14 +1,14 @@
-"""Limits connections from which nothing has come yet, so that idle ones keep no other out."""
+"""Limits connections that have sent nothing yet, so that idle connections do not block others."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
 
 
 class SilentConnections:
-    """At most `limit` connections. A new one closes the oldest of the address that has most of them.
+    """At most `limit` silent connections. A new one closes the oldest of the address that has the most.
 
-    So a caller from another address gets in whatever one address does. Many callers behind one translated
-    address get in too, because a connection stops being silent when its request arrives.
+    One address cannot lock out callers from other addresses. Many callers behind one translated address can
+    also connect, because a connection is no longer silent when its request arrives.
     """
 
     def __init__(self, limit: int) -> None:
@@ -19,7 +19,7 @@ class SilentConnections:
         return len(self._open)
 
     def add(self, connection: Hashable, address: str, close: Callable[[], None]) -> None:
-        """`close` ends the connection at once, if it has to make room."""
+        """Add a connection. `close` is called when a new connection takes its place."""
         if len(self._open) >= self._limit:
             crowded, _ = Counter(address for address, _ in self._open.values()).most_common(1)[0]
             oldest = next(one for one, (address, _) in self._open.items() if address == crowded)

@@ -36,7 +36,7 @@ def fitted(walk: Walk, address: str) -> SwitchTable:
         table = replace(table, problems=(*walk.problems, *table.problems))
         if switch_table_to_proto(table).ByteSize() <= _MAX_TABLE_BYTES:
             return table
-    raise TooLarge(f"says more of its {len(table.ports)} ports than fits into {_MAX_TABLE_BYTES} bytes")
+    raise TooLarge(f"the table of its {len(table.ports)} ports is larger than {_MAX_TABLE_BYTES} bytes")
 
 
 def called(table: SwitchTable, chassis: str, subtype: str) -> SwitchTable:
@@ -47,7 +47,7 @@ def called(table: SwitchTable, chassis: str, subtype: str) -> SwitchTable:
     ports = tuple(replace(port, chassis_id_subtype=subtype, chassis_id=chassis) for port in table.ports)
     problems = table.problems
     if subtype:
-        odd = f"it tells no chassis id: it goes by {chassis}, by which others hear it"
+        odd = f"it reports no chassis id: the id {chassis} is the one that its neighbours received over LLDP"
         problems = (*(one for one in problems if stand_in not in one), odd)
     return SwitchTable(ports, table.addresses, problems)
 

@@ -176,14 +176,14 @@ def _refusal(trouble: Any, user: User) -> str:
     whose = named(user)
     match type(trouble).__name__:
         case "UnknownUserName" | "UnknownSecurityName":
-            return f"{whose} is not known there"
+            return f"the switch does not know {whose}"
         case "WrongDigest" | "AuthenticationFailure" | "AuthenticationError":
-            return f"{whose}: its authentication password or protocol is another one there"
+            return f"{whose}: the switch has another authentication password or protocol"
         case "DecryptionError":
-            return f"{whose}: its privacy password or protocol is another one there"
+            return f"{whose}: the switch has another privacy password or protocol"
         case "UnsupportedSecurityLevel" | "UnsupportedAuthProtocol" | "UnsupportedPrivProtocol":
-            return f"{whose}: it has no such authentication or encryption there (authPriv is needed)"
+            return f"{whose}: the switch does not support its authentication or encryption (authPriv is needed)"
         case "NotInTimeWindow":
-            return "its SNMP engine's clock went back: it is asked anew at the next crawl"
+            return "the clock of its SNMP engine was set back: the next crawl queries it again"
         case name:
             return f"SNMP says {name}"

@@ -26,23 +26,23 @@ from hyperscout_collector.store.database import Damage, Database, Kind
 
 _SCHEMA = """
 CREATE TABLE pictures (
-  id INTEGER PRIMARY KEY,        -- grows with time, one by one
-  at_ns INTEGER NOT NULL,        -- never less than the one before; Unix ns
+  id INTEGER PRIMARY KEY,        -- increases by one
+  at_ns INTEGER NOT NULL,        -- Unix ns; not less than in the previous row
   generation INTEGER NOT NULL,
-  span INTEGER NOT NULL,         -- id of the whole picture that it is told from
-  first_event INTEGER NOT NULL,  -- id of its first event, or of the next one's
+  span INTEGER NOT NULL,         -- id of the whole picture that its steps begin with
+  first_event INTEGER NOT NULL,  -- id of its first event; without events, of the next event
   cause BLOB NOT NULL,           -- hyperscout.v1.Cause
   frame BLOB NOT NULL            -- see hyperscout_topology/frames.py
 );
 CREATE INDEX pictures_at ON pictures (at_ns);
 CREATE INDEX pictures_span ON pictures (span);
 CREATE TABLE events (
-  id INTEGER PRIMARY KEY,        -- grows with time, one by one
+  id INTEGER PRIMARY KEY,        -- increases by one
   picture INTEGER NOT NULL,
   kind INTEGER NOT NULL,         -- index into KINDS
-  thing INTEGER NOT NULL,        -- what changed, an id of `names`; 0 = not one thing
-  flips INTEGER NOT NULL,        -- 1 = it is another now, 0 = it is only said in other words
-  body BLOB NOT NULL             -- hyperscout.v1.HistoryEvent, less what its picture knows
+  thing INTEGER NOT NULL,        -- id in `names` of the object that changed; 0 = several
+  flips INTEGER NOT NULL,        -- 1 = the state changed; 0 = only the message changed
+  body BLOB NOT NULL             -- hyperscout.v1.HistoryEvent without the fields of its picture
 );
 CREATE INDEX events_thing ON events (thing, id, flips);
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);

@@ -1,14 +1,18 @@
 """Decide which children of a group are alike, and which cables each of them lacks or has in surplus.
 
-The usual number of cables of a class to an item is the median over the children whose cables are close to the
-most frequent ones. A child is like its class if it lacks less than half of those cables, or no more than it
-reports as down, and has less than half as many in surplus. A child that lacks equally many cables to each of
-several items, or has so in surplus, was built with fewer or more uplinks, and is not like its class. A child
-that lacks half of two or four cables is like its class, but it may have been built so (`half`). Those that
-lack two cables or more as others do, or have the ports of another one, may have been built so, too, and so
-may children whose cables are spread as evenly as their number allows, where most of a class are and the rest
-is on other items from child to child (`shared`). The remaining children are compared with each other in the
-same way.
+For each class and item, the usual number of cables is the median over the children whose cables are close to
+the most frequent ones.
+
+- A child is like its class if two conditions hold: it lacks less than half of these cables, or no more than the
+  cables that it reports as down; and its surplus is less than half of these cables.
+- A child is not like its class if it lacks the same number of cables to each of several items, or has the same
+  surplus to each: it was built with fewer or more uplinks.
+- A child that lacks one of two or two of four cables is like its class, but it may have been built so (`half`).
+- A child may also have been built so (`shared`) in three cases: other children lack the same two or more cables;
+  it has the same ports as another child; or its cables are spread as evenly as their number allows, as are those
+  of most children of the class, and the items with one cable more differ from child to child.
+
+The remaining children are compared with each other in the same way.
 """
 
 from collections.abc import Sequence
@@ -27,9 +31,9 @@ _OFF_SHARE, _OFF_FEW = 0.2, 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """Models of children. `of_child`: (children,) the kind. `several`: (children,) those with the ports of
-    another one. `down`: (children,) how many of its ports a child reports as down. `cables`: (kinds,) how
-    many cables a child of the kind has, 0 = unknown."""
+    """Models of children. `of_child`: (children,) the kind. `several`: (children,) whether another child has
+    the same ports. `down`: (children,) number of ports that the child reports as down. `cables`: (kinds,)
+    number of cables of a child of the kind; 0 = unknown."""
 
     of_child: Longs
     several: Bools

@@ -128,7 +128,7 @@ def _slow(
 def _second_best(
     device: npt.NDArray[np.int32], rate: npt.NDArray[np.float32], devices: int
 ) -> npt.NDArray[np.float32]:
-    """Return (devices,) the rate that at least two cables of a device have, or its only one has."""
+    """Return (devices,) the second highest rate of the cables of each device; of a single cable, its rate."""
     order = np.lexsort((-rate, device))
     first = np.searchsorted(device[order], np.arange(devices))
     count = np.bincount(device, minlength=devices)
@@ -139,8 +139,10 @@ def _second_best(
 
 
 def _on_splitters(rank: Rank, halves: Collection[int]) -> list[int]:
-    """Return the cables among `halves` (with half of their lanes) whose switch has another one to another
-    device."""
+    """Return the cables on splitters: the switch has cables of `halves` to at least two devices.
+
+    `halves`: cables that use half of their lanes.
+    """
     ends: dict[int, set[int]] = {}
     for row in halves:
         ends.setdefault(int(rank.upper[row]), set()).add(int(rank.lower[row]))

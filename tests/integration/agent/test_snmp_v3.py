@@ -79,9 +79,9 @@ async def test_a_user_sees_what_a_community_sees(tmp_path: Path) -> None:
             walk = await walked(port, user(auth, priv), stats, 20.0)
             assert list(walk.rows) == list(clear.rows)
             assert (stats.rows, stats.garbage, walk.problems) == (len(walk), 0, [])
-        with pytest.raises(SwitchError, match="its authentication password or protocol is another one there"):
+        with pytest.raises(SwitchError, match="the switch has another authentication password or protocol"):
             await walked(port, user("SHA", "AES", "another-password"), ClientStats(), 20.0)
-        with pytest.raises(SwitchError, match="is not known there"):
+        with pytest.raises(SwitchError, match="the switch does not know the user"):
             await walked(port, user("SHA", "AES-256"), ClientStats(), 20.0)
 
 

@@ -246,7 +246,7 @@ def test_a_clone_that_is_only_heard_is_told_with_the_other() -> None:
     )
     crawl = world.run(crawl_of(["10.0.0.1"]))
     (problem,) = crawl.tables()["same"].problems
-    assert problem.startswith("others hear chassis id same under the name leaf-02 too")
+    assert problem.startswith("neighbours also report chassis id same under the name leaf-02:")
 
 
 def test_a_switch_that_was_renamed_is_no_clone() -> None:
@@ -263,7 +263,7 @@ def test_who_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[st
     crawl = world.run(crawl_of(seeds))
     table = crawl.tables()["id-b"]
     assert [(port.chassis_id_subtype, port.chassis_id) for port in table.ports] == [("mac", "id-b")]
-    assert table.problems == ("it tells no chassis id: it goes by id-b, by which others hear it",)
+    assert table.problems == ("it reports no chassis id: the id id-b is the one that its neighbours received over LLDP",)
     world.boxes["a"].hears = ()
     again = world.run(crawl_of(seeds, known=crawl.remembered(0.0, 100.0)))
     assert [(p.chassis_id_subtype, p.chassis_id) for p in again.tables()["id-b"].ports] == [("mac", "id-b")]
