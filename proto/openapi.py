@@ -324,7 +324,7 @@ def _parameter(one: Parameter, *, in_path: bool) -> Schema:
         schema["minLength"] = 1
     if one.repeated:
         schema = {"type": "array", "items": schema, "maxItems": 100}
-    found = {"name": one.name, "in": "path" if in_path else "query", "description": one.description}
+    found: Schema = {"name": one.name, "in": "path" if in_path else "query", "description": one.description}
     if one.required or in_path:
         found["required"] = True
     if one.repeated:
