@@ -177,7 +177,7 @@ class Client:
         the response.
         """
         if error != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self._gone.done():
-            raise BrokerError("the connection is gone")
+            raise BrokerError("the connection is lost")
         answer = self._answers[mid] = self._loop.create_future()
         try:
             async with asyncio.timeout(timeout_s):
@@ -197,7 +197,7 @@ class Client:
         if self._gone.done():
             return
         self._gone.set_result(reason)
-        gone = BrokerError("the connection is gone")
+        gone = BrokerError("the connection is lost")
         failures = [(self._opened, BrokerError(reason)), *((one, gone) for one in self._answers.values())]
         for waiting, error in failures:
             if not waiting.done():

@@ -127,7 +127,7 @@ def test_the_version_is_one() -> None:
 
 
 def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """(name, default as the page writes it, description) of every setting, `group.setting` for nested ones."""
+    """(name, default as the page writes it, description) of every setting; nested: `group.setting`."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from settings_of(field.annotation, f"{prefix}{name}.")

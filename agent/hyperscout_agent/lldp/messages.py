@@ -43,7 +43,7 @@ def encode(heard: Heard) -> bytes:
 def decode(message: bytes) -> Heard:
     """Decode a message. Raises MessageError for invalid bytes, and no other exception."""
     if len(message) < _HEADER.size:
-        raise MessageError(f"{len(message)} bytes are no message")
+        raise MessageError(f"expected a message of at least {_HEADER.size} bytes, got {len(message)} bytes")
     version, kind, name_bytes, at_ns, sender = _HEADER.unpack_from(message)
     if version != VERSION:
         raise MessageError(
@@ -52,11 +52,11 @@ def decode(message: bytes) -> Heard:
     name = message[_HEADER.size : _HEADER.size + name_bytes]
     frame = message[_HEADER.size + name_bytes :]
     if not 0 < name_bytes <= _MAX_NAME_BYTES or len(name) != name_bytes:
-        raise MessageError("a port name that does not fit")
+        raise MessageError(f"expected a port name of 1 to {_MAX_NAME_BYTES} bytes, got {name_bytes} bytes")
     if kind not in (FRAME, AGAIN) or (kind == AGAIN and frame) or len(frame) > MAX_FRAME_BYTES:
-        raise MessageError(f"kind {kind} with {len(frame)} bytes")
+        raise MessageError(f"a message of kind {kind} with a frame of {len(frame)} bytes")
     try:
         port = name.decode()
     except UnicodeDecodeError as error:
-        raise MessageError("a port name that is no text") from error
+        raise MessageError("a port name that is not UTF-8") from error
     return Heard(port, sender, at_ns, frame if kind == FRAME else None)

@@ -40,7 +40,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise PatternError(f"{pattern!r} is no regular expression: {error}") from error
+        raise PatternError(f"{pattern!r}: expected a regular expression: {error}") from error
 
 
 def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None, limit: int = _MAX_PORTS) -> list[str]:

@@ -310,8 +310,9 @@ class Crawl:
         if target.name and (others := target.heard_as - {short(target.name)}):
             table = with_problem(
                 table,
-                f"neighbours also report chassis id {target.chassis} under the name {', '.join(sorted(others))}: "
-                "two switches have one chassis id (give each its own), or the switch was renamed",
+                f"neighbours also report chassis id {target.chassis} under the name "
+                f"{', '.join(sorted(others))}: two switches have one chassis id (give each its own), or the "
+                "switch was renamed",
             )
         addresses = tuple(dict.fromkeys((target.asking, *table.addresses, *target.addresses)))
         return replace(table, addresses=addresses)

@@ -182,7 +182,7 @@ def _refusal(trouble: Any, user: User) -> str:
         case "DecryptionError":
             return f"{whose}: the switch has another privacy password or protocol"
         case "UnsupportedSecurityLevel" | "UnsupportedAuthProtocol" | "UnsupportedPrivProtocol":
-            return f"{whose}: the switch does not support its authentication or encryption (authPriv is needed)"
+            return f"{whose}: the switch lacks its authentication or encryption (authPriv is needed)"
         case "NotInTimeWindow":
             return "the clock of its SNMP engine was set back: the next crawl queries it again"
         case name:

@@ -124,4 +124,4 @@ class Walk:
     def _odd(self, place: int, what: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
             oid = ".".join(map(str, self._wanted[place]))
-            self.problems.append(f"{oid}: {what}: what comes after that is not known")
+            self.problems.append(f"{oid}: {what}: the rest of the table is unknown")

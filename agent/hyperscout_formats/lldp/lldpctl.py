@@ -77,10 +77,10 @@ def _interfaces(document: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     entries: list[tuple[str, dict[str, Any]]] = []
     for part in listed(document["lldp"]):
         if not isinstance(part, dict):
-            raise FormatError(source, 0, f'"lldp" holds no objects; {_EXPECTED}')
+            raise FormatError(source, 0, f'"lldp" contains no objects; {_EXPECTED}')
         for interface in listed(part.get("interface")):
             if not isinstance(interface, dict):
-                raise FormatError(source, 0, f'"interface" holds no objects; {_EXPECTED}')
+                raise FormatError(source, 0, f'"interface" contains no objects; {_EXPECTED}')
             if isinstance(interface.get("name"), str):
                 entries.append((interface["name"], interface))
                 continue

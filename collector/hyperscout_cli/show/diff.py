@@ -49,12 +49,14 @@ Exit codes: 0 no difference, 3 there are differences.""",
     help="HyperNode YAML, as `kubectl get -o yaml`; or those in the cluster that are not ours.",
 )
 @click.option(
-    "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired (docs/blueprints.md)."
+    "--blueprint", metavar="FILE", type=click.Path(), help="The intended wiring (docs/blueprints.md)."
 )
 @click.option(
-    "--accept", is_flag=True, help="Make what is wired the blueprint: FILE is written anew, or made."
+    "--accept",
+    is_flag=True,
+    help="Write the present wiring to FILE as the blueprint; replaces an existing file.",
 )
-@time_option("--since", "What differs since then, of what is published")
+@time_option("--since", "Compare the published topology with that of this time")
 @output_option()
 @kubeconfig_option
 @topology_options

@@ -50,7 +50,7 @@ class Owners:
         except GangError as error:
             return OwnerRead(None, problem=str(error))
         except ForbiddenError as error:
-            return OwnerRead(None, problem=f"its workload may not be read: {error}")
+            return OwnerRead(None, problem=f"the collector may not read its workload: {error}")
         except (KubeError, NotReadyError) as error:
             return OwnerRead(None, problem=str(error), retry=True)
 

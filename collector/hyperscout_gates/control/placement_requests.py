@@ -73,7 +73,7 @@ class PlacementRequests:
         plan = asked.plan
         held = self._placements.get(name)
         if held is None:
-            return NotPlaced("it holds nothing")
+            return NotPlaced("it holds no nodes")
         try:
             request = self._without(plan.request, asked.avoid)
             # A rank without a node is one that has to move.

@@ -151,7 +151,7 @@ def _stretch(
         runs = list(_runs(items, length // inner))
         total = sum(number * size(kind) for kind, number in items)
         if total % length and constraint:
-            raise constraint.wrong(GROUPS, f"{total} pods are no whole number of groups of {length}")
+            raise constraint.wrong(GROUPS, f"{total} pods are not a multiple of the group size {length}")
         items = _merged([(Group(1, run, tier), number) for run, number in runs])
         inner = length
     for kind, number in items:

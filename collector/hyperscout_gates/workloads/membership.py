@@ -121,8 +121,8 @@ def membership(pod: Object) -> Membership:
     if not controller or kind in _ALONE:
         return Membership(None, "Pod", namespace, name, text(metadata.get("uid")), _slot(WORKER, "0"))
     raise GangError(
-        f"pod {namespace}/{name}: of {kind} {text(controller.get('name'))}, which says nothing of its size "
-        f'that hyperscout knows: label its pods {GANG_LABEL}: <a name> and {SIZE_LABEL}: "<how many>"'
+        f"pod {namespace}/{name}: of {kind} {text(controller.get('name'))}, and hyperscout cannot read "
+        f'the size of this kind: label its pods {GANG_LABEL}: <a name> and {SIZE_LABEL}: "<how many>"'
     )
 
 

@@ -81,7 +81,7 @@ def _of_jobset(what: str, spec: Object) -> Iterator[Role]:
         field = f"spec.replicatedJobs[{i}]"
         name = text(mapping(replicated).get("name"))
         if not name or name in waits:
-            raise GangError(f"{what}: {field}.name: {name!r}: expected a name of its own")
+            raise GangError(f"{what}: {field}.name: {name!r}: expected a name that is used once")
         after = [text(mapping(x).get("name")) for x in _list(what, f"{field}.dependsOn", replicated)]
         waits[name] = (order == "InOrder" and earlier) or any(waits.get(x) or x in in_gang for x in after)
         earlier = earlier or name in in_gang

@@ -3,14 +3,14 @@
 For each class and item, the usual number of cables is the median over the children whose cables are close to
 the most frequent ones.
 
-- A child is like its class if two conditions hold: it lacks less than half of these cables, or no more than the
-  cables that it reports as down; and its surplus is less than half of these cables.
-- A child is not like its class if it lacks the same number of cables to each of several items, or has the same
-  surplus to each: it was built with fewer or more uplinks.
-- A child that lacks one of two or two of four cables is like its class, but it may have been built so (`half`).
-- A child may also have been built so (`shared`) in three cases: other children lack the same two or more cables;
-  it has the same ports as another child; or its cables are spread as evenly as their number allows, as are those
-  of most children of the class, and the items with one cable more differ from child to child.
+- A child is like its class if two conditions hold: it lacks less than half of these cables, or no more than
+  it reports as down; and its surplus is less than half of these cables.
+- A child is not like its class if it lacks the same number of cables to each of several items, or has the
+  same surplus to each: it was built with fewer or more uplinks.
+- A child that lacks one of two or two of four cables is like its class, but may have been built so (`half`).
+- A child may also have been built so (`shared`) in three cases: other children lack the same two or more
+  cables; it has the same ports as another child; or its cables are spread as evenly as their number allows,
+  as are those of most children of the class, and the items with one cable more differ from child to child.
 
 The remaining children are compared with each other in the same way.
 """

@@ -40,7 +40,7 @@ def lists_of(value: object) -> tuple[Keys, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list of clouds ({', '.join(CLOUDS)}) or of lists of label keys")  # noqa: TRY004
     if len(value) > _MAX_LISTS:
-        raise ValueError(f"{len(value)} lists; {_MAX_LISTS} are taken")
+        raise ValueError(f"{len(value)} lists: expected at most {_MAX_LISTS}")
     return tuple(_keys(item) for item in value)
 
 

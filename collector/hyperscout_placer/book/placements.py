@@ -282,14 +282,16 @@ class Placements:
         held, free = self.held(gang), self._free.nodes
         moved = frozenset(move.rank for move in moves)
         if not is_where(held, moved, placement):
-            raise NoRoomError(f"gang {gang!r} is no longer where these moves begin: decide again")
+            raise NoRoomError(
+                f"gang {gang!r} has other nodes than these moves start from: plan the moves again"
+            )
         after = replace(held, placement=placement, arrived=held.arrived - moved)
         left = places(held, moved - held.arrived)
         nodes, needs = places(after, moved)
         touched = free.unbook(*left)
         if lacking := free.lacking(nodes, needs):
             free.book(*left)
-            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide again")
+            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: plan the moves again")
         self._free.refresh(touched | free.book(nodes, needs))
         self._set(after)
 

@@ -238,4 +238,6 @@ def _same_nodes(ordered: list[list[HyperNode]], parents: list[list[int]]) -> Non
             inside[i].update(h.nodes)
         for h, nodes in zip(above, inside, strict=True):
             if wrong := nodes.symmetric_difference(h.nodes):
-                raise ForestError(f"HyperNode {h.name}: node {min(wrong)} is not both in it and in a child")
+                raise ForestError(
+                    f"HyperNode {h.name}: node {min(wrong)}: expected in it and in one of its children"
+                )

@@ -182,7 +182,7 @@ def _check(
         _check_spread(part, part.spread, f"{where}.spread", within)
         if repeated * part.count > 1 and len(list(ends(part))) > 1:
             raise RequestError(
-                f"{where}.spread: of several kinds of workers in a group that comes more than once: "
+                f"{where}.spread: not possible in a group with several kinds of workers and a count over 1: "
                 "put each kind into a group of its own, and the spread there, or spread the whole gang"
             )
     return kinds

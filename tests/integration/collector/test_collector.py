@@ -471,7 +471,7 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
         assert any("evidence of n2 is set aside" in line for line in status.wrong)
         collector.components.inference.pipeline.failures.present = Failure(_now(), "ValueError: planted")
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/readyz").read().decode())
-        assert "ok, but inference fails since" in page
+        assert "ok, but inference has failed since" in page
 
 
 async def test_a_part_that_dies_is_not_hidden(tmp_path: Path) -> None:

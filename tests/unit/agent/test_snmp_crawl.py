@@ -263,7 +263,9 @@ def test_who_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[st
     crawl = world.run(crawl_of(seeds))
     table = crawl.tables()["id-b"]
     assert [(port.chassis_id_subtype, port.chassis_id) for port in table.ports] == [("mac", "id-b")]
-    assert table.problems == ("it reports no chassis id: the id id-b is the one that its neighbours received over LLDP",)
+    assert table.problems == (
+        "it reports no chassis id: the id id-b is the one that its neighbours received over LLDP",
+    )
     world.boxes["a"].hears = ()
     again = world.run(crawl_of(seeds, known=crawl.remembered(0.0, 100.0)))
     assert [(p.chassis_id_subtype, p.chassis_id) for p in again.tables()["id-b"].ports] == [("mac", "id-b")]

@@ -68,7 +68,7 @@ def test_rows_out_of_order_are_taken() -> None:
 def test_a_loop_ends_its_part_and_no_other() -> None:
     walk = Walk([A, B])
     walk.answered([row(*A, 1), row(*A, 2), row(*A, 1)])
-    assert walk.problems == ["1.0.1: repeats itself: what comes after that is not known"]
+    assert walk.problems == ["1.0.1: repeats itself: the rest of the table is unknown"]
     assert walk.next == (B, REPETITIONS)
     walk.answered([row(*B, 1)])
     assert got(walk) == [(*A, 1), (*A, 2), (*B, 1)]
@@ -101,8 +101,8 @@ def test_an_endless_switch_is_too_much() -> None:
     [
         (["tooBig"], 16, []),
         (["tooBig"] * 5, 1, []),
-        (["genErr"], REPETITIONS, ["1.0.1: answers genErr: what comes after that is not known"]),
-        (["tooBig"] * 6, 1, ["1.0.1: answers tooBig: what comes after that is not known"]),
+        (["genErr"], REPETITIONS, ["1.0.1: answers genErr: the rest of the table is unknown"]),
+        (["tooBig"] * 6, 1, ["1.0.1: answers tooBig: the rest of the table is unknown"]),
     ],
 )
 def test_errors_of_the_switch(errors: list[str], repetitions: int, problems: list[str]) -> None:

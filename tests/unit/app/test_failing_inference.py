@@ -99,7 +99,7 @@ async def test_without_a_culprit_the_last_topology_stays_and_is_marked(
         assert not rig.set_aside
         assert rig.pipeline.failures.present is not None
         (problem,) = rig.pipeline.problems
-        assert "inference fails since" in problem
+        assert "inference has failed since" in problem
         assert "ValueError: planted" in problem
         rig.tried.clear()
         for i in range(1, 6):

@@ -195,8 +195,8 @@ def test_neighbours_are_bounded() -> None:
         (b"[]", 0, 'no "lldp"'),
         (b"null", 0, 'no "lldp"'),
         (b'{"interfaces": []}', 0, 'no "lldp"'),
-        (b'{"lldp": 3}', 0, '"lldp" holds no objects'),
-        (b'{"lldp": {"interface": ["eth0"]}}', 0, '"interface" holds no objects'),
+        (b'{"lldp": 3}', 0, '"lldp" contains no objects'),
+        (b'{"lldp": {"interface": ["eth0"]}}', 0, '"interface" contains no objects'),
         (b'{"lldp": {"interface": {"eth0": 3}}}', 0, "without a name"),
     ],
 )

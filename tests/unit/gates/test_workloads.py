@@ -477,7 +477,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
         (
             job_pods("t", 1),
             job("t", 4, groups="3:1"),
-            "Job ml/t: annotation hyperscout.io/groups: '3:1': 4 pods are no whole number of group",
+            "Job ml/t: annotation hyperscout.io/groups: '3:1': 4 pods are not a multiple of the group size",
         ),
         (
             job_pods("t", 1),
@@ -548,7 +548,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
         (
             [admitted_pod("a", ownerReferences=owned_by("ray.io/v1", "RayCluster", "r"))],
             None,
-            "pod ml/a: of RayCluster r, which says nothing of its size",
+            "pod ml/a: of RayCluster r, and hyperscout cannot read the size of this kind",
         ),
         (
             [admitted_pod("a", labels={"jobset.sigs.k8s.io/jobset-name": "j"})],

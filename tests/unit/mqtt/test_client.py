@@ -34,10 +34,10 @@ async def test_close_ends_what_waits_for_an_answer() -> None:
     client = made()
     waiting = await waiting_for_an_answer(client)
     client.close()
-    with pytest.raises(BrokerError, match="the connection is gone"):
+    with pytest.raises(BrokerError, match="the connection is lost"):
         await waiting
     assert await client.gone() == "closed"
-    with pytest.raises(BrokerError, match="the connection is gone"):
+    with pytest.raises(BrokerError, match="the connection is lost"):
         await client.publish(Outgoing("lab/collector", b"{}"), 1)
 
 

@@ -362,7 +362,7 @@ def test_a_move_that_does_not_fit_any_more_changes_nothing() -> None:
         placements.move("a", [move], after)
     unplanned = moved(placements, "a", Move(1, "n2", "n4"))
     for moves in ([], [Move(0, "n1", "n4")], [Move(7, "n1", "n4"), Move(1, "n2", "n4")]):
-        with pytest.raises(NoRoomError, match="decide again"):
+        with pytest.raises(NoRoomError, match="plan the moves again"):
             placements.move("a", moves, unplanned)
     assert placements.held("a") is held
     assert free_of(placements) == free

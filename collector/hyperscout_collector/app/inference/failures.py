@@ -33,7 +33,7 @@ class Failure:
     error: str
 
     def __str__(self) -> str:
-        return f"inference fails since {rfc3339(self.since_ns)}, and the last topology stays: {self.error}"
+        return f"inference has failed since {rfc3339(self.since_ns)}, the last topology stays: {self.error}"
 
 
 class Failures:

@@ -39,7 +39,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
         match = _TEXT.fullmatch(part)
         if match is None:
             raise ValueError(
-                f'{part!r} is no window: expected "Sun 02:00-04:00" or "daily 02:00-04:00" (UTC)'
+                f'{part!r}: expected a window such as "Sun 02:00-04:00" or "daily 02:00-04:00" (UTC)'
             )
         begin_s, end_s = _time_s(match[2], match[3]), _time_s(match[4], match[5])
         length_s = (end_s - begin_s) % _DAY_S or _DAY_S
@@ -52,7 +52,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
 
 def _time_s(hours: str, minutes: str) -> int:
     if int(hours) > 24 or int(minutes) > 59 or (int(hours) == 24 and int(minutes)):
-        raise ValueError(f"{hours}:{minutes} is no time of a day")
+        raise ValueError(f"{hours}:{minutes} is not a time of day")
     return int(hours) * 3600 + int(minutes) * 60
 
 
