@@ -323,7 +323,7 @@ class TestSize:
         assert sum(len(port.neighbours) for port in table.ports) == 128
 
     def test_what_cannot_be_told_at_all(self) -> None:
-        with pytest.raises(TooLarge, match="says more of its 3000 ports than fits"):
+        with pytest.raises(TooLarge, match="the table of its 3000 ports is larger than"):
             fitted(self.walk(1, ports=3000, size=200), "10.0.0.1")
 
 

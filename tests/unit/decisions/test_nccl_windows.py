@@ -50,9 +50,9 @@ def test_windows(text: str, windows: tuple[Window, ...]) -> None:
         ("Sunday 02:00-04:00", "expected"),
         ("Sun 2:00-4:00", "expected"),
         ("Sun 02:00-04:00,", "expected"),
-        ("Sun 25:00-04:00", "25:00 is no time"),
-        ("Sun 02:60-04:00", "02:60 is no time"),
-        ("Sun 24:01-04:00", "24:01 is no time"),
+        ("Sun 25:00-04:00", "25:00 is not a time"),
+        ("Sun 02:60-04:00", "02:60 is not a time"),
+        ("Sun 24:01-04:00", "24:01 is not a time"),
         ("daily 01:00-02:00, daily 03:00-04:00, daily 05:00-06:00", "at most 16"),
     ],
 )
