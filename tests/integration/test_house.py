@@ -4,7 +4,6 @@ import ast
 import importlib
 import pkgutil
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,12 +17,10 @@ from support.waiting import TIMEOUT_S
 
 
 def tracked_files() -> list[Path]:
-    """Every committed text file; the test skips where this is no git checkout."""
-    git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout: cannot tell which files are published")
+    """Every committed text file; see `require_real` for where this is no git checkout."""
+    real.require_real("git-checkout")
     listed = subprocess.run(
-        [git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=TIMEOUT_S
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=TIMEOUT_S
     )
     paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
     return [path for path in paths if path.is_file()]

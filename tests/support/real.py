@@ -2,7 +2,8 @@
 
 A test that lacks its component skips on a user's machine, with a reason that names what to install.
 Under HYPERSCOUT_REQUIRE_REAL=1 (which `.ci/run` sets) the same lack is a failure, so that a proof
-can never go missing in silence.
+can never go missing in silence. Only the parts of OPTIONAL are skips there too: no machine of CI must have
+them. All skips of the tests are made here; tests/integration/test_skips.py forbids others.
 """
 
 import contextlib
@@ -11,9 +12,10 @@ import os
 import runpy
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from kube import assets
@@ -108,6 +110,29 @@ def _map() -> str | None:
     return None if build["is_built"]() else "the map is not built, or of other sources: run `make map`"
 
 
+def _git_checkout() -> str | None:
+    if tool("git") is None:
+        return "git not found: install it with `apt-get install git`"
+    return None if (ROOT / ".git").exists() else "not a git checkout: clone the repository"
+
+
+def _recordings() -> str | None:
+    if SHARED_FABRICS.is_dir():
+        return None
+    return "../shared/fabrics is not beside this checkout: generated fabrics of the same shapes are tested"
+
+
+def _volcano() -> str | None:
+    if os.environ.get("VOLCANO_BIN"):
+        return None
+    return "its scheduler was not tested: set VOLCANO_BIN to a folder with it (docs/volcano.md)"
+
+
+def _no_rdma_device() -> str | None:
+    found = list(Path("/sys/class/infiniband").glob("*"))
+    return f"this host has one: {found[0].name}" if found else None
+
+
 # Each check returns None when the component is there, else what is missing and what to do about it.
 COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
@@ -137,7 +162,14 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "map": _map,
     "root": _root,
     "netns": _netns,
+    "linux": lambda: None if sys.platform == "linux" else f"this is {sys.platform}: containers run Linux",
+    "git-checkout": _git_checkout,
+    "recordings": _recordings,
+    "volcano": _volcano,
+    "no-rdma-device": _no_rdma_device,
 }
+# Their lack is a skip everywhere. CONTRIBUTING.md has the same list.
+OPTIONAL: Final = frozenset({"recordings", "volcano", "no-rdma-device"})
 
 
 @functools.cache
@@ -152,20 +184,25 @@ def lack_of(component: str) -> str | None:
 
 def require_real(*components: str) -> None:
     """Skip the running test (or module) unless every component is there; fail it where they are required."""
-    lacks = [f"{component}: {lack}" for component in components if (lack := lack_of(component))]
-    if not lacks:
-        return
-    reason = "needs a real component: " + "; ".join(lacks)
-    if os.environ.get(REQUIRE_VARIABLE) == "1":
+    lacks = {component: lack for component in components if (lack := lack_of(component))}
+    if lacks:
+        go_without(lacks)
+
+
+def go_without(lacks: Mapping[str, str]) -> NoReturn:
+    """End the running test (or module) for want of components, given with what is missing.
+
+    A component that is not in OPTIONAL is a failure where real components are required.
+    """
+    reason = "needs a real component: " + "; ".join(f"{name}: {lack}" for name, lack in lacks.items())
+    if os.environ.get(REQUIRE_VARIABLE) == "1" and not lacks.keys() <= OPTIONAL:
         pytest.fail(f"{reason} ({REQUIRE_VARIABLE}=1 turns this skip into a failure)", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
 
 
 def shared_recording(name: str) -> Path:
     """Path of a recorded fabric beside the checkout; skips the test where the recordings are not at hand."""
+    require_real("recordings")
     path = SHARED_FABRICS / name
-    if not path.exists():
-        pytest.skip(
-            f"recording ../shared/fabrics/{name} is not beside this checkout", allow_module_level=True
-        )
+    assert path.exists(), f"{path} is missing beside other recordings"
     return path

@@ -5,21 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from support.real import require_real
+from support.real import go_without, require_real
 
 
 @contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator[Path]:
-    """Mount a tmpfs of `mib` MiB below `folder`. Skips the test where none can be mounted."""
+    """Mount a tmpfs of `mib` MiB below `folder`. Where none can be mounted, see `go_without`."""
     require_real("root")
     mount = folder / "small"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(mount)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+        go_without({"tmpfs": f"none can be mounted here: {done.stderr.decode().strip()}"})
     try:
         yield mount
     finally:

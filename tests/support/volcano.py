@@ -17,7 +17,7 @@ from kube.api import MERGE, ApiError, Object
 from kube.processes import Program
 
 from support.kubernetes import Cluster
-from support.real import ROOT
+from support.real import ROOT, require_real
 
 BIN_VARIABLE: Final = "VOLCANO_BIN"
 CRDS_VARIABLE: Final = "VOLCANO_CRDS"
@@ -99,18 +99,13 @@ _KINDS = (
 
 
 def require_volcano() -> Path:
-    """The folder with Volcano's binaries; without them the test (or the module) is skipped, come what may."""
-    given = os.environ.get(BIN_VARIABLE, "")
+    """The folder with Volcano's binaries; without them the test (or the module) is skipped."""
+    require_real("volcano")
+    given = os.environ[BIN_VARIABLE]
     folder = Path(given) if Path(given).is_absolute() else ROOT / given
     missing = [name for name in (_SCHEDULER, _CONTROLLERS) if not (folder / name).is_file()]
-    if given and missing:  # somebody who names a folder wants the test to run
+    if missing:  # a folder that is named is meant to be used
         pytest.fail(f"{BIN_VARIABLE}={given}: no {' and no '.join(missing)} in it", pytrace=False)
-    if not given:
-        pytest.skip(
-            f"Volcano's scheduler was not tested: set {BIN_VARIABLE} to a folder with {_SCHEDULER} and "
-            f"{_CONTROLLERS} (docs/volcano.md says how to build them)",
-            allow_module_level=True,
-        )
     return folder
 
 

@@ -14,6 +14,7 @@ from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_formats.infiniband.ibnetdiscover_text import TextSummary, summary
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 require_real("ibsim", "ibnetdiscover")
 
@@ -138,7 +139,7 @@ async def test_a_revoked_lease_ends_the_sweep_that_runs(ibsim: Ibsim) -> None:
     before = children()
     probe = leased_probe()
     look = asyncio.create_task(probe.observe())
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(TIMEOUT_S):
         while children() == before and not look.done():
             await asyncio.sleep(0.01)
         probe.revoke("L1")

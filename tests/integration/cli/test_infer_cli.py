@@ -19,11 +19,15 @@ from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.opaque_loop import all_pairs
-from support.real import SHARED_FABRICS
+from support.real import SHARED_FABRICS, require_real
 from support.waiting import TIMEOUT_S
 
 SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"
-real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} beside the repository")
+
+
+@pytest.fixture
+def real_fabric() -> None:
+    require_real("recordings")
 
 
 def run(*arguments: object, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
@@ -57,7 +61,7 @@ def hosts_by_leaf() -> set[frozenset[str]]:
     return {leaf for leaf in leaves if len(leaf) > 2}
 
 
-@real_fabric
+@pytest.mark.usefixtures("real_fabric")
 def test_a_real_fabric_comes_out_as_it_is_wired() -> None:
     topology = inferred("--ibnetdiscover", SWEEP, "--node-map", NODE_MAP)
     assert domains(topology, 1) == hosts_by_leaf()
@@ -69,7 +73,7 @@ def test_a_real_fabric_comes_out_as_it_is_wired() -> None:
     assert max(h["tier"] for h in topology["hypernodes"]) == 2
 
 
-@real_fabric
+@pytest.mark.usefixtures("real_fabric")
 @pytest.mark.parametrize("output", ["tree", "json", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml"])
 def test_every_output_of_a_real_fabric_names_every_host_and_repeats_to_the_byte(output: str) -> None:
     arguments = ("--ibnetdiscover", SWEEP, "--node-map", NODE_MAP, "-o", output)

@@ -17,15 +17,16 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import clos2, clos3, dual_homed, rail_optimised
 from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
-from support.real import SHARED_FABRICS
+from support.real import SHARED_FABRICS, require_real
 from support.waiting import TIMEOUT_S
 
 RECORDINGS = sorted((SHARED_FABRICS / "snmp").glob("*.snmprec"))
-real_recordings = pytest.mark.skipif(
-    not RECORDINGS,
-    reason="no shared/fabrics/snmp beside this checkout: the same manners are tested by simulation",
-)
 TELLING = [style for style in STYLES.values() if style.tells_itself]
+
+
+@pytest.fixture
+def real_recordings() -> None:
+    require_real("recordings")
 
 
 def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -71,7 +72,7 @@ def ends_of(topology: dict[str, Any], device: str) -> list[str]:
     return [link[end]["port"] for link in topology["links"] for end in "ab" if link[end]["device"] == device]
 
 
-@real_recordings
+@pytest.mark.usefixtures("real_recordings")
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.stem)
 def test_each_row_of_a_real_switch_is_one_link(recording: Path) -> None:
     wanted = remote_rows(recording)
@@ -85,7 +86,7 @@ def test_each_row_of_a_real_switch_is_one_link(recording: Path) -> None:
     assert macs <= {link[end]["device"] for link in topology["links"] for end in "ab"}
 
 
-@real_recordings
+@pytest.mark.usefixtures("real_recordings")
 def test_all_real_switches_together() -> None:
     topology = inferred("--snmpwalk", *RECORDINGS)
     assert len(topology["links"]) == sum(len(remote_rows(recording)) for recording in RECORDINGS) == 81

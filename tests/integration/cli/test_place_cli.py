@@ -14,11 +14,15 @@ from hyperscout_sim.fabric.racks import racks
 from hyperscout_sim.fabric.shapes import clos3, rail_optimised
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
-from support.real import SHARED_FABRICS
+from support.real import SHARED_FABRICS, require_real
 from support.waiting import TIMEOUT_S
 
 SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"
-real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} beside the repository")
+
+
+@pytest.fixture
+def real_fabric() -> None:
+    require_real("recordings")
 
 
 def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -155,7 +159,7 @@ def test_a_failed_infer_in_front_of_the_pipe_is_no_traceback() -> None:
     assert ran.stderr == b"error: stdin: empty: expected what `hyperscout infer -o json` prints\n"
 
 
-@real_fabric
+@pytest.mark.usefixtures("real_fabric")
 def test_a_real_fabric(tmp_path: Path) -> None:
     topology = inferred("--ibnetdiscover", SWEEP, "--node-map", NODE_MAP)
     free = one_each(topology)

@@ -300,11 +300,19 @@ async def test_a_standby_that_stops_while_it_writes_records_nothing_twice(
     monkeypatch.setattr(HistoryFile, "add", slowly)
     settings = collector_settings(tmp_path)
     follower = Follower(settings, lambda: "", rng=Random(1))
+    others = asyncio.all_tasks()
+
+    async def end_the_write(tasks: set["asyncio.Task[Any]"]) -> None:
+        """After a task of the block is cancelled, which happens when the block ends."""
+        await eventually(lambda: any(task.cancelling() or task.done() for task in tasks))
+        go.set()
+
     async with recorded(settings, follower, TaskWatch()):
         whole = topology_to_proto(replace(two_leaves(), generation=1))
         follower.received(pb.WatchTopologyResponse(snapshot=whole))
         await asyncio.to_thread(begun.wait, TIMEOUT_S)
-        asyncio.get_running_loop().call_later(0.1, go.set)  # after the tasks of the block are cancelled
+        ending = asyncio.create_task(end_the_write(asyncio.all_tasks() - others))
+    await ending
     with contextlib.closing(sqlite3.connect(settings.data_dir / "history.db")) as file:
         assert file.execute("SELECT generation FROM pictures").fetchall() == [(1,)]
 

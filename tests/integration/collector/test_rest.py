@@ -23,6 +23,7 @@ from hyperscout_topology.objects import to_json
 from support.rest import Reply, ask
 from support.rest_collector import played, publish, rest_collector
 from support.topologies import two_leaves
+from support.waiting import TIMEOUT_S
 
 JSON = {"Content-Type": "application/json"}
 
@@ -186,7 +187,7 @@ async def test_a_live_cluster(tmp_path: Path) -> None:
 
 
 async def _what_was(collector: Collector) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(TIMEOUT_S):
         while not (events := (await get(collector, "/v1/history")).json.get("items")):
             await asyncio.sleep(0.05)
     now = (await get(collector, "/v1/topology")).json
@@ -352,7 +353,7 @@ async def test_garbage_ends_its_own_connection_alone(
     writer.write(sent)
     writer.write_eof()
     answer = b""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(TIMEOUT_S):
         with suppress(ConnectionResetError):  # closed, with some of it unread
             answer = await reader.read(-1) if b"localhost" not in sent else await reader.read(20)
     writer.close()
@@ -379,7 +380,7 @@ async def test_what_may_be_meant_badly_is_refused_and_nothing_read_after_it(
     host, _, port = collector.rest_address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(sent)
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(TIMEOUT_S):
         answer = await reader.readuntil(b"\r\n\r\n")
         with suppress(ConnectionResetError):
             answer += await reader.read(-1)
@@ -408,7 +409,7 @@ async def test_who_does_not_say_what_it_wants_is_not_waited_for(
         host, _, port = running.rest_address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(sent)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(TIMEOUT_S):
             with suppress(ConnectionResetError):
                 assert await reader.read(-1) == b""
         writer.close()
@@ -427,11 +428,12 @@ async def test_there_are_no_more_connections_than_allowed(
             raise AssertionError(f"a third got in: {reply.status}")
         for _, writer in held:
             writer.close()
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 with suppress(ConnectionError, asyncio.IncompleteReadError):
                     if (await ask(running.rest_address, "/v1/status")).status == 200:
                         break
+                await asyncio.sleep(0.01)
 
 
 async def test_the_description_is_there(collector: Collector) -> None:

@@ -21,6 +21,7 @@ from support.identities import FakeReviews, Family
 from support.rest import Reply, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves
+from support.waiting import TIMEOUT_S
 
 DOCUMENT: dict[str, Any] = loads((files(hyperscout_collector.serve.rest) / "openapi.json").read_text())
 Operation = tuple[str, str, Any]
@@ -186,7 +187,7 @@ async def test_renewed_certificates_are_taken_up_while_it_runs(
         address = collector.rest_address
         assert (await ask(address, "/v1/topology", tls=tls(family, "reader/ann"))).status == 200
         put(strangers)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 try:
                     await ask(address, "/v1/topology", tls=tls(strangers, "reader/ann"))
@@ -259,7 +260,7 @@ async def test_a_reader_that_follows_is_looked_at_again(
         assert collector.components.callers.reviews is not None
         collector.components.callers.reviews._rights._kept.clear()
         await publish(collector, two_leaves())
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(TIMEOUT_S):
             last = await anext(events)
     assert (last.kind, last.problem["status"]) == ("error", 403)
 

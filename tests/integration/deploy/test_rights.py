@@ -5,16 +5,15 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
 from lab.rights import PROGRAM
+from support.real import require_real
 from support.rights import CONFINED
 from support.waiting import TIMEOUT_S
 
 
 def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
     """The program as sent, without site-packages. No API server answers, and the user has most rights."""
-    if sys.platform != "linux":
-        pytest.skip("containers run Linux")
+    require_real("linux")
     # No attempt that would change this machine: only what it says of itself.
     program = PROGRAM.replace("FOLDERS = (", f"FOLDERS = ({str(tmp_path)!r},) and (")
     done = subprocess.run(

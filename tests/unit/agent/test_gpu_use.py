@@ -135,7 +135,7 @@ async def test_but_not_for_ever_and_processes_not_at_all() -> None:
 
 
 async def test_a_driver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.0)
     release = threading.Event()
 
     def look() -> GpuUse:
@@ -143,7 +143,7 @@ async def test_a_driver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) ->
         return IDLE
 
     try:
-        with pytest.raises(GpusUnknownError, match=r"no answer in 0\.05 s"):
+        with pytest.raises(GpusUnknownError, match="no answer in 0 s"):
             await idle_gpus(look, FakeTime().wait)
     finally:
         release.set()

@@ -16,7 +16,7 @@ from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.proto import topology_to_proto
 from hyperscout_topology.topology import Topology
 
-TIMEOUT_S = 0.2  # of a step that is never seen; one that is seen waits for nothing
+TIMEOUT_S = 0.0  # of a step that is never seen; the events of one that is seen are applied before it expires
 
 
 @dataclass

@@ -401,7 +401,7 @@ async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path)
 
 
 async def test_more_than_may_wait_is_turned_away(tmp_path: Path) -> None:
-    async with rig(tmp_path, max_waiting_bytes=100, space_timeout_s=0.01) as r:
+    async with rig(tmp_path, max_waiting_bytes=100, space_timeout_s=0.0) as r:
         r.store.go.clear()
         first = await r.submit([lldp("n1", "eth0")], cost_bytes=80)
         with pytest.raises(OverloadedError, match="send it again later"):

@@ -1,16 +1,13 @@
 """ibnetdiscover text as the tool prints it, in all its ways."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH, parse
 from hyperscout_formats.infiniband.ibnetdiscover_line import LANE_GBPS
 from hyperscout_formats.infiniband.ibnetdiscover_text import summary
+from support.real import shared_recording
 from support.small_fabric import HOST, LEAF, OTHER, RECORDS, SPINE, TEXT, records, without_lines
-
-REAL = Path(__file__).resolve().parents[4] / "shared" / "fabrics" / "psmn-x5.ibnetdiscover"
 
 
 def test_columns() -> None:
@@ -209,10 +206,10 @@ def test_three_digit_ports_and_long_port_guids() -> None:
     assert records(sweep)[7][2] == 0xFEDCBA9876543210
 
 
-@pytest.mark.skipif(not REAL.exists(), reason=f"no recording of a real fabric at {REAL}")
 def test_a_real_fabric() -> None:
-    data = REAL.read_bytes()
-    sweep = parse(data, REAL.name)
+    recording = shared_recording("psmn-x5.ibnetdiscover")
+    data = recording.read_bytes()
+    sweep = parse(data, recording.name)
     assert sweep.problems == ()
     assert int(np.sum(sweep.kind == SWITCH)) == 11
     assert int(np.sum(sweep.kind == CA)) == 89

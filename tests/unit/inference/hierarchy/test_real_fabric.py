@@ -1,14 +1,12 @@
 """A real cluster: 11 switches, 89 adapters that all say the same, two tiers that carry information."""
 
-from pathlib import Path
-
 import pytest
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_formats.infiniband.node_map import parse as parse_node_map
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.hierarchy import infer
+from support.real import shared_recording
 
-FABRICS = Path(__file__).resolve().parents[5] / "shared" / "fabrics"
 # Hosts of each leaf, by its GUID, counted in the file by hand.
 LEAVES = {
     "0002c902004827b0": 9,
@@ -23,10 +21,8 @@ SPINES = {"0008f10500108098", "0008f10500108c5c", "0008f10500108530", "0008f1050
 
 @pytest.fixture(name="inputs")
 def _inputs() -> FabricInputs:
-    if not FABRICS.is_dir():
-        pytest.skip("no shared/fabrics beside this checkout: the same shape is tested on generated fabrics")
-    sweep = parse((FABRICS / "psmn-x5.ibnetdiscover").read_bytes())
-    node_map = parse_node_map((FABRICS / "psmn-x5.nodemap").read_bytes(), "psmn-x5.nodemap")
+    sweep = parse(shared_recording("psmn-x5.ibnetdiscover").read_bytes())
+    node_map = parse_node_map(shared_recording("psmn-x5.nodemap").read_bytes(), "psmn-x5.nodemap")
     guids = node_map[0] if isinstance(node_map, tuple) else node_map
     return FabricInputs(sweeps=(SweepSeen(sweep),), node_map=guids)
 
