@@ -40,29 +40,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """How close a domain came to fitting the gang.
-
-    `hypernode` None: all islands together. `fits`: how many workers of the gang fit there (in whole groups).
-    `workers`: how many the request asks for.
-    """
-
-    hypernode: str | None
-    tier: int
-    fits: int
-    workers: int
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """No placement was found.
 
-    `tier`: the highest allowed tier. `closest`: the few domains of that tier that came closest, best first.
-    `reason`: one sentence that names the resource that is short, the place, the tier and the next step.
+    `tier`: the highest allowed tier. `reason`: one sentence that names the resource that is short, the place,
+    the tier and the next step.
     """
 
     tier: int
-    closest: tuple[Shortage, ...] = ()
     reason: str = ""
     # False where the search stopped at its limit; a placement may exist.
     proven: bool = field(default=True)

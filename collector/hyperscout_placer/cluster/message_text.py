@@ -9,7 +9,7 @@ from hyperscout_placer.cluster.request import WORKERS
 def say_amount(resource: str, amount: int) -> str:
     """An amount in base units as text: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
     if resource == WORKERS:
-        return f"room for {many(amount)}"
+        return f"capacity for {many(amount)}"
     return f"{figure(resource, amount)} {resource}"
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
+from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
@@ -27,7 +27,6 @@ from hyperscout_placer.solve.place import highest, place
 
 WORK: Final = 300  # placements of the new gang and moves of gangs that are tried
 TARGETS: Final = 6  # domains of each tier that are tried
-_CLOSEST: Final = 3
 
 _Gone = Mapping[int, Sequence[int]]  # gang -> ranks
 NONE_GONE: Final[_Gone] = {}
@@ -374,20 +373,19 @@ class _Search:
         workers = self._layout.kind.count(self._layout.reference_kind)
         if proven:  # then no target has enough free resources even without the movable gangs
             targets = sorted(targets, key=lambda target: (-target.emptied, -target.tier))
-        closest = targets[:_CLOSEST]
         text = "no plan was found"
         if proven:
             text = "there is no place even without the movable gangs"
-        if closest:
-            where = closest[0].name or "all islands together"
-            text += f"; closest is {where}, where {closest[0].free} of {workers} workers fit now"
-            text += f" and {min(workers, closest[0].emptied)} could"
-            if (name := self._in_the_way(closest[0])) is not None:
+        if targets:
+            closest = targets[0]
+            where = closest.name or "all islands together"
+            text += f"; closest is {where}, where {closest.free} of {workers} workers fit now"
+            text += f" and {min(workers, closest.emptied)} could"
+            if (name := self._in_the_way(closest)) is not None:
                 text += f"; {name} runs there and cannot be moved"
         if self._why and not proven:
             text += f"; {self._why}"
-        shortages = tuple(Shortage(x.name, x.tier, min(workers, x.emptied), workers) for x in closest)
-        return Refusal(refused.tier, shortages, text, proven)
+        return Refusal(refused.tier, text, proven)
 
     def _in_the_way(self, target: _Target) -> str | None:
         """The largest gang there that may not be moved."""

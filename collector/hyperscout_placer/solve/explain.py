@@ -96,7 +96,7 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
         if mine != its:
             tier = best.top - i
             where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
-            return f"leaves room for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
+            return f"leaves capacity for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
     return "equal, but later in the order of names"
 
 
@@ -230,7 +230,7 @@ class _Explainer:
         names = self._forest.layers[tier - 1].names
         for at in np.argsort(-fits, kind="stable")[:most].tolist():
             if fits[at] < self._workers:
-                why = f"has room for {fits[at]} of the {self._workers} workers"
+                why = f"fits {fits[at]} of the {self._workers} workers"
             else:
                 why = NOT_AT_ONCE
             yield Candidate(names[at], tier, int(free[at]), None, None, why)

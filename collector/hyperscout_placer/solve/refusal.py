@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from hyperscout_formats.text.counts import and_more
 
-from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
+from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.message_text import are, figure, many, one, say_amount, say_tier
 from hyperscout_placer.cluster.request import (
@@ -25,7 +25,6 @@ from hyperscout_placer.cluster.request import (
 )
 from hyperscout_placer.solve.estimate import Estimate, counted
 
-CLOSEST = 3  # domains that a refusal lists
 TRIES = 4  # trial placements for a refusal
 NAMED = 3  # nodes named in a refusal
 
@@ -76,23 +75,23 @@ class _Reasons:
 
     def refusal(self) -> Refusal:
         if not self._forest.layers:
-            return Refusal(self._tops, (), "the topology has no HyperNodes")
-        closest = self._closest()
-        reason = self._never() or "; ".join((self._short(closest), *self._remedies()))
+            return Refusal(self._tops, "the topology has no HyperNodes")
+        reason = self._never() or "; ".join((self._short(), *self._remedies()))
         if not self._proven:
             reason = f"no place was found within the search limit, but one may exist: {reason}"
-        return Refusal(self._tops, closest, reason, self._proven)
+        return Refusal(self._tops, reason, self._proven)
 
     # What is short
 
-    def _closest(self) -> tuple[Shortage, ...]:
+    def _closest(self) -> tuple[str | None, int]:
+        """The domain where most of the workers fit, None = all islands together; and how many fit there."""
         fits = self._estimate.workers(self._gang, self._tops)
         if self._proven:
             # A count is an upper bound: where all workers seem to fit, at least one group or worker does not.
             fits = np.minimum(fits, self._workers - min(self._pieces()))
-        order = np.argsort(-fits, kind="stable")[:CLOSEST].tolist()
+        at = int(fits.argmax())
         names = self._forest.layers[self._tops - 1].names if self._tops <= self._forest.top else (None,)
-        return tuple(Shortage(names[i], self._tops, int(fits[i]), self._workers) for i in order)
+        return names[at], int(fits[at])
 
     def _pieces(self) -> list[int]:
         """Sizes of the parts of the gang."""
@@ -132,33 +131,32 @@ class _Reasons:
             for name, need, most in short
         )
 
-    def _short(self, closest: tuple[Shortage, ...]) -> str:
+    def _short(self) -> str:
         for kind in ends(self._gang):
             if not self._estimate.fit(kind).any():
                 nodes = np.flatnonzero(self._anywhere(kind)).tolist()
                 return (
                     f"not one {one(kind.role)} fits on a node that may be used: "
-                    f"{self._named(nodes)} would have room, but {self._why_not(nodes, kind)}"
+                    f"it would fit on {self._named(nodes)}, but {self._why_not(nodes, kind)}"
                 )
         for part in _groups(self._gang, self._tops):
             if part.tier is not None and not self._estimate.whole(part, part.tier):
                 return self._of_group(part, part.tier)
-        best = closest[0]
+        hypernode, fits = self._closest()
         gang = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
-        where = f"HyperNode {best.hypernode}" if best.hypernode else "all islands together"
-        lack = self._workers - best.fits
+        where = f"HyperNode {hypernode}" if hypernode else "all islands together"
+        lack = self._workers - fits
         if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
             lacks = f"each part of them fits in {where}, but not all at once"
-        elif best.hypernode is None or len(self._forest.layers[self._tops - 1]) == 1:
-            has = "has" if best.hypernode else "have"
-            lacks = f"{where} {has} room for {best.fits}, {lack} more must be freed{self._in_groups()}"
+        elif hypernode is None or len(self._forest.layers[self._tops - 1]) == 1:
+            fit = "fits" if hypernode else "fit"
+            lacks = f"{where} {fit} {fits}, {lack} more must be freed{self._in_groups()}"
             return f"{gang} do{'' if self._workers > 1 else 'es'} not fit: {lacks}"
         else:
             lacks = (
-                f"{where} comes closest with room for {best.fits}, "
-                f"{lack} more must be freed there{self._in_groups()}"
+                f"{where} comes closest and fits {fits}, {lack} more must be freed there{self._in_groups()}"
             )
-        if best.hypernode is None:
+        if hypernode is None:
             return f"{gang} do not fit: {lacks}"
         return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {gang}: {lacks}"
 
@@ -177,12 +175,12 @@ class _Reasons:
         at = int(fits.argmax())
         where = self._forest.layers[tier - 1].names[at]
         text = (
-            f"no HyperNode of {say_tier(self._forest, tier)} has room for a whole group of {one} workers, "
+            f"no HyperNode of {say_tier(self._forest, tier)} fits a whole group of {one} workers, "
             f"the most is {fits[at]} in {where}"
         )
         for higher in range(tier + 1, min(self._tops, self._forest.top) + 1):
             if self._estimate.whole(replace(group, tier=higher), higher):
-                return f"{text}; {say_tier(self._forest, higher)} is the lowest that has"
+                return f"{text}; {say_tier(self._forest, higher)} is the lowest that does"
         return text
 
     def _why_not(self, nodes: list[int], kind: Workers) -> str:

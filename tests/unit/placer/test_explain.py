@@ -50,7 +50,7 @@ def test_the_first_part_of_the_cost_that_differs_is_why() -> None:
     capacity = of_leaves((1, 1, 1), (2, 1, 1), (2, 2), (1, 1, 1, 1), (1, 1), (2, 2), l3=1)
     assert told(capacity, gang(Workers(3))) == [
         ("l2", ""),
-        ("l6", "leaves room for 1 more worker on its nodes instead of none"),
+        ("l6", "leaves capacity for 1 more worker on its nodes instead of none"),
         ("l3", "1 degraded link instead of none"),
         ("l1", "3 nodes instead of 2"),
         ("l4", "3 nodes instead of 2"),
@@ -77,18 +77,21 @@ BEST = Cost(3, (2, 3), 4, 0, (5, 4, 1, 0))
         (replace(BEST, nodes=6), "6 nodes instead of 4"),
         (replace(BEST, degraded=1), "1 degraded link instead of none"),
         (replace(BEST, degraded=2), "2 degraded links instead of none"),
-        (replace(BEST, fragmentation=(14, 4, 1, 0)), "leaves room for 14 more workers in it instead of 5"),
+        (
+            replace(BEST, fragmentation=(14, 4, 1, 0)),
+            "leaves capacity for 14 more workers in it instead of 5",
+        ),
         (
             replace(BEST, fragmentation=(5, 5, 1, 0)),
-            "leaves room for 5 more workers in its pod domains instead of 4",
+            "leaves capacity for 5 more workers in its pod domains instead of 4",
         ),
         (
             replace(BEST, fragmentation=(5, 4, 2, 0)),
-            "leaves room for 2 more workers in its leaf domains instead of 1",
+            "leaves capacity for 2 more workers in its leaf domains instead of 1",
         ),
         (
             replace(BEST, fragmentation=(5, 4, 1, 1)),
-            "leaves room for 1 more worker on its nodes instead of none",
+            "leaves capacity for 1 more worker on its nodes instead of none",
         ),
         (BEST, "equal, but later in the order of names"),
     ],
@@ -108,10 +111,10 @@ def test_other_domains_of_its_tier_and_lower_ones_that_come_close() -> None:
     found = explain(capacity, request, answer, {}, speeds=SPEEDS)
     assert [(x.hypernode, x.tier, x.free, x.why) for x in found.candidates] == [
         ("pod0", 2, 5, ""),
-        ("pod1", 2, 8, "leaves room for 3 more workers in it instead of none"),
-        ("pod1-l00", 1, 4, "has room for 4 of the 5 workers"),
-        ("pod1-l01", 1, 4, "has room for 4 of the 5 workers"),
-        ("pod0-l01", 1, 3, "has room for 3 of the 5 workers"),
+        ("pod1", 2, 8, "leaves capacity for 3 more workers in it instead of none"),
+        ("pod1-l00", 1, 4, "fits 4 of the 5 workers"),
+        ("pod1-l01", 1, 4, "fits 4 of the 5 workers"),
+        ("pod0-l01", 1, 3, "fits 3 of the 5 workers"),
     ]
     assert found.considered == 3 + 6
     assert found.answer is answer
@@ -121,8 +124,8 @@ def test_other_domains_of_its_tier_and_lower_ones_that_come_close() -> None:
     assert found.candidates[1].predicted is not None
     assert found.text == (
         "5 workers on 5 nodes in pod0, tier 2 (pod): 2 leaf domains. "
-        "No lower tier holds it: of tier 1 (leaf) pod1-l00 has room for 4 of the 5 workers. "
-        "1 of the 2 others of tier 2 (pod) might hold it; the next best, pod1: leaves room for 3 more "
+        "No lower tier holds it: of tier 1 (leaf) pod1-l00 fits 4 of the 5 workers. "
+        "1 of the 2 others of tier 2 (pod) might hold it; the next best, pod1: leaves capacity for 3 more "
         "workers in it instead of none. Nothing is better. "
         "An all-reduce of 1 GiB takes 68.7 ms in a ring, 85.9 ms in a tree (as measured)."
     )
@@ -133,7 +136,7 @@ def test_at_most_so_many_and_the_best_of_them() -> None:
     assert told(capacity, gang(Workers(3)), limit=3) == [
         ("l7", ""),
         ("l8", "equal, but later in the order of names"),
-        ("l6", "leaves room for 1 more worker in it instead of none"),
+        ("l6", "leaves capacity for 1 more worker in it instead of none"),
     ]
     assert told(capacity, gang(Workers(3)), limit=1) == [("l7", "")]
     assert told(capacity, gang(Workers(3)), limit=0) == [("l7", "")]
@@ -142,11 +145,11 @@ def test_at_most_so_many_and_the_best_of_them() -> None:
 @pytest.mark.parametrize(
     ("free", "links", "best"),
     [
-        ([(3,), (2, 2), (1, 1, 3)], {}, ("l3", "leaves room for 2 more workers in it instead of none")),
+        ([(3,), (2, 2), (1, 1, 3)], {}, ("l3", "leaves capacity for 2 more workers in it instead of none")),
         (
             [(1, 2), (1, 2), (1, 2, 1)],
             {"l2": 1},
-            ("l3", "leaves room for 1 more worker in it instead of none"),
+            ("l3", "leaves capacity for 1 more worker in it instead of none"),
         ),
     ],
 )
@@ -169,8 +172,8 @@ def test_across_islands() -> None:
     found = explain(capacity, request, place(capacity, request), {})
     assert [(x.hypernode, x.tier, x.free, x.why) for x in found.candidates] == [
         (ALL_ISLANDS, 2, 3, ""),
-        ("l1", 1, 2, "has room for 2 of the 3 workers"),
-        ("l2", 1, 1, "has room for 1 of the 3 workers"),
+        ("l1", 1, 2, "fits 2 of the 3 workers"),
+        ("l2", 1, 1, "fits 1 of the 3 workers"),
     ]
     assert found.text.startswith(
         "3 workers on 3 nodes across islands: 2 leaf domains. No lower tier holds it: of "
@@ -224,13 +227,13 @@ def test_refusals_tell_what_comes_closest() -> None:
     answer = Refusal(1, reason="there is too little")
     found = explain(capacity, request, answer, {}, limit=2)
     assert found.candidates == (
-        Candidate("l2", 1, 3, None, None, "has room for 3 of the 4 workers"),
-        Candidate("l1", 1, 2, None, None, "has room for 2 of the 4 workers"),
+        Candidate("l2", 1, 3, None, None, "fits 3 of the 4 workers"),
+        Candidate("l1", 1, 2, None, None, "fits 2 of the 4 workers"),
     )
     assert (found.considered, found.predicted) == (3, None)
     assert found.text == (
-        "Not placed: there is too little. Closest of tier 1 (leaf): l2 has room for 3 of the 4 workers; "
-        "l1 has room for 2 of the 4 workers."
+        "Not placed: there is too little. Closest of tier 1 (leaf): l2 fits 3 of the 4 workers; "
+        "l1 fits 2 of the 4 workers."
     )
     gpus = Capacity(Forest.of(leaves(("a", "b"))), {"a": {"gpu": 4}, "b": {"gpu": 4}})
     roles = gang(Workers(2, (("gpu", 3),), "leader"), Workers(1, (("gpu", 2),)))
