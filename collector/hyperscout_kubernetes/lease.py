@@ -100,7 +100,6 @@ class Elector:
     def term(self) -> int:
         return self._election.term
 
-    @property
     def transitions(self) -> int:
         """Number of changes of holder, as read last from the Lease."""
         return self._election.seen.record.transitions if self._election.seen is not None else 0

@@ -91,7 +91,7 @@ class Gates:
         self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
         self._requests = PlacementRequests(placements, nodes.get, clock_ns)
-        self._owners = Owners(kube, lambda: self._requests.forest, timer)
+        self._owners = Owners(kube, self._requests.forest, timer)
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         self._records = GangRecords()
@@ -245,7 +245,7 @@ class Gates:
                 record.refused_at = -1
                 self._tell(record, e.Tick())
         try:
-            forest = self._requests.forest
+            forest = self._requests.forest()
         except NotReadyError:
             return
         if forest is self._forest:

@@ -43,7 +43,6 @@ class PlacementRequests:
         """Discard cached masks because nodes, their labels, their taints or their state have changed."""
         self._masks.clear()
 
-    @property
     def forest(self) -> Forest:
         """The current forest. Discards cached masks if it has changed. Raises NotReadyError."""
         forest = self._placements.capacity.forest
@@ -112,12 +111,12 @@ class PlacementRequests:
         )
 
     def _without(self, request: Request, avoid: frozenset[str]) -> Request:
-        index = self.forest.index
+        index = self.forest().index
         return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
 
     def _masks_for(self, gang: Gang, request: Request | None = None) -> Mapping[str, Mask]:
         """Return the masks by role. A role without known pods gets the mask of the first role."""
-        forest = self.forest
+        forest = self.forest()
         found = {role: self._mask(spec, forest) for role, spec in gang.templates.items()}
         if request is not None and found:
             first = next(iter(found.values()))

@@ -95,9 +95,7 @@ class Collector:
             self.components = await self._build(context, timings)
             start(self.components, self._lifecycle)
             self.metrics = Metrics(self.components, timings, self._transitions)
-            addresses = await start_servers(
-                context, self.components, self, self.metrics, lambda: self._leaving
-            )
+            addresses = await start_servers(context, self.components, self, self.metrics, self._farewell)
         except BaseException:
             await self._lifecycle.stop()
             raise
@@ -110,6 +108,9 @@ class Collector:
         See `WatchEndedError`.
         """
         self._leaving = reason, leader
+
+    def _farewell(self) -> tuple[str, str | None]:
+        return self._leaving
 
     async def stop(self) -> None:
         """Stop accepting evidence, write the received evidence and save the topology.
@@ -135,7 +136,7 @@ class Collector:
             streams,
             evidence,
             publishers.cluster,
-            topology=lambda: watchers.current.topology,
+            topology=watchers.current_topology,
             inferred=timings.inference.observe,
         )
         publishing, problems = build_publishing(

@@ -187,7 +187,7 @@ class Replica:
                 settings,
                 elector.leader_address,
                 follower.prepared,
-                transitions=lambda: elector.transitions,
+                transitions=elector.transitions,
             ) as standby,
             _running(follower.run(), "follower", watch),
             recorded(settings, follower, watch),
@@ -213,9 +213,7 @@ class Replica:
         previous, watch = await self._in_thread(follower.take), TaskWatch()
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
-            collector = Collector(
-                settings, kube=kube, previous=previous, transitions=lambda: elector.transitions
-            )
+            collector = Collector(settings, kube=kube, previous=previous, transitions=elector.transitions)
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return

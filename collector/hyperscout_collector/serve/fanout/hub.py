@@ -66,12 +66,15 @@ class Hub(Publisher):
         super().__init__()
         self.current = Generation(topology)
         self._limit = limit
-        self._channels = {omit: Channel(_form(omit), lambda: self.current.topology) for omit in (False, True)}
+        self._channels = {omit: Channel(_form(omit), self.current_topology) for omit in (False, True)}
         self.published: Signal[[]] = Signal()
         self._compute = BoundedExecutor("publish")
 
     def __len__(self) -> int:
         return sum(map(len, self._channels.values()))
+
+    def current_topology(self) -> Topology:
+        return self.current.topology
 
     @property
     def full(self) -> bool:

@@ -68,7 +68,7 @@ class Stream:
             restarts=False,
             resume_s=RESUME_S,
         )
-        self.channel = Channel(form, lambda: hub.current.topology)
+        self.channel = Channel(form, hub.current_topology)
         hub.published.subscribe(self._news.set)
 
     def __len__(self) -> int:
