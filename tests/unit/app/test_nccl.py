@@ -10,13 +10,13 @@ import pytest
 from hyperscout.v1.discovery_pb2 import Hello, MeasureNccl, NcclId, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_collector.app.measuring import nccl as module
-from hyperscout_collector.app.measuring.nccl import NcclRuns, RunFailedError
+from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
 from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from hyperscout_collector.serve.grpc.measurement_service import NotNowError
+from hyperscout_collector.serve.grpc.measurement_service import NotNowError, RunFailedError
 from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_formats.facts.wire_measured import nccl_to_proto
 from hyperscout_runtime.clock import Clock

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-import grpc
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StreamFindingsResponse
 from hyperscout.v1.measurement_pb2 import RunNcclRequest
@@ -22,7 +21,7 @@ from hyperscout_formats.facts.wire_measured import nccl_to_proto
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from hyperscout_collector.serve.grpc.measurement_service import MeasurementError, NotNowError
+from hyperscout_collector.serve.grpc.measurement_service import NotNowError, RunFailedError
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +38,6 @@ _CLEAN_UP_S = 10.0
 # How often the collector checks that the nodes are still reserved for measuring. A gang that is placed on one
 # of them waits no longer than this.
 _LOOK_S = 0.5
-
-
-class RunFailedError(MeasurementError):
-    """The run started and failed."""
-
-    code = grpc.StatusCode.ABORTED
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.finding_pb2 import NcclRun
-from hyperscout_formats.facts.clean_message import clean
 
 from hyperscout_collector.identity.access import CALLER
+from hyperscout_collector.serve.grpc.handlers import with_codes
 
 SERVICE = "hyperscout.v1.MeasurementService"
 
@@ -25,13 +25,20 @@ MAX_TIMEOUT_S = 3600.0
 class MeasurementError(Exception):
     """The call failed. The message contains the reason and the next step."""
 
-    code = grpc.StatusCode.INTERNAL
-
 
 class NotNowError(MeasurementError):
     """The call is not possible now because of a setting, the state of a node or a running measurement."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
+
+class RunFailedError(MeasurementError):
+    """The run started and failed."""
+
+
+_CODES = (
+    (NotNowError, grpc.StatusCode.FAILED_PRECONDITION),
+    (RunFailedError, grpc.StatusCode.ABORTED),
+    (MeasurementError, grpc.StatusCode.INTERNAL),
+)
 
 
 class Measuring(Protocol):
@@ -63,7 +70,7 @@ class MeasurementService:
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
-                _with_codes(call),
+                with_codes(call, _CODES),
                 request_deserializer=request.FromString,
                 response_serializer=response.SerializeToString,
             )
@@ -92,18 +99,6 @@ class MeasurementService:
         if self._nccl is None:
             raise NotNowError("this collector does not run NCCL")
         return pb.RunNcclResponse(run=await self._nccl.run_nccl(request))
-
-
-def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def guarded(request: Any, context: Any) -> Any:
-        clean(request)
-        try:
-            return await call(request, context)
-        except MeasurementError as error:
-            await context.abort(error.code, str(error))
-            raise  # never reached: abort raises
-
-    return guarded
 
 
 def _error_in(request: pb.RunNcclRequest) -> str | None:

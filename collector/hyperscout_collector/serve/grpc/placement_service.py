@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import (
@@ -34,6 +33,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.grpc import placement_queries as queries
+from hyperscout_collector.serve.grpc.handlers import encode, with_codes
 from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
 from hyperscout_collector.serve.grpc.placement_queries import Free, OutdatedRequestError
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
@@ -105,9 +105,9 @@ class PlacementService:
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
-                _with_codes(call),
+                with_codes(call, _CODES),
                 request_deserializer=request.FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             )
 
         handlers = {
@@ -121,14 +121,14 @@ class PlacementService:
             "WatchPlacements": grpc.unary_stream_rpc_method_handler(
                 self.watch_placements,
                 request_deserializer=pb.WatchPlacementsRequest.FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method by name; its errors abort the call with a gRPC code, also in a call over REST."""
-        return _with_codes(getattr(self, name))
+        return with_codes(getattr(self, name), _CODES)
 
     def close(self) -> None:
         for executor in (self._queries, self._decide, self._messages, self._list, self._updates):
@@ -300,20 +300,3 @@ def _check_holder(held: Reservation) -> None:
             f"the reservation of gang {held.gang!r} belongs to its {held.holder}: delete its pods to "
             "release it, or create them again to move it"
         )
-
-
-def _encode(message: Any) -> bytes:
-    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
-
-
-def _with_codes(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def guarded(request: Any, context: Any) -> Any:
-        clean(request)
-        try:
-            return await call(request, context)
-        except tuple(kind for kind, _ in _CODES) as error:
-            code = next(code for kind, code in _CODES if isinstance(error, kind))
-            await context.abort(code, str(error))
-            raise  # never reached: abort raises
-
-    return guarded

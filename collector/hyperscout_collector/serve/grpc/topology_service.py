@@ -28,6 +28,7 @@ from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
+from hyperscout_collector.serve.grpc.handlers import encode
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
 from hyperscout_collector.store.errors import StoreError
 
@@ -94,7 +95,7 @@ class TopologyService:
             return grpc.unary_unary_rpc_method_handler(
                 call,
                 request_deserializer=request.FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             )
 
         handlers = {
@@ -107,12 +108,12 @@ class TopologyService:
             "GetEventLog": grpc.unary_stream_rpc_method_handler(
                 self.get_event_log,
                 request_deserializer=pb.GetEventLogRequest.FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             ),
             "WatchTopology": grpc.unary_stream_rpc_method_handler(
                 self.watch_topology,
                 request_deserializer=pb.WatchTopologyRequest.FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -240,10 +241,6 @@ class TopologyService:
             received_at=timestamp(row.received_ns),
             stale=self._backend.is_stale(row.observed_ns - row.offset_ns),
         )
-
-
-def _encode(message: Any) -> bytes:
-    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
 
 
 def _part(lines: Iterator[str]) -> list[str]:
