@@ -127,7 +127,7 @@ def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
     odd = ""
     if word is None:
         odd = "has an unknown subtype"
-        word = "mac" if mac(row) and not (len(raw) == _MAC_BYTES and _printable(raw)) else "local"
+        word = "mac" if mac(row) and not (len(raw) == _MAC_BYTES and is_printable(raw)) else "local"
     if word == "mac":
         if found := _any_mac(row):
             return word, "" if found in _NO_MACS else found, odd
@@ -172,7 +172,8 @@ def _subtype(row: Row | None, labels: Mapping[bytes, int]) -> int:
     return number(row)
 
 
-def _printable(raw: bytes) -> bool:
+def is_printable(raw: bytes) -> bool:
+    """Whether all bytes are printable ASCII."""
     return raw.isascii() and raw.decode("ascii").isprintable()
 
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from hyperscout_formats.snmp.rows import ADDRESS, COUNTER, GAUGE, INTEGER, OID, STRING, TICKS, Row
+from hyperscout_formats.snmp.values import is_printable
 
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric, SimSwitch
 from hyperscout_sim.readings.lldp import (
@@ -301,7 +302,7 @@ def _dotted(oid: tuple[int, ...]) -> bytes:
 def _line(row: Row) -> bytes:
     tag = _TAGS[row.kind]
     if isinstance(row.value, bytes):
-        if row.kind == STRING and _plain(row.value):
+        if row.kind == STRING and is_printable(row.value):
             value = row.value
         else:
             tag, value = tag + "x", row.value.hex().encode()
@@ -310,15 +311,11 @@ def _line(row: Row) -> bytes:
     return b"%s|%s|%s\n" % (_dotted(row.oid), tag.encode(), value)
 
 
-def _plain(raw: bytes) -> bool:
-    return raw.isascii() and raw.decode("ascii").isprintable()
-
-
 def _printed(row: Row) -> bytes:
     if isinstance(row.value, bytes):
         if not row.value:
             return b'""'
-        if _plain(row.value):
+        if is_printable(row.value):
             return b'STRING: "%s"' % row.value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
         return b"Hex-STRING: " + row.value.hex(" ").upper().encode() + b" "
     if isinstance(row.value, tuple):

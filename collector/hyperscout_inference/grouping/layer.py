@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.grouping.grouping import Grouping, Longs
+
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,3 +31,8 @@ class Layer:
     @property
     def count(self) -> int:
         return len(self.switches)
+
+    def say_switches(self, net: Network, domain: int) -> str:
+        """Name the first switches of a domain, for a message."""
+        names = sorted(net.names[s] for s in self.switches[domain])
+        return ", ".join(names[:_NAMED]) or "unknown switches"

@@ -183,17 +183,12 @@ def _torn(
     size = np.count_nonzero(inner.domain == group)
     text = (
         f"{first_few(names, _NAMED)} ({other[1]} of the NVLink domain's {size} hosts) are connected "
-        f"to {_switches(net, leaf, other[0])}, most of its hosts to {_switches(net, leaf, home[0])}"
+        f"to {leaf.say_switches(net, other[0])}, most of its hosts to {leaf.say_switches(net, home[0])}"
     )
     sure = 0.5 if other[1] == home[1] else 0.9
     subject = Endpoint(names[0], names[0])
     nodes = tuple(sorted(names))
     return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,), nodes)
-
-
-def _switches(net: Network, leaf: Layer, domain: int) -> str:
-    names = sorted(net.names[s] for s in leaf.switches[domain])
-    return ", ".join(names[:_NAMED]) or "unknown switches"
 
 
 def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspicion]:

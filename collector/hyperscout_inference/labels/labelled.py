@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from hyperscout_formats.text.counts import and_more
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -123,16 +123,11 @@ def _disagreement(
     path: tuple[str, ...],
 ) -> Suspicion:
     name = net.hosts[host]
-    with_hosts = ", ".join(net.hosts[i] for i in others[:_NAMED]) + and_more(len(others) - _NAMED)
+    with_hosts = first_few([net.hosts[i] for i in others], _NAMED)
     text = (
         f"by the labels of its node {name} is in {path[-1]} with {with_hosts}; its cables lead to "
-        f"{_switches(net, outer, int(outer.domain[host]))}, theirs to "
-        f"{_switches(net, outer, int(outer.domain[others[0]]))}"
+        f"{outer.say_switches(net, int(outer.domain[host]))}, theirs to "
+        f"{outer.say_switches(net, int(outer.domain[others[0]]))}"
     )
     where = 0, int(layers[0].domain[host])
     return Suspicion("SourcesDisagree", Endpoint(name, name), None, *where, 0.7, text, (SOURCE,))
-
-
-def _switches(net: Network, layer: Layer, domain: int) -> str:
-    names = sorted(net.names[s] for s in layer.switches[domain])
-    return ", ".join(names[:_NAMED]) or "unknown switches"
