@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
 
-from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.topology import LinkTable, Topology
 
 _MAX_CHARACTERS = 2_000  # of the names in one line

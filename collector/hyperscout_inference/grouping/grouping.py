@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.fabric.network import distinct
 

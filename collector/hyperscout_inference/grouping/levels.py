@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 
 import numpy as np
-from hyperscout_topology.parts import connected_parts
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Bools, Longs, group_children

@@ -12,7 +12,7 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_collector.app.measuring import nccl as module
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
-from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
+from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams

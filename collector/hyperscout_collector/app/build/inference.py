@@ -24,7 +24,7 @@ from hyperscout_collector.app.settings.configured import inference_inputs
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Evidence, Inferring
 from hyperscout_collector.decisions.fabric.link_health import HealthSettings
-from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
+from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_collector.decisions.publication.damping import DampingSettings
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings

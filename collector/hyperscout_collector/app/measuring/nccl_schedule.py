@@ -1,7 +1,7 @@
 """Runs NCCL during the hours of the setting `nccl_window`, one pair of nodes at a time.
 
 Like every run, it uses only nodes that are reserved for measuring or cordoned.
-`decisions.measuring.nccl_schedule` chooses the next pair. A failed run is repeated in the next window.
+`decisions.measuring.nccl_windows` chooses the next pair. A failed run is repeated in the next window.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.measuring.nccl import PROBE, TIMEOUT_S, NcclRuns
-from hyperscout_collector.decisions.measuring.nccl_schedule import (
+from hyperscout_collector.decisions.measuring.nccl_windows import (
     Window,
     next_pair,
     open_window,

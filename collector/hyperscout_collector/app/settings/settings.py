@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from pydantic_settings import SettingsConfigDict
 
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
-from hyperscout_collector.decisions.measuring.nccl_schedule import parse_windows
+from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"

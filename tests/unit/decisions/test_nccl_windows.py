@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
-from hyperscout_collector.decisions.measuring.nccl_schedule import (
+from hyperscout_collector.decisions.measuring.nccl_windows import (
     Open,
     Window,
     next_pair,
