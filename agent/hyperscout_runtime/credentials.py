@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from hyperscout_runtime.addresses import is_loopback
+from hyperscout_runtime.connections import is_loopback
 
 _MAX_BYTES = 1024 * 1024
 _MAX_TOKEN_BYTES = 16 * 1024

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from hyperscout_runtime.silent_connections import SilentConnections
+from hyperscout_runtime.connections import SilentConnections
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from hyperscout_runtime.addresses import is_loopback
+from hyperscout_runtime.connections import is_loopback
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 

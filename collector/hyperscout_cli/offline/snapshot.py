@@ -37,7 +37,7 @@ Examples:
 @topology_options
 def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
     """Write the published topology with all links to FILE."""
-    from hyperscout_publish.hypernodes.file import replace_file
+    from hyperscout_runtime.files import replace_file
     from hyperscout_topology.objects import topology_json
 
     found = load_topology(topology=topology, collector=collector)

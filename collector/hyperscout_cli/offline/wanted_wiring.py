@@ -54,7 +54,7 @@ def drift_lines(found: "Comparison") -> Iterator[str]:
 def accept(topology: "Topology", path: str) -> list[str]:
     """Write the wiring as the blueprint to that file. Returns the differences as lines. Raises CliError."""
     from hyperscout_inference.blueprint.accepting import accept as accepted
-    from hyperscout_publish.hypernodes.file import replace_file
+    from hyperscout_runtime.files import replace_file
 
     file = Path(path)
     old = read_blueprint(path) if file.exists() else None

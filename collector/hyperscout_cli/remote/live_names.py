@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+from hyperscout_runtime.files import replace_file
 
 from hyperscout_cli.shared.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, Endpoint, reached_in
 
@@ -166,16 +166,13 @@ class Cache:
 
     def write(self, found: Names) -> None:
         """Write the names. An error is ignored: the next Tab queries the collector again."""
-        data = json.dumps(found).encode()
-        if len(data) > _MAX_BYTES:
+        text = json.dumps(found)  # ASCII
+        if len(text) > _MAX_BYTES:
             return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._prune()
-            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".new")  # 0600
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(name).replace(self._file)
+            replace_file(self._file, text, 0o600)
             os.utime(self._file, (self._clock(),) * 2)
         except OSError:
             return

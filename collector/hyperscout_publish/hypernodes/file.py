@@ -1,12 +1,10 @@
 """Publishes HyperNodes as YAML for `kubectl apply -f`, to a file or to standard output."""
 
-import contextlib
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
@@ -44,19 +42,3 @@ class FilePublisher(Publisher):
         except OSError as error:
             raise PublishError(f"{self._path}: {error.strerror or error}") from error
         self._written = text
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a temporary file and rename it to `path` (rename(2) is atomic within one file system)."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.hypernodes.file import replace_file
 from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hyperscout_collector.app.build.inference import generation_settings
 from hyperscout_collector.app.settings.settings import load_settings
-from hyperscout_runtime.addresses import host_port
+from hyperscout_runtime.connections import host_port
 from hyperscout_runtime.settings import SettingsError
 
 TLS = "tls_cert: c\ntls_key: k\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 from hyperscout.v1 import discovery_pb2
-from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer
 from starlette.types import ASGIApp

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.credentials import Credentials, CredentialsError
 from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.task_watch import is_cancelled

@@ -23,9 +23,9 @@ from typing import Any
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.lease import Elector
-from hyperscout_runtime.addresses import host_port
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
+from hyperscout_runtime.connections import host_port
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.event_loops import loop_in_thread
 from hyperscout_runtime.task_watch import TaskWatch

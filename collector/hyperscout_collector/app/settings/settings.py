@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from hyperscout_inference.labels.cloud_labels import Keys, lists_of
 from hyperscout_mqtt.settings import MqttSettings, mqtt_problem
-from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.settings import Pattern, ProcessSettings, load
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict

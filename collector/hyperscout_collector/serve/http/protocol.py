@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import h11
-from hyperscout_runtime.silent_connections import SilentConnections
+from hyperscout_runtime.connections import SilentConnections
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 

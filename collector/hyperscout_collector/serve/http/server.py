@@ -6,9 +6,8 @@ import socket
 import ssl
 from functools import partial
 
-from hyperscout_runtime.addresses import host_port
+from hyperscout_runtime.connections import SilentConnections, host_port
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.silent_connections import SilentConnections
 from starlette.types import ASGIApp
 
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates

@@ -10,7 +10,7 @@ import h11
 import pytest
 from hyperscout_collector.serve.http import protocol
 from hyperscout_collector.serve.http.protocol import ABORT, Connection, Served
-from hyperscout_runtime.silent_connections import SilentConnections
+from hyperscout_runtime.connections import SilentConnections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -1,7 +1,7 @@
 """Idle connections make room for new ones, and one address cannot keep another out."""
 
 import pytest
-from hyperscout_runtime.silent_connections import SilentConnections
+from hyperscout_runtime.connections import SilentConnections
 
 
 @pytest.mark.parametrize(
