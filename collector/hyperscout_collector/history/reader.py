@@ -4,9 +4,6 @@ The net changes between two times are computed from the topologies at these time
 on the time between them.
 """
 
-import base64
-import binascii
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +25,7 @@ from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryE
 from hyperscout_collector.history.store import names_of
 from hyperscout_collector.store.database import Reader
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.page_token import key_of, page_token
 
 _PAGE_SIZE = 200
 _MAX_PAGE_SIZE = 1000
@@ -129,7 +127,7 @@ class FileReader:
         found = (_event(*row) for row in rows[:size])
         answer.events.extend(event for event in found if event is not None)
         if len(rows) > size:
-            answer.next_page_token = _text(rows[size - 1][0])
+            answer.next_page_token = page_token([rows[size - 1][0]])
         return answer
 
     # Net changes
@@ -170,7 +168,7 @@ class FileReader:
                     _stamp(event, *row)
                 answer.events.append(event)
         if skip + size < len(changes):
-            answer.next_page_token = _text(old, new, skip + size)
+            answer.next_page_token = page_token([old, new, skip + size])
         return answer
 
     @contextmanager
@@ -294,10 +292,6 @@ def _oldest_ns(db: sqlite3.Connection) -> int:
     return row[0] if row else 0
 
 
-def _text(*numbers: int) -> str:
-    return base64.urlsafe_b64encode(json.dumps(numbers).encode()).decode()
-
-
 def time_ns(time: Timestamp) -> int:
     """Unix ns of any time that a caller can send, cut to what the database stores."""
     return min(max(time.seconds * NS + time.nanos, 0), 2**63 - 1)
@@ -308,13 +302,9 @@ def _token(text: str, count: int) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        found = json.loads(base64.urlsafe_b64decode(text.encode()))
-    except (binascii.Error, ValueError, RecursionError) as error:
+        found = key_of(text)
+    except ValueError as error:
         raise BadHistoryRequestError(_INVALID_PAGE) from error
-    if (
-        isinstance(found, list)
-        and len(found) == count
-        and all(type(x) is int and 0 <= x < 2**62 for x in found)
-    ):
+    if len(found) == count and all(type(x) is int and 0 <= x < 2**62 for x in found):
         return tuple(found)
     raise BadHistoryRequestError(_INVALID_PAGE)

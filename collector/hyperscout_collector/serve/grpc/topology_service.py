@@ -1,9 +1,6 @@
 """Serves TopologyService: reads of the topology, and the approval of a held generation."""
 
-import base64
-import binascii
 import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +28,7 @@ from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
 from hyperscout_collector.serve.grpc.handlers import encode
 from hyperscout_collector.serve.grpc.measured import MeasuredBy
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.page_token import key_of, page_token
 
 SERVICE = "hyperscout.v1.TopologyService"
 
@@ -192,7 +190,8 @@ class TopologyService:
             size_bytes += len(row.finding)
             response.findings.append(self._stored(row))
         if rows and (len(rows) == size or len(response.findings) < len(rows)):
-            response.next_page_token = _token(rows[len(response.findings) - 1])
+            last = rows[len(response.findings) - 1]
+            response.next_page_token = page_token([*last.key, last.rank])
         return response
 
     async def list_history(self, request: pb.ListHistoryRequest, context: Any) -> pb.ListHistoryResponse:
@@ -255,20 +254,11 @@ def _part(lines: Iterator[str]) -> list[str]:
     return part
 
 
-def _token(row: StoredFinding) -> str:
-    return base64.urlsafe_b64encode(json.dumps([*row.key, row.rank]).encode()).decode()
-
-
 def _after(token: str) -> tuple[Key, int] | None:
-    """The key and rank in a page token, the reverse of `_token`; None = no token. Raises ValueError."""
+    """The key and rank in a page token; None = no token. Raises ValueError."""
     if not token:
         return None
-    try:
-        found = json.loads(base64.urlsafe_b64decode(token.encode()))
-        json.dumps(found, ensure_ascii=False).encode()  # the database takes no lone surrogates
-    except (binascii.Error, UnicodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(token) from error
-    match found:
+    match key_of(token):
         case [str() as node, str() as probe, str() as subject, int() as rank] if 0 <= rank < 2**31:
             return Key(node, probe, subject), rank
     raise ValueError(token)

@@ -4,8 +4,6 @@ The token contains the sort key of the last object and not an offset, so objects
 not shift the next page. A token is valid only for its own query.
 """
 
-import base64
-import binascii
 import hashlib
 import json
 from bisect import bisect_right
@@ -17,6 +15,7 @@ from hyperscout_topology.objects import Object
 from hyperscout_collector.serve.http.problems import bad
 from hyperscout_collector.serve.rest.kinds import Place
 from hyperscout_collector.serve.rest.parameters import Parameter
+from hyperscout_collector.store.page_token import key_of, page_token
 
 PAGE_SIZE = 1000
 MAX_PAGE_SIZE = 10_000
@@ -54,7 +53,7 @@ def page(
         if not keep(one):
             continue
         if len(found) == size:
-            return found, _token(last, query)
+            return found, page_token([query, *last])
         found.append(one)
         last = place
     return found, ""
@@ -65,16 +64,12 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
 
 
-def _token(place: Place, query: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([query, *place]).encode()).decode().rstrip("=")
-
-
 def _place(token: str, query: str) -> Place:
     try:
-        found = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
-    except (binascii.Error, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        found = key_of(token)
+    except ValueError:
+        found = []
+    if not found or not all(isinstance(one, str) for one in found):
         raise bad("pageToken", "expected the nextPageToken of an earlier page")
     if found[0] != query:
         raise bad(
