@@ -13,7 +13,7 @@ from re import Pattern
 from hyperscout_formats.facts import interface_counters
 from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
 from hyperscout_formats.facts.wire import switch_port_to_proto
-from hyperscout_formats.lldp import lldpcli_interfaces
+from hyperscout_formats.lldp.lldpctl import parse_own
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import SWITCH_PROBE
 
@@ -141,7 +141,7 @@ class SwitchProbe:
             (*self._lldpcli, "-f", "json0", "show", "interfaces"), "lldpcli", _IF_MISSING
         )
         try:
-            own, problems = lldpcli_interfaces.parse(output)
+            own, problems = parse_own(output)
         except FormatError as error:
             raise ProbeError(str(error)) from error
         if not own:

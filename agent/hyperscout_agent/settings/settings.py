@@ -4,8 +4,8 @@ The setting `source` in the group `lldp` is HYPERSCOUT_AGENT_LLDP__SOURCE in the
 """
 
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal
 
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
@@ -15,7 +15,6 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from hyperscout_agent.runtime.lldpd_tools import lldpcli_of
 from hyperscout_agent.settings.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.settings.manager_settings import NetqSettings, NmxSettings, UfmSettings
 from hyperscout_agent.settings.probe_settings import (
@@ -226,3 +225,15 @@ def _fields(group: BaseModel) -> Iterable[tuple[str, FieldInfo]]:
 def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> AgentSettings:
     """Read file and environment; flags (nested like the file) take precedence. Raises SettingsError."""
     return load(AgentSettings, file, flags, RETIRED)
+
+
+def lldpcli_of(lldpctl: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the command with `lldpcli` in place of `lldpctl`, None when it contains no `lldpctl`.
+
+    The two are one program of lldpd with two names.
+    """
+    words = [
+        str(PurePath(word).with_name("lldpcli")) if PurePath(word).name == "lldpctl" else word
+        for word in lldpctl
+    ]
+    return tuple(words) if words != list(lldpctl) else None

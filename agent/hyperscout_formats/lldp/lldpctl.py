@@ -56,6 +56,18 @@ class _UnusableError(Exception):
     """A neighbour lacks an identifier or has an invalid value."""
 
 
+def parse_own(data: bytes, source: str = "lldpcli") -> tuple[dict[str, LldpNeighbour], tuple[Problem, ...]]:
+    """Read `lldpcli -f json0 show interfaces` (lldpcli(8)): what the local host announces.
+
+    The document has the shape of neighbours; the entry of a port contains what the device at the other end of
+    the link receives. It contains only ports on which lldpd runs. Return the announced identifiers by
+    interface, in order of first mention, and the problems. An interface that lacks an id is left out and
+    reported. Raises FormatError if the text is not lldpcli's JSON.
+    """
+    ports, problems = parse(data, source)
+    return {port.interface: port.neighbours[0] for port in ports}, problems
+
+
 def _document(data: bytes, source: str) -> Any:
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes; expected at most {MAX_BYTES} bytes")

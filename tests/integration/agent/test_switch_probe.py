@@ -10,7 +10,7 @@ from hyperscout.v1.finding_pb2 import Outcome, SwitchPort
 from hyperscout_agent.findings.probe import Observation, ProbeError
 from hyperscout_agent.lldp.neighbours import NO_CARRIER
 from hyperscout_agent.probes.switch import NOT_LLDPD, NOTHING_HEARD, SwitchProbe
-from hyperscout_agent.runtime.lldpd_tools import lldpcli_of
+from hyperscout_agent.settings.settings import lldpcli_of
 
 DATA, NOTHING = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING
 

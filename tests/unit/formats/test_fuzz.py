@@ -11,7 +11,7 @@ from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, nod
 from hyperscout_formats.infiniband.sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
 from hyperscout_formats.lldp import frame as lldp_frame
-from hyperscout_formats.lldp import lldpcli_interfaces, lldpctl
+from hyperscout_formats.lldp import lldpctl
 from hyperscout_formats.nvidia import nccl_tests, nvidia_smi
 from hyperscout_formats.snmp import rows as snmp_rows
 from hyperscout_formats.snmp import switch as snmp_switch
@@ -86,7 +86,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
     "latency_csv": (latency_csv.parse, b"node_a,node_b,rtt_us,samples\na,b,3.25,16\nb,c,4 # x\n"),
     "lldp_frame": (lldp_frame.dissect, FRAME),
-    "lldpcli_interfaces": (lldpcli_interfaces.parse, LLDPCTL),
+    "lldpcli_interfaces": (lldpctl.parse_own, LLDPCTL),
     "lldpctl": (lldpctl.parse, LLDPCTL),
     "nccl_tests": (nccl_tests.parse, NCCL_TESTS),
     "node_map": (node_map.parse, NODE_MAP),

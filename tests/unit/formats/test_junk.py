@@ -7,7 +7,7 @@ import pytest
 from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, ibqueryerrors, node_map
 from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
 from hyperscout_formats.lldp import frame as lldp_frame
-from hyperscout_formats.lldp import lldpcli_interfaces, lldpctl
+from hyperscout_formats.lldp import lldpctl
 from hyperscout_formats.managers import netq, nmx, ufm
 from hyperscout_formats.nvidia import nccl_tests, nvidia_smi
 from hyperscout_formats.snmp import rows as snmp_rows
@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "ibqueryerrors": ibqueryerrors.parse,
     "latency_csv": latency_csv.parse,
     "lldp_frame": lldp_frame.dissect,
-    "lldpcli_interfaces": lldpcli_interfaces.parse,
+    "lldpcli_interfaces": lldpctl.parse_own,
     "lldpctl": lldpctl.parse,
     "nccl_tests": nccl_tests.parse,
     "netq": netq.parse,

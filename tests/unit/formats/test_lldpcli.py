@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hyperscout_formats.facts import interface_counters
 from hyperscout_formats.facts.facts import LldpNeighbour, PortCounters
-from hyperscout_formats.lldp.lldpcli_interfaces import parse
+from hyperscout_formats.lldp.lldpctl import parse_own
 from hyperscout_formats.text.errors import FormatError
 
 
@@ -26,7 +26,7 @@ def document(*interfaces: dict[str, Any]) -> bytes:
 
 
 def test_what_a_port_announces() -> None:
-    own, problems = parse(document(interface("swp1", {"id": [{"type": "ifname", "value": "swp1"}]})))
+    own, problems = parse_own(document(interface("swp1", {"id": [{"type": "ifname", "value": "swp1"}]})))
     assert own == {
         "swp1": LldpNeighbour(
             "mac",
@@ -42,7 +42,7 @@ def test_what_a_port_announces() -> None:
 
 
 def test_a_port_without_an_id_is_passed_over() -> None:
-    own, problems = parse(
+    own, problems = parse_own(
         document(interface("swp1", None), interface("swp2", {"id": [{"type": "local", "value": "2"}]}))
     )
     assert list(own) == ["swp2"]
@@ -50,12 +50,12 @@ def test_a_port_without_an_id_is_passed_over() -> None:
 
 
 def test_no_ports() -> None:
-    assert parse(b'{"lldp": [{}]}') == ({}, ())
+    assert parse_own(b'{"lldp": [{}]}') == ({}, ())
 
 
 def test_another_document() -> None:
     with pytest.raises(FormatError, match='no "lldp" key'):
-        parse(b'{"local-chassis": []}')
+        parse_own(b'{"local-chassis": []}')
 
 
 @pytest.mark.parametrize(
