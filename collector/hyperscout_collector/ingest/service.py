@@ -106,6 +106,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._clock_ns = clock_ns
         self._identify = identify or Access()
         self._take_id = take_id or (lambda node, message: None)
+        # No BoundedExecutor: each stream waits for its own call, so the number of streams is the bound.
         self._thread = ThreadPoolExecutor(1, "sweep-reader")
         self._closing = False
         self._leader: str | None = None

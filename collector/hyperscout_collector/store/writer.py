@@ -60,6 +60,7 @@ class StoreWriter:
         self._lock = threading.Lock()
         self._numbers = count()
         self._calls: set[Future[None]] = set()
+        # No BoundedExecutor, which keeps the order of arrival: a call here runs the most urgent job.
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
     async def run(self) -> None:

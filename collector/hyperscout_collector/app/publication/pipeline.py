@@ -90,6 +90,7 @@ class Pipeline:
         self._cluster_changed = False
         self._expected: frozenset[str] | None = None  # at the last inference
         self._last: Result | None = None
+        # No BoundedExecutor: there is one caller at a time, and `close` waits for its call.
         self._thread = ThreadPoolExecutor(1, "inference")
         self._running: set[Future[Any]] = set()
         self._turn = asyncio.Lock()  # `Generations` is a state machine: one call at a time
