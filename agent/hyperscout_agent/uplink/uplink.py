@@ -64,8 +64,8 @@ def plaintext_channel(target: str) -> grpc.aio.Channel:
 class Uplink:
     """Keeps a stream to one of `targets` (see `Route`) and sends the store's dirty findings.
 
-    `hello`: the first message of a stream; its `node` is set here. `outbox`: messages of probes, which end
-    with the stream. `on_end`: called when a stream with a Welcome ends; leases and tasks end with it.
+    `hello`: the first message of a stream, with the node of `store`. `outbox`: messages of probes, which
+    end with the stream. `on_end`: called when a stream with a Welcome ends; leases and tasks end with it.
     `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970. `channel`, `metadata`: called for each
     stream, because credentials are renewed. Callbacks must not block.
     """
@@ -90,7 +90,8 @@ class Uplink:
             raise ValueError("no collector address")
         self.stats = UplinkStats()
         self._store = store
-        self._hello = hello
+        self._hello = Hello()
+        self._hello.CopyFrom(hello)
         self._hello.node = store.node
         self._directives = directives
         self._outbox = outbox or Outbox(store.changed)
