@@ -60,7 +60,6 @@ def test_the_room_follows_what_agents_find() -> None:
     placements.set_topology(two_leaves())
     state = State(n01=[gpu(0), gpu(1)], n02=[])
     room = EvidenceCapacity(placements, state)  # type: ignore[arg-type]
-    room.begin()
     room.touch(state.nodes)
     one = {"workers": 1}
     assert free_of(placements) == {"n01": one | {"nvidia.com/gpu": 2}, "n02": one, "n03": one, "n04": one}

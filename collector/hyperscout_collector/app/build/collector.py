@@ -2,8 +2,10 @@
 
     Storage -> Evidence, Ingest -> Inferring -> Publishing -> servers
 
-Each component is complete when it is constructed. It receives what it reads in its constructor; what it must
-learn later reaches it by the signals of `build.context`. Decisions are made by pure code in other packages.
+A component receives what it reads in its constructor; what it must learn later reaches it by the signals of
+`build.context`. Two read what was stored after they are constructed and before the servers start: the hub
+checks the last topology, and the placer restores the reservations. Decisions are made by pure code in other
+packages.
 """
 
 import importlib.metadata

@@ -15,18 +15,16 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 
 
 class EvidenceCapacity:
-    """Sets the resources of nodes in `placements`. Call `begin` once, then `follow` for each commit.
+    """Sets the resources of nodes in `placements`: of each node one worker, until its evidence is read.
 
-    Call `touch` with the nodes that were loaded at the start.
+    Call `touch` with the nodes that were loaded at the start, then `follow` for each commit.
     """
 
     def __init__(self, placements: Placements, state: EvidenceState) -> None:
         self._placements = placements
         self._state = state
         self._set: dict[str, dict[str, int]] = {}  # GPUs set last, by node; nodes without GPUs are left out
-
-    def begin(self) -> None:
-        self._placements.set_default_unused({WORKERS: 1})
+        placements.set_default_unused({WORKERS: 1})
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""

@@ -16,7 +16,9 @@ from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 
 
 class Placing:
-    """The placer with its inputs and outputs. `clock_ns`: Unix ns. `timer`: monotonic seconds.
+    """The placer with its inputs and outputs. It is complete after `load`, which the builder calls.
+
+    `clock_ns`: Unix ns. `timer`: monotonic seconds.
 
     `pods_are_watched`: another part sets the free resources of nodes (`set_unused`, `set_unused_of`) from
     the pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision
@@ -53,8 +55,6 @@ class Placing:
             self.placements.restore(held)
         self.placements.changed.subscribe(self.watchers.changed)
         self.placements.changed.subscribe(self.reservations.follow)
-        if self._capacity is not None:
-            self._capacity.begin()
         return problems
 
     @property
