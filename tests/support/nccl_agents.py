@@ -16,7 +16,7 @@ from hyperscout.v1.measurement_pb2 import RunNcclRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.findings.scheduler import Scheduler
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.nccl.gpu_use import GpuUse
+from hyperscout_agent.nvml.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
 from hyperscout_agent.uplink.session import Outbox
 from hyperscout_agent.uplink.uplink import Uplink

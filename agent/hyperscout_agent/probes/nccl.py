@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StreamFindingsRequest
@@ -30,18 +31,18 @@ from hyperscout_agent.findings.probe import (
     failed,
     nothing,
 )
-from hyperscout_agent.nccl.gpu_use import (
+from hyperscout_agent.nccl.host_lock import HostLock, LockedError
+from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES
+from hyperscout_agent.nccl.pair import NothingThereError, WorkerError, run_worker
+from hyperscout_agent.nccl.tool import run_operation
+from hyperscout_agent.nccl.worker import RANKS, WorkerOrder
+from hyperscout_agent.nvml.gpu_use import (
     GpusUnknownError,
     NoGpusError,
     ReadGpus,
     gpu_use,
     idle_gpus,
 )
-from hyperscout_agent.nccl.host_lock import HostLock, LockedError
-from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES
-from hyperscout_agent.nccl.pair import NothingThereError, WorkerError, run_worker
-from hyperscout_agent.nccl.tool import run_operation
-from hyperscout_agent.nccl.worker import RANKS, WorkerOrder
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError
 from hyperscout_agent.runtime.tasks import Wait, wait
 
@@ -83,6 +84,7 @@ def build(context: ProbeContext) -> ProbeParts:
         timeout_s=settings.timeout_s,
         send=send,
         trigger=context.trigger,
+        gpus=partial(gpu_use, context.settings.nvlink.library),
         wall_ns=context.now_ns,
     )
     return ProbeParts(
@@ -137,7 +139,7 @@ class NcclProbe:
         send: Callable[[NcclId], None],
         trigger: Callable[[], None],
         lock: str = "hyperscout-nccl",
-        gpus: ReadGpus = gpu_use,
+        gpus: ReadGpus,
         wait: Wait = wait,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StopMeasuring, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_agent.nccl.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.nccl.host_lock import HostLock
+from hyperscout_agent.nvml.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
 from support.fake_collector import FakeCollector
 from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
@@ -401,7 +401,13 @@ int nvmlDeviceGetUtilizationRates(void *d, unsigned *rates) {
         ({}, "GpuUse(count=8, processes=(), busy=())"),
         ({"STUB_PROCESSES": "2"}, "GpuUse(count=8, processes=('GPU 3 runs 2 processes',), busy=())"),
         ({"STUB_BUSY": "7"}, "GpuUse(count=8, processes=(), busy=('GPU 1 is 7 % busy',))"),
-        ({"STUB_LOST": "15"}, "it is unknown whether the GPUs are idle: NVML: GPU is lost"),
+        (
+            {"STUB_LOST": "15"},
+            (
+                "it is unknown whether the GPUs are idle: "
+                "the GPU is lost: see the kernel's log for an Xid, then reset it or restart the host"
+            ),
+        ),
     ],
 )
 def test_the_real_binding_says_whether_gpus_are_idle(
@@ -409,7 +415,7 @@ def test_the_real_binding_says_whether_gpus_are_idle(
 ) -> None:
     build_library(tmp_path / "libnvidia-ml.so.1", NVML)
     script = (
-        "from hyperscout_agent.nccl.gpu_use import *\n"
+        "from hyperscout_agent.nvml.gpu_use import *\n"
         "try:\n    print(gpu_use())\nexcept GpusUnknownError as error:\n    print(error)\n"
     )
     done = subprocess.run(

@@ -17,7 +17,7 @@ import grpc
 import pytest
 from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_agent.nccl.gpu_use import GpuUse
+from hyperscout_agent.nvml.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
 from support.collector_process import collector_process, listed

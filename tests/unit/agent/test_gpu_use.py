@@ -1,14 +1,17 @@
 """Whether the GPUs are idle: only a clear yes counts."""
 
+import ctypes
 import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from hyperscout_agent.nccl import gpu_use as module
-from hyperscout_agent.nccl.gpu_use import GpusUnknownError, GpuUse, NoGpusError, gpu_use, idle_gpus
+from hyperscout_agent.nvml import gpu_use as module
+from hyperscout_agent.nvml.gpu_use import GpusUnknownError, GpuUse, NoGpusError, gpu_use, idle_gpus
+from hyperscout_agent.nvml.library import LIBRARY
 from support.fake_time import FakeTime
 
 
@@ -23,19 +26,14 @@ class FakeNvml:
 
     def module(self) -> Any:
         class NVMLError(Exception):
-            pass
-
-        class NotFoundError(NVMLError):
-            pass
+            value = 999  # unknown
 
         class NotLoadedError(NVMLError):
-            pass
+            value = 9
 
         def init() -> None:
             if self.init:
-                raise {"missing": NotFoundError, "unloaded": NotLoadedError}.get(self.init, NVMLError)(
-                    "of NVML"
-                )
+                raise (NotLoadedError if self.init == "unloaded" else NVMLError)("of NVML")
 
         def rates(handle: int) -> Any:
             if self.utilisation[handle] < 0:
@@ -47,14 +45,27 @@ class FakeNvml:
 
         fake: Any = ModuleType("pynvml")
         fake.NVMLError = NVMLError
-        fake.NVMLError_LibraryNotFound = NotFoundError
-        fake.NVMLError_DriverNotLoaded = NotLoadedError
         fake.nvmlInit, fake.nvmlShutdown = init, shut
         fake.nvmlDeviceGetCount = lambda: len(self.running)
         fake.nvmlDeviceGetHandleByIndex = lambda index: index
         fake.nvmlDeviceGetComputeRunningProcesses = lambda handle: [object()] * self.running[handle]
         fake.nvmlDeviceGetUtilizationRates = rates
         return fake
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the libraries that were loaded. Only the driver's own and /opt/nvml.so are there."""
+    found: list[str] = []
+
+    def load(path: str) -> object:
+        if path not in (LIBRARY, "/opt/nvml.so"):
+            raise OSError("no such file")
+        found.append(path)
+        return object()
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -75,9 +86,8 @@ def test_what_nvml_says(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml, use: Gp
 @pytest.mark.parametrize(
     ("nvml", "error", "words"),
     [
-        (FakeNvml(init="missing"), NoGpusError, "no NVIDIA driver"),
         (FakeNvml(init="unloaded"), NoGpusError, "no NVIDIA driver"),
-        (FakeNvml(init="other"), GpusUnknownError, "NVML: of NVML"),
+        (FakeNvml(init="other"), GpusUnknownError, "NVML does not start: of NVML"),
         (FakeNvml(running=[]), NoGpusError, "no GPU"),
         (FakeNvml(utilisation=[0, -1]), GpusUnknownError, "Not Supported"),  # MIG, or a lost GPU
     ],
@@ -91,9 +101,19 @@ def test_what_nvml_cannot_say(
     assert nvml.shut == (0 if nvml.init else 1)
 
 
+def test_the_library_of_the_settings_is_queried(monkeypatch: pytest.MonkeyPatch, loaded: list[str]) -> None:
+    fake = FakeNvml().module()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert gpu_use(Path("/opt/nvml.so")) == GpuUse(2)
+    assert loaded == ["/opt/nvml.so"]
+    assert fake.nvmlLib is not None
+    with pytest.raises(NoGpusError, match="no NVIDIA driver"):
+        gpu_use(Path("/opt/absent.so"))
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(GpusUnknownError, match="install nvidia-ml-py"):
+    with pytest.raises(GpusUnknownError, match="nvidia-ml-py is missing: install"):
         gpu_use()
 
 

@@ -57,6 +57,9 @@ class Leading:
     async def until(self, happened: Callable[[], bool]) -> None:
         await until(happened)
 
+    def transitions(self) -> int:
+        return 0
+
 
 class Slow:
     """A collector that waits for an API server which says nothing."""

@@ -1,13 +1,13 @@
 """Checks with NVML whether this host's GPUs are idle, so that a measurement does not disturb a job."""
 
 import asyncio
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from hyperscout_formats.text.counts import count, first_few
 
+from hyperscout_agent.nvml.library import DriverAbsentError, GpuUnreadableError, Nvml, NvmlUnusableError
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.runtime.threads import in_thread
 
@@ -42,39 +42,34 @@ class GpuUse:
 ReadGpus = Callable[[], GpuUse]
 
 
-def gpu_use() -> GpuUse:
-    """Query NVML. Blocks. Raises NoGpusError and GpusUnknownError."""
+def gpu_use(library: Path | None = None) -> GpuUse:
+    """Query NVML. Blocks. Raises NoGpusError and GpusUnknownError.
+
+    `library`: path of the library, instead of the driver's own.
+    """
+    nvml = Nvml(library)
     try:
-        pynvml: Any = importlib.import_module("pynvml")
-    except ImportError as error:
-        raise GpusUnknownError(
-            "it is unknown whether the GPUs are idle: install nvidia-ml-py (hyperscout[agent])"
-        ) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        if isinstance(error, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded):
-            raise NoGpusError("no NVIDIA driver on this host") from error
-        raise GpusUnknownError(f"it is unknown whether the GPUs are idle: NVML: {error}") from error
-    try:
-        return _use(pynvml)
-    except pynvml.NVMLError as error:
-        raise GpusUnknownError(f"it is unknown whether the GPUs are idle: NVML: {error}") from error
+        nvml.open()
+        return _use(nvml)
+    except DriverAbsentError as error:
+        raise NoGpusError("no NVIDIA driver on this host") from error
+    except (NvmlUnusableError, GpuUnreadableError) as error:
+        raise GpusUnknownError(f"it is unknown whether the GPUs are idle: {error}") from error
     finally:
-        pynvml.nvmlShutdown()
+        nvml.close()
 
 
-def _use(nvml: Any) -> GpuUse:
-    gpus = int(nvml.nvmlDeviceGetCount())
+def _use(nvml: Nvml) -> GpuUse:
+    gpus = int(nvml.needed("nvmlDeviceGetCount"))
     if gpus == 0:
         raise NoGpusError("no GPU on this host")
     processes: list[str] = []
     busy: list[str] = []
     for index in range(min(gpus, _MAX_GPUS)):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        if running := len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)):
+        handle = nvml.needed("nvmlDeviceGetHandleByIndex", index)
+        if running := len(nvml.needed("nvmlDeviceGetComputeRunningProcesses", handle)):
             processes.append(f"GPU {index} runs {count(running, 'process', 'processes')}")
-        if percent := int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu):
+        if percent := int(nvml.needed("nvmlDeviceGetUtilizationRates", handle).gpu):
             busy.append(f"GPU {index} is {percent} % busy")
     return GpuUse(gpus, tuple(processes), tuple(busy))
 
