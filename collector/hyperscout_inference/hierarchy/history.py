@@ -101,6 +101,13 @@ def recall(
     return result
 
 
+def named_since(net: Network, absent: Collection[str]) -> frozenset[str]:
+    """Return those of the absent nodes that were published under the GUID of an adapter whose host is known
+    now."""
+    rows = (i for i, host in enumerate(net.host.tolist()) if host >= 0 and net.ids[i] in absent)
+    return frozenset(net.ids[i] for i in rows if net.hosts[net.host[i]] != net.ids[i])
+
+
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
     """Return the previous topology without nodes and anomalies that an operator has removed."""
     # A host without GPUs leaves its NVLink domain, and stays in the domains of its cables.

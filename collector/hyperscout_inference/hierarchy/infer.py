@@ -36,7 +36,7 @@ from hyperscout_inference.grouping.past import Past
 from hyperscout_inference.grouping.tiers import build_layers
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.fuse import fuse
-from hyperscout_inference.hierarchy.history import recall
+from hyperscout_inference.hierarchy.history import named_since, recall
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
@@ -90,6 +90,8 @@ def infer(
         expected |= {net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist()}
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
+    if absent:
+        absent -= named_since(net, absent)
     if previous is not None and absent:
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}

@@ -131,13 +131,14 @@ class Collector:
         await watchers.prepare()
         publishers = build_publishers(context)
         evidence = build_evidence(context, storage, streams)
-        ingest = build_ingest(context, streams, evidence, publishers.mqtt)
+        ingest = build_ingest(context, streams, evidence, publishers.mqtt, topology=watchers.current_topology)
         inference = await build_inference(
             context,
             storage,
             streams,
             evidence,
             publishers.cluster,
+            ingest.sweeps,
             topology=watchers.current_topology,
             inferred=timings.inference.observe,
         )

@@ -5,10 +5,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.history import forget
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
@@ -191,6 +196,20 @@ def test_a_host_that_is_cut_off_goes_with_its_domain() -> None:
     check_tree(after)
     assert names(after) == names(now)
     assert after.nodes_without_evidence == (lost,)
+
+
+def test_a_host_that_was_published_under_a_guid_is_not_kept_under_it() -> None:
+    """A sweep shows new adapters before the agents of their hosts report them."""
+    fabric = shapes.clos2(3, 3, 2)
+    fabric = replace(fabric, adapters=tuple(replace(x, description="MT4129") for x in fabric.adapters))
+    inputs = FabricInputs(sweeps=(SweepSeen(parse(sweep_text(fabric))),))
+    nameless = infer(inputs)
+    assert all(len(node) == 16 for h in nameless.hypernodes for node in h.nodes)
+    cables = {c.a: c for c in fabric.cables}
+    agents = {x.host: (port_facts(x, cables[x.guid]),) for x in fabric.adapters}
+    named = infer(replace(inputs, infiniband=agents), previous=nameless)
+    assert {node for h in named.hypernodes for node in h.nodes} == set(fabric.hosts)
+    assert named.nodes_without_evidence == ()
 
 
 def test_another_number_of_tiers_is_not_grafted_onto_the_old_tree() -> None:
