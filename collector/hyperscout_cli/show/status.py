@@ -188,7 +188,7 @@ def _leases(current: "GetStatusResponse", now_ns: int) -> Table:
                 f"{lease.device}/{lease.port}",
                 age(lease.granted_at.ToNanoseconds(), now_ns),
                 age(lease.last_sweep_at.ToNanoseconds(), now_ns),
-                "partial" if lease.partial else "",
+                "partial" if lease.partial else "unconfirmed" if lease.unconfirmed else "",
             ),
         )
         for lease in current.leases

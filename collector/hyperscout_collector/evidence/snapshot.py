@@ -3,7 +3,7 @@
 The sweeps of a snapshot are parsed outside the event loop. Of several sweeps of one fabric the newest counts.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
@@ -21,10 +21,12 @@ from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_node
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
+from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP_PROBE
+from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.measurements import Measured, PairTables
-from hyperscout_collector.evidence.rows import WHOLE, Key, Row
+from hyperscout_collector.evidence.rows import WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.switch_tables import TableReading, in_force
 from hyperscout_collector.store.errors import StoreError
@@ -106,16 +108,51 @@ NO_EVIDENCE = Snapshot({}, {}, {}, {}, {}, {}, {}, (), (), {}, 0, PairTables())
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSweep:
+    """A sweep that waits for the sweep of another node. `reason`, `is_known`, `is_first`: see `SweepVerdict`.
+
+    `is_accused`: it changes so much that it may be false.
+    """
+
+    node: str
+    lease_id: str
+    device: str
+    port_guid: int
+    reason: str
+    is_known: bool
+    is_first: bool
+    is_accused: bool
+
+    @property
+    def problem(self) -> str:
+        """For the status; "" = it contradicts nothing."""
+        if not self.reason or not (self.is_known or self.is_accused):
+            return ""
+        return f"the sweep of {self.node} from {self.device} does not count as a whole: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Resolved:
-    """`superseded`: keys of sweeps that a newer sweep of the same fabric replaced, to be forgotten."""
+    """`superseded`: keys of sweeps that a newer sweep of the same fabric replaced, to be forgotten. `held`:
+    sweeps that do not count as a whole."""
 
     inputs: FabricInputs
     superseded: tuple[Key, ...] = ()
     problems: tuple[str, ...] = ()
+    held: tuple[HeldSweep, ...] = ()
 
 
-def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
-    """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread."""
+def resolve(
+    snapshot: Snapshot,
+    texts: SweepTexts,
+    node_map: Mapping[int, str],
+    published: Topology | None = None,
+    alone: Collection[str] = (),
+) -> Resolved:
+    """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread.
+
+    `published`: the record that sweeps are judged by. `alone`: nodes whose sweeps no other agent can confirm.
+    """
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}
@@ -133,6 +170,8 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
             read.append((row, shown))
         else:  # the newest reading comes first
             managed = {**shown.gpus, **managed}
+    verdicts = _verdicts(read, snapshot, node_map, published, alone)
+    needed = {key for verdict in verdicts.values() for key in verdict.needed}
     current: list[tuple[Row, Sweep]] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
     kept -= {row.key for row, _ in read}
@@ -140,6 +179,13 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     for row, sweep in read:  # newest first
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
             continue  # It shows only its own adapter, which a whole sweep shows better.
+        verdict = verdicts.get((row.key, row.rank))
+        if verdict is not None:
+            if verdict.judged.counts == "nothing":
+                if row.seen_ns >= snapshot.limit_ns and not needed:
+                    kept.add(row.key)
+                continue
+            sweep = verdict.judged.sweep  # noqa: PLW2901 - what counts of it
         switches = _switches(sweep)
         # A manager's data and sweeps are independent sources: neither replaces the other. But a stale sweep
         # is dropped if any newer one shares a switch with it.
@@ -170,8 +216,69 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         in_force(snapshot.tables, snapshot.limit_ns),
         managed_gpus=managed,
     )
-    superseded = tuple(sorted({row.key for row, _ in read} - kept))
-    return Resolved(inputs, superseded, tuple(problems))
+    inputs = replace(
+        inputs,
+        sweep_claims=tuple(x.judged.anomaly for x in verdicts.values() if x.judged.anomaly is not None),
+    )
+    if not needed:
+        needed = {key for (key, _), x in verdicts.items() if x.judged.counts == "reduced"}
+    superseded = tuple(sorted({row.key for row, _ in read} - kept - needed))
+    held = tuple(x.held for x in verdicts.values() if x.held.reason or x.held.is_first)
+    return Resolved(inputs, superseded, tuple(problems), held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """`needed`: the keys of the sweeps without which this one would not count, and its own."""
+
+    judged: SweepVerdict
+    held: HeldSweep
+    needed: frozenset[Key]
+
+
+def _verdicts(
+    read: Sequence[tuple[Row, Sweep]],
+    snapshot: Snapshot,
+    node_map: Mapping[int, str],
+    published: Topology | None,
+    alone: Collection[str],
+) -> dict[tuple[Key, int], _Judged]:
+    """Judge the sweeps of agents, by key and rank."""
+    rows: list[tuple[Row, SweepFact]] = []
+    claims = []
+    for row, sweep in read:
+        fact = row.fact
+        if isinstance(fact, SweepFact) and row.key.probe == SWEEP_PROBE:
+            rows.append((row, fact))
+            is_partial = row.rank != WHOLE
+            claims.append(SweepClaim(row.key.node, fact.device, fact.port_guid, sweep, is_partial))
+    has_manager = any(
+        row.key.probe != SWEEP_PROBE and row.seen_ns >= snapshot.limit_ns for row, _ in read
+    )  # what it shows is not changed by one agent alone
+    witnesses = Witnesses(
+        snapshot.infiniband,
+        snapshot.reporters.difference(snapshot.stale),
+        node_map,
+        () if has_manager else alone,
+    )
+    verdicts = judge_sweeps(claims, published, witnesses) if claims else []
+    return {
+        (row.key, row.rank): _Judged(
+            verdict,
+            HeldSweep(
+                row.key.node,
+                fact.lease_id,
+                fact.device,
+                fact.port_guid,
+                verdict.reason,
+                verdict.is_known,
+                verdict.is_first,
+                verdict.anomaly is not None,
+            ),
+            frozenset(rows[j][0].key for j in verdict.agreeing) | ({row.key} if verdict.agreeing else set()),
+        )
+        for (row, fact), verdict in zip(rows, verdicts, strict=True)
+    }
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:

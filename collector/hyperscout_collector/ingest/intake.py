@@ -26,13 +26,14 @@ from hyperscout_collector.evidence.limits import decoded_bytes
 from hyperscout_collector.evidence.rows import (
     MAX_NAME_CHARS,
     MAX_TIME_NS,
+    WHOLE,
     BadFinding,
     Key,
     Row,
     newer,
     row_of,
 )
-from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState
+from hyperscout_collector.evidence.state import COUNTING_PROBE, LEASED_PROBES, EvidenceState
 from hyperscout_collector.ingest.refusals import LineLimit
 from hyperscout_collector.ingest.streams import IngestCounters
 
@@ -55,8 +56,11 @@ class SweepGate(Protocol):
     def may_sweep(self, node: str) -> bool:
         """Whether the node has a lease for any fabric."""
 
-    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
-        """Returns why a fabric finding of this node under this lease is refused; None = it is accepted."""
+    def refuse_sweep(self, node: str, lease_id: str, port_guid: int | None) -> str | None:
+        """Returns why a fabric finding of this node under this lease is refused; None = it is accepted.
+
+        `port_guid`: of the port that a whole sweep started from; None for other findings.
+        """
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         """Called when the text of a sweep cannot be read."""
@@ -132,8 +136,11 @@ class Intake:
                 not newer(row, one, now_ns) and row.rank == one.rank for one in self.state.rows_of_key(key)
             ):
                 return  # a repetition in the full state: its lease no longer matters
-            lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
-            if refusal := self.gate.refuse_sweep(key.node, lease_id):
+            sweep = finding.sweep if finding.HasField("sweep") else None
+            lease_id = sweep.lease_id if sweep else ""
+            is_whole = row.rank == WHOLE and key.probe != COUNTING_PROBE
+            port_guid = sweep.port_guid if sweep and is_whole else None
+            if refusal := self.gate.refuse_sweep(key.node, lease_id, port_guid):
                 checked.refused.append(Refused(key, refusal))
                 return
         checked.rows.append((row, finding.SerializeToString()))

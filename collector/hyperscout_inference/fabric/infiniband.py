@@ -43,6 +43,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
             if text:
                 texts[i] = text
     part = _devices(guids, kind, texts, inputs, owners)
+    part.anomalies.extend(inputs.sweep_claims)
     group, part.fabrics = _fabrics(sweeps, places, kind)
     seen_at_ns = _cables(part, sweeps, places, group, declared)
     _leave_out_foreign_names(part, inputs, options)

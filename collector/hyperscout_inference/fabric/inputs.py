@@ -15,6 +15,7 @@ from hyperscout_formats.facts.facts import (
     SwitchTable,
 )
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep
+from hyperscout_topology.topology import Anomaly
 
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 
@@ -86,6 +87,7 @@ class FabricInputs:
     )  # by node: the domains that its cloud names, the outermost first
     health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
     health_is_young: bool = False  # no reporter has counted for long enough: published findings stay
+    sweep_claims: tuple[Anomaly, ...] = ()  # reporters of sweeps that do not count as a whole
     managed_gpus: Mapping[str, tuple[Gpu, ...]] = field(
         default_factory=dict
     )  # GPUs as an NVLink manager reports them, by its names for hosts

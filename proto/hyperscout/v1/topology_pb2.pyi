@@ -1116,6 +1116,7 @@ class LeaseStatus(_message.Message):
     LAST_SWEEP_AT_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
     PARTIAL_REASON_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """Identity of the lease."""
     node: _builtins.str
@@ -1128,6 +1129,8 @@ class LeaseStatus(_message.Message):
     """Whether that sweep was incomplete."""
     partial_reason: _builtins.str
     """Why it was incomplete."""
+    unconfirmed: _builtins.bool
+    """Whether only the agent of this node has swept the fabric, or can sweep it: no other agent confirms it."""
     @_builtins.property
     def granted_at(self) -> _timestamp_pb2.Timestamp:
         """When the lease was granted."""
@@ -1147,10 +1150,11 @@ class LeaseStatus(_message.Message):
         last_sweep_at: _timestamp_pb2.Timestamp | None = ...,
         partial: _builtins.bool = ...,
         partial_reason: _builtins.str = ...,
+        unconfirmed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["granted_at", b"granted_at", "last_sweep_at", b"last_sweep_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "granted_at", b"granted_at", "last_sweep_at", b"last_sweep_at", "lease_id", b"lease_id", "node", b"node", "partial", b"partial", "partial_reason", b"partial_reason", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "granted_at", b"granted_at", "last_sweep_at", b"last_sweep_at", "lease_id", b"lease_id", "node", b"node", "partial", b"partial", "partial_reason", b"partial_reason", "port", b"port", "unconfirmed", b"unconfirmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

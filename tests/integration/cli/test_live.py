@@ -1,6 +1,7 @@
 """Commands that look at a collector, against a real gRPC server in this process."""
 
 import json
+import re
 import socket
 import time
 from dataclasses import replace
@@ -264,9 +265,11 @@ def test_status(run: CommandLine, service: FakeTopologyService) -> None:
     service.status.leases.add(
         node="n01", device="mlx5_0", port=1, partial=True, partial_reason="own port down"
     )
+    service.status.leases.add(node="n02", device="mlx5_1", port=1, unconfirmed=True)
     service.status.problems.append("disk full")
     ran = run("status")
     assert ran.code == 0
+    assert re.search(r"n02 +mlx5_1/1 .* unconfirmed\n", ran.out)
     assert "Agents:     1 of 2 connected\n" in ran.out
     for wrong in (
         "collector: disk full",

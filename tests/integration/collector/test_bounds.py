@@ -64,7 +64,9 @@ async def test_a_sweep_that_no_fabric_makes_is_refused_at_once(tmp_path: Path) -
         while not (lease := (await agent.read()).lease.lease_id):
             pass
         await agent.bulk(digest, packed)
-        (reason,) = await agent.store(sweep("evil", digest, time.time_ns(), lease_id=lease))
+        found = sweep("evil", digest, time.time_ns(), lease_id=lease)
+        found.sweep.port_guid = 0xBAD1
+        (reason,) = await agent.store(found)
         assert "not the text of a fabric" in reason
 
 

@@ -67,7 +67,7 @@ class Rig:
     def may_sweep(self, node: str) -> bool:
         return node in self.leased
 
-    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
+    def refuse_sweep(self, node: str, lease_id: str, port_guid: int | None) -> str | None:
         return None if node in self.leased else f"{node} holds no sweep lease"
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What sweep leases make of those who need none: agents of role fabric that ask a manager."""
+"""The sweep leases of a collector: what they report, and when a held sweep counts."""
 
 import asyncio
 from typing import cast
@@ -8,6 +8,7 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.snapshot import HeldSweep
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
@@ -94,3 +95,34 @@ def test_the_problem_of_a_node_ends_with_its_last_evidence(stored: bool) -> None
         plan.remove(row.key)
         sweeps.follow(state.commit(plan))
     assert sweeps.problems == []
+
+
+class Seven:
+    """Texts of which each shows the port 7."""
+
+    def port_guids(self, *_: object) -> frozenset[int]:
+        return frozenset({7})
+
+
+async def test_a_held_sweep_counts_when_no_node_that_was_asked_has_swept() -> None:
+    now_ns, state = T0, EvidenceState()
+    texts = cast(SweepTexts, Seven())
+    sweeps = Sweeps(60.0, Streams(10), state, texts, EvidenceGuard(state), lambda: now_ns)
+    reason = "it changes 3 cables, which no sweep of another node confirms"
+    held = HeldSweep("n1", "lease-1", "mlx5_0", 7, reason, is_known=True, is_first=False, is_accused=True)
+    assert sweeps.held([held]) == now_ns + 60 * S
+    assert sweeps.problems == [f"the sweep of n1 from mlx5_0 does not count as a whole: {reason}"]
+    now_ns += 300 * S
+    assert sweeps.held([held]) == now_ns
+    assert sweeps.alone == {"n1"}
+    task = asyncio.create_task(sweeps.run())
+    row = row_of(sweep("n2", b"x" * 32), sent_ns=T0, received_ns=T0)
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    await until(lambda: not sweeps.alone)
+    now_ns += 300 * S
+    assert sweeps.held([held]) == now_ns + 60 * S, "another node has swept since, and does not agree"
+    assert sweeps.alone == frozenset()
+    assert sweeps.held([]) is None
+    assert sweeps.problems == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

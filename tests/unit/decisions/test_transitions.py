@@ -7,7 +7,7 @@ import pytest
 from hyperscout_collector.decisions.fabric import lease_state
 from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
-from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE
+from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE, SweepHeld
 from hyperscout_collector.decisions.publication import membership, takeover
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.decisions.publication.takeover import (
@@ -54,7 +54,7 @@ def leases(seed: int) -> EventLog:
     world = World(SweepLeases(LeaseSettings(leases=6), 7, log), cables)
     for _ in range(60):
         port = rng.randrange(4), rng.randrange(2)
-        what = rng.randrange(9)
+        what = rng.randrange(10)
         if what == 0:
             world.connect(port[0], probes=frozenset({SWEEP_PROBE} if rng.random() < 0.8 else ()))
         elif what == 1:
@@ -69,6 +69,10 @@ def leases(seed: int) -> EventLog:
                 world.fail(grant)
             else:
                 world.sweep(grant, partial=how == "partial")
+        elif what == 7 and (grants := world.grants()):
+            grant = rng.choice(grants)
+            first, accused = rng.random() < 0.2, rng.random() < 0.7
+            world.send(SweepHeld(grant.node, grant.lease_id, "it moves all hosts", first, accused))
         elif what >= 7:
             world.wait(rng.choice([1, 29, 61, 301, 4000]))
     return log
@@ -76,7 +80,7 @@ def leases(seed: int) -> EventLog:
 
 def test_transitions_of_leases() -> None:
     observed: set[Row] = set()
-    for seed in (0, 1, 2, 3, 4, 5, 7, 9, 11, 12, 20, 23, 24, 27, 111, 137):  # together they take all rows
+    for seed in (0, 38, 68, 92, 104, 175, 177):  # together they take all rows
         log = leases(seed)
         observed |= lease_transitions(log.entries())
         if seed % 3 == 0:

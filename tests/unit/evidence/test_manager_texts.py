@@ -16,6 +16,7 @@ from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from hyperscout_formats.managers import nmx, ufm
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.hierarchy import infer
@@ -52,7 +53,9 @@ class Rig:
             plan.put_bulk(bulk)
             self.store.apply(Changes(bulks=[bulk]))
             finding.outcome = Outcome.OUTCOME_DATA
-            finding.sweep.CopyFrom(Sweep(format=probe, sha256=bulk.sha256, size_bytes=len(text)))
+            guid = summary(text).port_guid if probe == "ibnetdiscover" else 0
+            found = Sweep(format=probe, sha256=bulk.sha256, size_bytes=len(text), port_guid=guid)
+            finding.sweep.CopyFrom(found)
         plan.upsert(row_of(finding, sent_ns=at_ns, received_ns=at_ns), b"")
         self.view.follow(self.state.commit(plan))
 

@@ -19,6 +19,7 @@ from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric.fabric import SimFabric
@@ -53,7 +54,9 @@ class Rig:
 
     def sweep(self, node: str, text: bytes, at_ns: int = T0, *, partial: bool = False) -> None:
         digest = hashlib.sha256(text).digest()
-        self.put(sweep(node, digest, at_ns, partial=partial), at_ns=at_ns, texts=[text])
+        found = sweep(node, digest, at_ns, partial=partial)
+        found.sweep.port_guid = summary(text).port_guid
+        self.put(found, at_ns=at_ns, texts=[text])
 
     def resolved(self, now_ns: int = T0 + S) -> Resolved:
         return resolve(self.view.snapshot(now_ns), self.texts, {})

@@ -128,13 +128,16 @@ class Collector:
         await watchers.prepare()
         publishers = build_publishers(context)
         evidence = build_evidence(context, storage, streams)
-        ingest = build_ingest(context, streams, evidence, publishers.mqtt)
+        ingest = build_ingest(
+            context, streams, evidence, publishers.mqtt, topology=lambda: watchers.current.topology
+        )
         inference = await build_inference(
             context,
             storage,
             streams,
             evidence,
             publishers.cluster,
+            ingest.sweeps,
             topology=lambda: watchers.current.topology,
             inferred=timings.inference.observe,
         )

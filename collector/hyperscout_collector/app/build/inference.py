@@ -16,6 +16,7 @@ from hyperscout_collector.app.inference.cluster import Cluster
 from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
 from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
 from hyperscout_collector.app.ingest.port_owners import PortOwners
+from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.measuring.measuring import Measuring, MeasuringTools
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
@@ -43,6 +44,7 @@ async def build_inference(
     streams: Streams,
     evidence: Evidence,
     cluster: Cluster,
+    sweeps: Sweeps,
     *,
     topology: Callable[[], Topology],
     inferred: Callable[[float], None],
@@ -84,6 +86,7 @@ async def build_inference(
         measured_enough=measuring.has_measured_enough,
         add_health=links.added_to,
         add_drift=blueprint.drifted if blueprint is not None else lambda topology: topology,
+        alone=lambda: sweeps.alone,
     )
     pipeline = Pipeline(
         inference,
@@ -91,6 +94,7 @@ async def build_inference(
         cluster,
         publish=signals.published,
         superseded=evidence.cleanup.remove_rows,
+        held=sweeps.held,
         inferred=inferred,
         clock_ns=clock_ns,
         debounce_s=_DEBOUNCE_S,

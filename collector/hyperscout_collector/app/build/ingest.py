@@ -1,5 +1,6 @@
 """Opens the files of the collector, and builds the evidence and what brings it in."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -105,13 +106,20 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
 
 
 def build_ingest(
-    context: Context, streams: Streams, evidence: Evidence, mqtt: MqttPublisher | None
+    context: Context,
+    streams: Streams,
+    evidence: Evidence,
+    mqtt: MqttPublisher | None,
+    *,
+    topology: Callable[[], Topology],
 ) -> Ingest:
-    """Build what agents and devices report to. `mqtt`: the connection by which devices report."""
+    """Build what agents and devices report to. `mqtt`: the connection by which devices report. `topology()`:
+    as published."""
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     state, guard = evidence.state, evidence.guard
     log = context.event_log("leases")
-    sweeps = Sweeps(settings.sweep_interval_s, streams, state, evidence.texts, guard, clock_ns, log)
+    interval_s, texts = settings.sweep_interval_s, evidence.texts
+    sweeps = Sweeps(interval_s, streams, state, texts, guard, clock_ns, log, topology)
     seeds = Seeds(streams, state)
     agents = AgentTable(state, streams, int(settings.stale_after_s * NS))
     signals.connected.subscribe(sweeps.connected)

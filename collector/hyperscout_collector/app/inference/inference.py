@@ -10,7 +10,7 @@ until the takeover is complete (`decisions.publication.takeover`).
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
@@ -103,6 +103,7 @@ class Inference:
 
     `measured_enough`: whether measured latency may place nodes without link evidence. `add_health` adds the
     health of ports to the inputs. `add_drift` adds the differences from the blueprint to the topology.
+    `alone`: the nodes whose sweeps no other agent can confirm.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Inference:
         measured_enough: Callable[[], bool] = lambda: True,
         add_health: Callable[[FabricInputs], FabricInputs] = lambda inputs: inputs,
         add_drift: Callable[[Topology], Topology] = lambda topology: topology,
+        alone: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self.generations = generations
         self.takeover = takeover
@@ -125,6 +127,7 @@ class Inference:
         self._measured_enough = measured_enough
         self._add_health = add_health
         self._add_drift = add_drift
+        self._alone = alone
         self._accepted: _AcceptedLosses | None = None
 
     @property
@@ -185,7 +188,7 @@ class Inference:
         return self.generations.offer(view.marked(result.inferred), now_ns, facts)
 
     def _resolved(self, evidence: Snapshot, view: ClusterView) -> Resolved:
-        resolved = resolve(evidence, self._texts, self._settings.node_map)
+        resolved = resolve(evidence, self._texts, self._settings.node_map, self._previous(), self._alone())
         if labels := self.labels_of(view):
             resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
         return resolved

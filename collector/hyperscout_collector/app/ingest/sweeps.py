@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.topology_pb2 import LeaseStatus
@@ -16,7 +17,10 @@ from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.event_log import EventLog
+from hyperscout_runtime.units import NS
+from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
@@ -27,12 +31,14 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     Grant,
     PortsSeen,
     SweepFailed,
+    SweepHeld,
     SweepPort,
     SweepSeen,
     Tick,
 )
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
+from hyperscout_collector.evidence.snapshot import HeldSweep
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
@@ -42,10 +48,20 @@ _log = logging.getLogger(__name__)
 
 _MAX_WAITING = 1000  # sweeps that wait to be read; the oldest are dropped, since newer ones replace them
 _SILENCE_S = 300.0
+_HELD_S = 60  # between two judgements of a held sweep
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A held sweep. `port_guid`: where it started. `is_answered`: another node has swept the port since."""
+
+    since_ns: int
+    port_guid: int
+    is_answered: bool = False
 
 
 class Sweeps:
-    """The sweep leases. `interval_s`: time between two sweeps of a fabric.
+    """The sweep leases. `interval_s`: time between two sweeps of a fabric. `topology()`: as published.
 
     Run `run` as a task, and call `tick` about once a second.
     """
@@ -59,6 +75,7 @@ class Sweeps:
         guard: EvidenceGuard,
         clock_ns: Callable[[], int],
         log: EventLog | None = None,
+        topology: Callable[[], Topology | None] = lambda: None,
     ) -> None:
         self._streams = streams
         self._state = state
@@ -66,8 +83,13 @@ class Sweeps:
         self._guard = guard
         self._clock_ns = clock_ns
         settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
-        self._machine = SweepLeases(settings, clock_ns(), log)
+        self._started_ns = clock_ns()
+        self._machine = SweepLeases(settings, self._started_ns, log)
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
+        self._topology = topology
+        self._held: tuple[str, ...] = ()
+        self._waits: dict[str, _Wait] = {}  # by node: for the sweep of another node
+        self.alone: frozenset[str] = frozenset()  # nodes whose sweeps no other agent can confirm
         self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
         self._in_thread = BoundedExecutor("sweeps")
@@ -77,11 +99,43 @@ class Sweeps:
     def may_sweep(self, node: str) -> bool:
         return any(lease.node == node for lease in self._machine.leases())
 
-    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
+    def refuse_sweep(self, node: str, lease_id: str, port_guid: int | None) -> str | None:
         if self._machine.may_report(node, lease_id):
-            return None
+            if port_guid is None or self._machine.starts_at(lease_id, port_guid):
+                return None
+            reason = f"the sweep of {node} does not start at the port of its lease {lease_id!r}"
+            self._handle(SweepFailed(node, lease_id, reason))
+            return reason
         self._handle(SweepFailed(node, lease_id, ""))  # the agent then receives a revocation of the lease
         return f"{node} does not hold the sweep lease {lease_id!r}"
+
+    def held(self, sweeps: Sequence[HeldSweep]) -> int | None:
+        """Inference did not count these sweeps as a whole. Returns when to judge them again, Unix ns.
+
+        None = there are none. It is now if `alone` changed. Otherwise it is later, because `alone` depends on
+        the time, and nothing may change in the evidence of a single agent.
+        """
+        now_ns = self._clock_ns()
+        self._held = tuple(one.problem for one in sweeps if one.problem)
+        waiting = [one for one in sweeps if one.reason]
+        self._waits = {one.node: self._waits.get(one.node) or _Wait(now_ns, one.port_guid) for one in waiting}
+        alone = {one.node for one in waiting if self._is_alone(one, now_ns)}
+        for one in sweeps:
+            if one.node not in alone:
+                self._handle(SweepHeld(one.node, one.lease_id, one.reason, one.is_first, one.is_accused))
+        if not alone <= self.alone:
+            self.alone |= alone
+            return now_ns
+        return now_ns + _HELD_S * NS if waiting else None
+
+    def _is_alone(self, sweep: HeldSweep, now_ns: int) -> bool:
+        """Whether no other agent can confirm the sweep, or none that was asked has swept."""
+        wait = self._waits[sweep.node]
+        if not wait.is_answered and now_ns - wait.since_ns >= _SILENCE_S * NS:
+            return True
+        # After a start the other agents may not be back yet.
+        is_settled = now_ns - self._started_ns >= _SILENCE_S * NS
+        return is_settled and self._machine.is_alone(sweep.node, sweep.lease_id, is_known=sweep.is_known)
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self._unreadable[node] = reason
@@ -91,6 +145,7 @@ class Sweeps:
 
     def connected(self, stream: AgentStream) -> None:
         self._handle(PortsSeen(stream.node, self._ports(stream.node)))
+        self.alone = frozenset()
         self._handle(AgentConnected(stream.node, frozenset(stream.hello.probes)))
 
     def disconnected(self, stream: AgentStream) -> None:
@@ -129,7 +184,8 @@ class Sweeps:
 
     @property
     def problems(self) -> list[str]:
-        return [f"sweep of {node} cannot be read: {why}" for node, why in sorted(self._unreadable.items())]
+        unreadable = sorted(self._unreadable.items())
+        return [f"sweep of {node} cannot be read: {why}" for node, why in unreadable] + sorted(self._held)
 
     def leases(self) -> list[LeaseStatus]:
         return [
@@ -142,6 +198,7 @@ class Sweeps:
                 last_sweep_at=timestamp(lease.last_sweep_at_ns),
                 partial=lease.partial,
                 partial_reason=lease.reason,
+                unconfirmed=lease.unconfirmed,
             )
             for lease in self._machine.leases()
         ]
@@ -183,8 +240,27 @@ class Sweeps:
             # The sweep was replaced since, or the store has failed. `status` shows both elsewhere.
             _log.warning("%s", error)
             return
-        self._unreadable.pop(row.key.node, None)
-        self._handle(SweepSeen(row.key.node, fact.lease_id, guids, fact.partial, fact.partial_reason))
+        node = row.key.node
+        self._unreadable.pop(node, None)
+        for waiting, wait in self._waits.items():
+            wait.is_answered |= waiting != node and wait.port_guid in guids
+        self.alone = self.alone.intersection([node])
+        known = self._known_leases()
+        self._handle(SweepSeen(node, fact.lease_id, guids, fact.partial, fact.partial_reason, known))
+
+    def _known_leases(self) -> frozenset[str]:
+        """The leases whose adapter is published as their node's, with a cable."""
+        topology = self._topology()
+        ids = {
+            f"{row.fact.node_guid:016x}": lease
+            for lease in self._machine.leases()
+            for row in self._state.rows_of_node(lease.node)
+            if isinstance(row.fact, InfinibandPort) and row.fact.device == lease.device
+        }
+        if topology is None or ids.keys().isdisjoint(devices := set(table_of(topology.links).devices)):
+            return frozenset()
+        known = {x.id: x.node for x in topology.adapters if x.id in ids and x.id in devices}
+        return frozenset(lease.lease_id for id_, lease in ids.items() if known.get(id_) == lease.node)
 
     def _handle(self, event: Event) -> None:
         for instruction in self._machine.handle(event, self._clock_ns()):

@@ -35,7 +35,7 @@ from hyperscout_collector.app.inference.inference import Inference, Result
 from hyperscout_collector.decisions.publication.generations import Decision, GenerationNotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.snapshot import Resolved, Snapshot
+from hyperscout_collector.evidence.snapshot import HeldSweep, Resolved, Snapshot
 from hyperscout_collector.evidence.state import LEASED_PROBES, MEASURING_PROBES, KeyChange
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import APPROVED, CLUSTER, FINDINGS, TAKEOVER, Cause, CauseLog
@@ -52,8 +52,9 @@ class Pipeline:
     """Infers and publishes while `run` runs.
 
     `publish` receives each new generation with its cause. `superseded` receives the sweeps that newer sweeps
-    replaced, by key. `inferred` receives the duration of each inference in seconds. `clock_ns`: Unix ns.
-    `causes` records what changed.
+    replaced, by key. `held` receives the sweeps that do not count as a whole, and returns when to infer
+    again (Unix ns, None = never). `inferred` receives the duration of each inference in seconds. `clock_ns`:
+    Unix ns. `causes` records what changed.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Pipeline:
         *,
         publish: Callable[[Topology, Cause], None],
         superseded: Callable[[Mapping[Key, Collection[Row]]], None],
+        held: Callable[[Sequence[HeldSweep]], int | None] = lambda _: None,
         inferred: Callable[[float], None],
         clock_ns: Callable[[], int],
         debounce_s: float,
@@ -80,6 +82,7 @@ class Pipeline:
         self._cluster = cluster
         self._publish = publish
         self._superseded = superseded
+        self._held_sweeps = held
         self._inferred = inferred
         self._clock_ns = clock_ns
         self._debounce_s = debounce_s
@@ -97,6 +100,7 @@ class Pipeline:
         self._news = True  # the evidence loaded at start is new
         self._refresh_at_ns: int | None = None
         self._tick_at_ns: int | None = None
+        self._held_until_ns: int | None = None  # when to judge held sweeps again
 
     @property
     def problems(self) -> list[str]:
@@ -223,6 +227,7 @@ class Pipeline:
             return self.failures.retry_ns
         times = (
             self._refresh_at_ns,
+            self._held_until_ns,
             self._view.next_stale_ns,
             self._takeover_until_ns,
             self.failures.retry_ns,
@@ -248,7 +253,7 @@ class Pipeline:
             await self._decide(self._inference.offer, last, view, now_ns, str(self.failures))
 
     async def _infer(self) -> None:
-        self._news, self._refresh_at_ns = False, None
+        self._news, self._refresh_at_ns, self._held_until_ns = False, None, None
         self._causes.inference_started()
         now_ns = self._clock_ns()
         view = self._cluster.view()
@@ -280,6 +285,8 @@ class Pipeline:
                 _log.error("evidence: %s", problem)
             self._unread = result.resolved.problems
         self._take(result.decision)
+        if not result.is_takeover:
+            self._held_until_ns = self._held_sweeps(result.resolved.held)
         if superseded := result.resolved.superseded:
             self._superseded({key: [row for row in evidence.sweeps if row.key == key] for key in superseded})
 

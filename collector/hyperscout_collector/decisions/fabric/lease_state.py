@@ -1,9 +1,12 @@
 """The facts about sweep leases, and how events change the state of a lease."""
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hyperscout_collector.decisions.fabric.sweep_events import SweepPort
+from hyperscout_runtime.backoff import RetryTime
+
+from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, SweepPort
 
 MAX_PORTS = 64  # of one node; further ports are ignored
 Place = tuple[str, str, int]  # node, device, port
@@ -29,20 +32,25 @@ LeaseName = Literal[
     "inherited",  # granted, and not swept yet: it covers what its predecessor covered
     "swept",  # the last sweep was whole
     "partial",  # the last sweep was partial
-    "failing",  # the last sweep failed or did not come
+    "failing",  # the last sweep failed, did not come or may be false
 ]
 
 _ENDS = ("none",)
 # How events change the state of one lease. "none": before it is granted, and after it has ended.
 TRANSITIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "none": dict.fromkeys(
-        ("AgentConnected", "PortsSeen", "SweepSeen", "SweepFailed", "Tick"), ("exploring", "inherited")
-    ),
+    "none": {
+        **dict.fromkeys(
+            ("AgentConnected", "PortsSeen", "SweepSeen", "SweepFailed"), ("exploring", "inherited")
+        ),
+        "SweepHeld": ("inherited",),
+        "Tick": ("exploring", "inherited"),
+    },
     "exploring": {
         "AgentConnected": _ENDS,
         "PortsSeen": _ENDS,
         "SweepSeen": ("swept", "partial", "inherited", "none"),
         "SweepFailed": ("failing",),
+        "SweepHeld": ("failing",),
         "Tick": ("failing", "none"),
     },
     "inherited": {
@@ -50,6 +58,7 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "PortsSeen": _ENDS,
         "SweepSeen": ("swept", "partial", "none"),
         "SweepFailed": ("failing",),
+        "SweepHeld": ("failing", "none"),
         "Tick": ("failing", "none"),
     },
     "swept": {
@@ -57,6 +66,7 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "PortsSeen": _ENDS,
         "SweepSeen": ("partial", "none"),
         "SweepFailed": ("failing",),
+        "SweepHeld": ("failing", "none"),
         "Tick": ("failing", "none"),
     },
     "partial": {
@@ -64,6 +74,7 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "PortsSeen": _ENDS,
         "SweepSeen": ("swept", "none"),
         "SweepFailed": _ENDS,
+        "SweepHeld": ("failing", "none"),
         "Tick": _ENDS,
     },
     "failing": {
@@ -71,6 +82,7 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "PortsSeen": _ENDS,
         "SweepSeen": ("swept", "partial", "none"),
         "SweepFailed": _ENDS,
+        "SweepHeld": _ENDS,
         "Tick": _ENDS,
     },
 }
@@ -102,7 +114,12 @@ class Lease:
     swept_ns: int = 0
     partial: bool = False
     reason: str = ""
-    bad: int = 0  # partial or failed sweeps in a row
+    asked_ns: int = 0  # time of the last request to sweep ahead of time
+    bad: int = 0  # partial, failed or accused sweeps in a row
+    good_since_ns: int = 0  # time of the first of the whole sweeps in a row, 0 = the last was bad
+    is_provisional: bool = False  # its port is in no published cable of its node
+    is_first: bool = False  # its fabric was never published, and no other node has swept it
+    confirms: bool = False  # granted after the first sweep of another node
 
     @property
     def state(self) -> LeaseName:
@@ -117,9 +134,37 @@ class Lease:
         return self.place[0]
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """Of two leases on one fabric the lower rank stays: the one with full sweeps, then the older one."""
-        return (not self.swept_ns or self.bad > 0, self.number)
+    def rank(self) -> tuple[bool, bool, int, int]:
+        """Of two leases on one fabric the lower rank stays: the one of a published port, then the one with
+        the longer record of whole sweeps, then the older one."""
+        return (self.is_provisional, not self.good_since_ns, self.good_since_ns, self.number)
+
+    def shown(self, *, is_unconfirmed: bool) -> LeaseState:
+        unconfirmed = bool(self.swept_ns) and is_unconfirmed
+        return LeaseState(
+            self.lease_id,
+            *self.place,
+            self.granted_ns,
+            self.swept_ns,
+            self.partial,
+            self.reason,
+            unconfirmed,
+        )
+
+    def is_alone(self, agents: Mapping[str, Agent], gone_ns: int, *, is_known: bool = True) -> bool:
+        """Whether no other agent can confirm its sweeps. Agents that disconnected before `gone_ns` (Unix ns)
+        cannot.
+
+        `is_known`: the port of the lease is published as the node's. Without it an agent with any port can
+        confirm the sweep.
+        """
+        return not any(
+            (agent.connected or agent.gone_ns > gone_ns)
+            and agent.capable
+            and name != self.node
+            and any(not is_known or port.port_guid in self.covered for port in agent.ports)
+            for name, agent in agents.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +178,27 @@ class LeaseFacts:
     back_off: list[tuple[Place, int, int]]
     uncovered: set[Place]
     count: int
+
+
+def best_place(
+    places: Iterable[Place],
+    avoid: Set[str],
+    leases: Collection[Lease],
+    back_off: Mapping[Place, RetryTime],
+    now_ns: int,
+) -> Place | None:
+    """Return the best usable port: other node or device first, then few failures, few leases."""
+    taken = {lease.place for lease in leases}
+    busy: dict[str, int] = {}
+    for node, _, _ in taken:
+        busy[node] = busy.get(node, 0) + 1
+
+    def usable() -> Iterator[tuple[bool, int, int, Place]]:
+        for place in places:
+            retry = back_off.get(place)
+            if place not in taken and (retry is None or retry.until_ns <= now_ns):
+                failures = retry.backoff.failures if retry else 0
+                yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
+
+    best = min(usable(), default=None)
+    return best[-1] if best else None

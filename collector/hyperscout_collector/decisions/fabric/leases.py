@@ -5,12 +5,12 @@ No configuration is needed: leases follow from the results of sweeps.
 A lease is granted on an active port with a GUID that no current sweep contains, until every active port is
 covered. Only a few such leases exist at a time, because two uncovered ports may be in one fabric. When a
 sweep contains the port of another lease, one of the two leases ends. A lease moves when its agent disconnects
-for long, when its port goes down, or when its sweeps are partial or fail. Its successor inherits the covered
-GUIDs, so that no other agent explores the same fabric meanwhile. A fabric in which every sweep is partial (an
-unresponsive node causes that) must not move the lease forever: the wait doubles after each unsuccessful move.
+for long, when its port goes down, when its sweeps are partial or fail, or when another node must confirm one.
+Its successor inherits the covered GUIDs, so that no other agent explores the same fabric meanwhile. Where
+every sweep is partial, the lease must not move forever: the wait doubles after each unsuccessful move.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Self
 
@@ -25,6 +25,7 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     LeaseFacts,
     LeaseSettings,
     Place,
+    best_place,
 )
 from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
@@ -37,10 +38,13 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     PortsSeen,
     Revoke,
     SweepFailed,
-    SweepPort,
+    SweepHeld,
     SweepSeen,
     Tick,
 )
+
+_ASK_S = 10.0  # between two requests to sweep ahead of time, or to confirm a first sweep
+_FIRST = "another node confirms the first sweep of the fabric"
 
 
 class SweepLeases:
@@ -51,8 +55,7 @@ class SweepLeases:
     """
 
     def __init__(self, settings: LeaseSettings, epoch: int, log: EventLog | None = None) -> None:
-        self.settings = settings
-        self.epoch = epoch
+        self.settings, self.epoch = settings, epoch
         self._log = EventLog("leases") if log is None else log
         self._subject = self._log.subject("leases")
         self._agents: dict[str, Agent] = {}
@@ -107,6 +110,8 @@ class SweepLeases:
                     self._swept(event)
                 case SweepFailed():
                     self._failed(event)
+                case SweepHeld():
+                    self._held(event)
                 case Tick():
                     is_idle = not self._overdue()
             self._explore()
@@ -119,16 +124,31 @@ class SweepLeases:
         lease = self._leases.get(lease_id)
         return lease is not None and lease.node == node
 
+    def starts_at(self, lease_id: str, port_guid: int) -> bool:
+        """Whether the port of this lease has this GUID."""
+        lease = self._leases.get(lease_id)
+        return lease is not None and lease.guid == port_guid
+
     def leases(self) -> tuple[LeaseState, ...]:
         """Returns the leases, oldest first."""
         return tuple(
-            LeaseState(x.lease_id, *x.place, x.granted_ns, x.swept_ns, x.partial, x.reason)
+            x.shown(is_unconfirmed=x.is_first or x.is_alone(self._agents, self._silent_ns()))
             for x in self._leases.values()
         )
 
     def uncovered(self) -> list[Place]:
         """Returns the active ports of connected agents that no lease covers, sorted."""
         return sorted(self._uncovered)
+
+    def is_alone(self, node: str, lease_id: str, *, is_known: bool) -> bool:
+        """Whether no other agent can confirm the sweeps of this lease (`Lease.is_alone`)."""
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.node != node:
+            return False
+        return lease.is_alone(self._agents, self._silent_ns(), is_known=is_known)
+
+    def _silent_ns(self) -> int:
+        return self._now_ns - round(self.settings.silence_s * NS)
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -163,9 +183,9 @@ class SweepLeases:
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
         if ports == agent.ports:
             return
-        self._uncovered.difference_update(_place(event.node, p) for p in agent.ports)
+        self._uncovered.difference_update(p.at(event.node) for p in agent.ports)
         agent = self._agents[event.node] = replace(agent, ports=ports)
-        places = {_place(event.node, p): p.port_guid for p in ports}
+        places = {p.at(event.node): p.port_guid for p in ports}
         for lease in self._of(event.node):
             if places.get(lease.place) != lease.guid:
                 self._replace(lease, "the port is no longer active", blame=True)
@@ -175,14 +195,22 @@ class SweepLeases:
         lease = self._holder(event.node, event.lease_id)
         if lease is None:
             return
+        if not event.partial and lease.guid not in event.port_guids:
+            self._count_failure(lease, "its sweep does not contain the leased port")
+            return
+        if event.known is not None:
+            for one in self._leases.values():
+                one.is_provisional = one.lease_id not in event.known
         lease.heard_ns = lease.swept_ns = self._now_ns
         lease.partial, lease.reason = event.partial, event.reason
         covered = lease.covered
         if event.partial:
             lease.bad += 1
+            lease.good_since_ns = 0
             lease.covered = event.port_guids | lease.full
         else:
             lease.bad = lease.moves = 0
+            lease.good_since_ns = lease.good_since_ns or self._now_ns
             lease.covered = lease.full = event.port_guids
             self._back_off.pop(lease.place, None)
         if lease.covered != covered:
@@ -196,6 +224,21 @@ class SweepLeases:
         if lease is not None:
             self._count_failure(lease, event.reason)
 
+    def _held(self, event: SweepHeld) -> None:
+        """Move the lease, so that another node sweeps at once and agrees or does not."""
+        lease = self._leases.get(event.lease_id)
+        if lease is None or lease.node != event.node or (event.is_first and lease.confirms):
+            return
+        if event.is_accused:
+            lease.bad, lease.partial, lease.good_since_ns = max(lease.bad, 1), False, 0
+        lease.is_first |= event.is_first
+        self._confirm(lease, event.reason or _FIRST, blame=event.is_accused)
+
+    def _confirm(self, lease: Lease, reason: str, *, blame: bool = False) -> bool:
+        lease.asked_ns = self._now_ns
+        self._replace(lease, reason, blame=blame, only_if_better=True, confirms=lease.is_first)
+        return lease.lease_id not in self._leases
+
     def _overdue(self) -> bool:
         """Returns whether the time changed anything."""
         acted = False
@@ -205,7 +248,7 @@ class SweepLeases:
                 self._replace(lease, "the agent is gone")
             elif agent.connected and self._now_ns - lease.heard_ns >= self.settings.silence_s * NS:
                 self._count_failure(lease, "no sweep came")
-            else:
+            elif not lease.is_first or not self._may_ask(lease) or not self._confirm(lease, _FIRST):
                 continue
             acted = True
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
@@ -228,6 +271,7 @@ class SweepLeases:
         lease.heard_ns = self._now_ns
         lease.reason = reason
         lease.bad += 1
+        lease.good_since_ns = 0
         if lease.bad >= self._patience(lease, self.settings.failures):
             self._replace(lease, f"its sweeps fail: {reason}", blame=True, only_if_better=bool(lease.covered))
 
@@ -250,14 +294,25 @@ class SweepLeases:
             if keep is other:
                 # The kept lease covers what this sweep contains until its own next sweep. Otherwise the
                 # fabric would be explored again.
+                is_more = not drop.covered <= keep.covered
                 keep.covered |= drop.covered
+                if is_more:
+                    self._sweep_now(keep)
+            if drop.is_provisional and not keep.is_provisional:
+                self._blame(drop.place)
             self._end(drop, f"the fabric is swept under lease {keep.lease_id}")
             self._look_at_all()
             if drop is lease:
                 return
 
     def _replace(
-        self, lease: Lease, reason: str, *, blame: bool = False, only_if_better: bool = False
+        self,
+        lease: Lease,
+        reason: str,
+        *,
+        blame: bool = False,
+        only_if_better: bool = False,
+        confirms: bool = False,
     ) -> None:
         """Move the lease to another port that is known to be in its fabric. Without one, the fabric is
         explored again.
@@ -269,7 +324,7 @@ class SweepLeases:
             place
             for name, agent in self._agents.items()
             if agent.connected and agent.capable
-            for place in (_place(name, p) for p in agent.ports if p.port_guid in lease.covered)
+            for place in (p.at(name) for p in agent.ports if p.port_guid in lease.covered)
         )
         place = self._choose(inside, {lease.node})
         if place is None and only_if_better:
@@ -278,7 +333,8 @@ class SweepLeases:
             self._blame(lease.place)
         self._end(lease, reason)
         if place is not None:
-            self._grant(place, lease.covered, lease.full, lease.moves + (lease.bad > 0))
+            heir = self._grant(place, lease.covered, lease.full, lease.moves + (lease.bad > 0))
+            heir.confirms = confirms or lease.confirms
         self._look_at_all()
 
     def _end(self, lease: Lease, reason: str) -> None:
@@ -286,7 +342,7 @@ class SweepLeases:
         if self._agents[lease.node].connected:
             self._out.append(Revoke(lease.node, lease.lease_id, reason))
 
-    def _grant(self, place: Place, covered: frozenset[int], full: frozenset[int], moves: int) -> None:
+    def _grant(self, place: Place, covered: frozenset[int], full: frozenset[int], moves: int) -> Lease:
         self._count += 1
         node, device, port = place
         guid = next(p.port_guid for p in self._agents[node].ports if (p.device, p.port) == (device, port))
@@ -295,9 +351,19 @@ class SweepLeases:
         self._leases[lease_id] = lease
         self._uncovered.discard(place)
         self._tell(lease)
+        return lease
 
     def _tell(self, lease: Lease) -> None:
         self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
+
+    def _sweep_now(self, lease: Lease) -> None:
+        """Let the holder sweep ahead of its time: a newer sweep contains ports that its own does not."""
+        if self._agents[lease.node].connected and self._may_ask(lease):
+            lease.asked_ns = self._now_ns
+            self._tell(lease)
+
+    def _may_ask(self, lease: Lease) -> bool:
+        return self._now_ns - lease.asked_ns >= _ASK_S * NS
 
     def _explore(self) -> None:
         """Grant leases on uncovered ports, first on devices of other names: rails are often fabrics."""
@@ -316,27 +382,13 @@ class SweepLeases:
         return [lease for lease in self._leases.values() if lease.node == node]
 
     def _choose(self, places: Iterable[Place], avoid: Set[str]) -> Place | None:
-        """Returns the best usable port: other node or device first, then few failures, few leases."""
-        taken = {lease.place for lease in self._leases.values()}
-        busy: dict[str, int] = {}
-        for node, _, _ in taken:
-            busy[node] = busy.get(node, 0) + 1
-
-        def usable() -> Iterator[tuple[bool, int, int, Place]]:
-            for place in places:
-                retry = self._back_off.get(place)
-                if place not in taken and (retry is None or retry.until_ns <= self._now_ns):
-                    failures = retry.backoff.failures if retry else 0
-                    yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
-
-        best = min(usable(), default=None)
-        return best[-1] if best else None
+        return best_place(places, avoid, self._leases.values(), self._back_off, self._now_ns)
 
     def _look_at(self, node: str, agent: Agent) -> None:
         """Update which ports of the node are uncovered."""
         taken = {lease.place for lease in self._of(node)}
         for port in agent.ports:
-            place = _place(node, port)
+            place = port.at(node)
             open_ = agent.connected and agent.capable and place not in taken
             if open_ and not any(port.port_guid in lease.covered for lease in self._leases.values()):
                 self._uncovered.add(place)
@@ -346,7 +398,3 @@ class SweepLeases:
     def _look_at_all(self) -> None:
         for node, agent in self._agents.items():
             self._look_at(node, agent)
-
-
-def _place(node: str, port: SweepPort) -> Place:
-    return (node, port.device, port.port)

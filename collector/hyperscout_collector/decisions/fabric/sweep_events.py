@@ -17,6 +17,9 @@ class SweepPort:
     port: int
     port_guid: int
 
+    def at(self, node: str) -> tuple[str, str, int]:
+        return (node, self.device, self.port)
+
 
 @dataclass(frozen=True, slots=True)
 class AgentConnected:
@@ -45,7 +48,8 @@ class PortsSeen:
 class SweepSeen:
     """A sweep under a lease, also if it is equal to the one before.
 
-    `port_guids`: adapter ports in the sweep.
+    `port_guids`: adapter ports in the sweep. `known`: the leases whose port is in a published cable of their
+    node. The others are provisional. None = unchanged.
     """
 
     node: str
@@ -53,6 +57,7 @@ class SweepSeen:
     port_guids: frozenset[int]
     partial: bool = False
     reason: str = ""
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +70,26 @@ class SweepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepHeld:
+    """A sweep waits for the sweep of another node.
+
+    `is_first`: it counts, but its fabric was never published. `is_accused`: it changes so much that it may be
+    false.
+    """
+
+    node: str
+    lease_id: str
+    reason: str
+    is_first: bool = False
+    is_accused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed. Must be sent every few seconds."""
 
 
-Event = AgentConnected | AgentGone | PortsSeen | SweepSeen | SweepFailed | Tick
+Event = AgentConnected | AgentGone | PortsSeen | SweepSeen | SweepFailed | SweepHeld | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +120,8 @@ Instruction = Grant | Revoke
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """A lease for display. `last_sweep_at_ns`: 0 = no sweep yet. `reason`: the last problem."""
+    """A lease for display. `last_sweep_at_ns`: 0 = no sweep yet. `reason`: the last problem. `unconfirmed`:
+    no other node has swept the fabric, or can."""
 
     lease_id: str
     node: str
@@ -110,3 +131,4 @@ class LeaseState:
     last_sweep_at_ns: int
     partial: bool
     reason: str
+    unconfirmed: bool

@@ -1,20 +1,28 @@
 """One agent reports anything within its probes: the domains, anomalies and conditions of all others stay."""
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import replace
+from typing import cast
 
+from hyperscout_collector.evidence.measurements import PairTables
+from hyperscout_collector.evidence.rows import Row, row_of
+from hyperscout_collector.evidence.snapshot import NO_EVIDENCE, resolve
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_formats.facts.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort
-from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
 from hyperscout_formats.text.reporters import switch_reporter
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Anomaly, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.findings import T0, S, sweep
 from support.switched import Wiring, chassis, clos, mac
 
 NAMES = st.sampled_from(["leaf-1a", "leaf-2a", "spine-1", "spine-2", "zzz", ""])
@@ -164,3 +172,106 @@ def test_reports_of_a_switch(ports: tuple[SwitchPort, ...], liar: str, adds: boo
     # A switch decides about its own cables: it may cut off its hosts, and a link of another switch is down.
     own = [host for host in HOSTS if liar == f"leaf-{host[1]}a"]
     check_unharmed(before, after, own, {chassis(liar), INVENTED}, conditions=False)
+
+
+# --- sweeps
+
+SWITCH_GUIDS = [x.guid for x in FABRIC.switches]
+HOST_CABLES = [c for c in FABRIC.cables if c.a not in SWITCH_GUIDS]
+OWN_PORTS = {host: (port_facts(x, CABLES[x.guid]),) for host, x in ADAPTERS.items()}
+INVENTED_GUID = 0x66660000
+RARELY = st.sampled_from([False, False, False, True])
+
+
+class Texts:
+    """The texts of sweeps, already read."""
+
+    def __init__(self) -> None:
+        self.sweeps: dict[bytes, Sweep] = {}
+
+    def put(self, text: bytes) -> bytes:
+        digest = hashlib.sha256(text).digest()
+        self.sweeps[digest] = parse(text)
+        return digest
+
+    def get(self, digest: bytes, _source: str, _probe: str) -> Sweep:
+        return self.sweeps[digest]
+
+
+def start(host: str) -> SimAdapter:
+    return ADAPTERS.get(host) or SimAdapter(
+        INVENTED_GUID, INVENTED_GUID + 1, host, "mlx5_0", f"{host} mlx5_0"
+    )
+
+
+@st.composite
+def any_sweep(draw: st.DrawFn, liar: str) -> tuple[SimFabric, bool, bool]:
+    """A false fabric, whether its sweep is partial, and whether it starts at another port than it says.
+
+    Hosts are exchanged, cables and switches are left out, adapters of all hosts and cables between switches
+    are invented.
+    """
+    kinds = draw(st.sets(st.sampled_from(["exchange", "cut", "off", "invent", "connect"]), min_size=1))
+    order = draw(st.permutations(HOST_CABLES)) if "exchange" in kinds else HOST_CABLES
+    pairs = zip(HOST_CABLES, order, strict=True)
+    moved = [cable._replace(b=other.b, b_port=other.b_port) for cable, other in pairs]
+    cables = [*moved, *(c for c in FABRIC.cables if c not in HOST_CABLES)]
+    cut = draw(st.sets(st.integers(0, len(cables) - 1), max_size=6)) if "cut" in kinds else set()
+    off = draw(st.sets(st.sampled_from(SWITCH_GUIDS), max_size=2)) if "off" in kinds else set()
+    cables = [c for i, c in enumerate(cables) if i not in cut and c.a not in off and c.b not in off]
+    on = [guid for guid in SWITCH_GUIDS if guid not in off]
+    hosts = st.sampled_from([*FABRIC.hosts, "MT4129", "new"])
+    names = draw(st.lists(hosts, max_size=4)) if "invent" in kinds else []
+    free = iter(range(30, 40))
+    adapters = [*FABRIC.adapters]
+    if liar not in ADAPTERS:
+        adapters.append(start(liar))
+        cables.append(Cable(INVENTED_GUID, 1, draw(st.sampled_from(on)), next(free)))
+    for i, name in enumerate(names):
+        guid = INVENTED_GUID + 0x100 * (i + 1)
+        adapters.append(SimAdapter(guid, guid + 1, name, f"mlx5_{i}", f"{name} mlx5_{i}"))
+        cables.append(Cable(guid, 1, draw(st.sampled_from(on)), next(free)))
+    ends = st.tuples(st.sampled_from(on), st.sampled_from(on))
+    for one, other in draw(st.lists(ends, max_size=2)) if "connect" in kinds else []:
+        if one != other:
+            cables.append(Cable(one, next(free), other, next(free)))
+    fabric = replace(FABRIC, adapters=tuple(adapters), cables=tuple(cables))
+    return fabric, draw(RARELY), draw(RARELY)
+
+
+@st.composite
+def any_sweeps(draw: st.DrawFn) -> tuple[str, list[tuple[SimFabric, bool, bool]]]:
+    liar = draw(st.sampled_from([*FABRIC.hosts, "liar"]))
+    return liar, draw(st.lists(any_sweep(liar), min_size=1, max_size=3))
+
+
+@given(any_sweeps(), RARELY)
+@examples(3)
+def test_sweeps(false: tuple[str, list[tuple[SimFabric, bool, bool]]], is_older: bool) -> None:
+    """`is_older`: the sweep of the honest holder of the lease is newer than the false ones."""
+    liar, sweeps = false
+    honest = next(host for host in FABRIC.hosts if host != liar)
+    texts = Texts()
+
+    def row(host: str, text: bytes, seen_s: int, *, partial: bool = False, elsewhere: bool = False) -> Row:
+        found = sweep(host, texts.put(text), T0 + seen_s * S, partial=partial)
+        found.sweep.port_guid = 0x99 if elsewhere else start(host).port_guid
+        return row_of(found, sent_ns=T0 + seen_s * S, received_ns=T0 + seen_s * S)
+
+    def published(rows: list[Row], record: Topology | None) -> Topology:
+        evidence = replace(NO_EVIDENCE, infiniband=agents, sweeps=tuple(rows), pair_tables=PairTables())
+        resolved = resolve(evidence, cast(SweepTexts, texts), {}, record)
+        return infer(resolved.inputs, replace(OPTIONS, cluster_nodes=frozenset(agents)), record)
+
+    cable = Cable(INVENTED_GUID, 1, 0, 0)
+    agents = OWN_PORTS if liar in OWN_PORTS else {**OWN_PORTS, liar: (port_facts(start(liar), cable),)}
+    own = row(honest, sweep_text(FABRIC, start(honest).guid), 10)
+    before = record = published([own], None)
+    assert before.anomalies == ()
+    devices = {f"{start(liar).guid:016x}"}
+    for i, (fabric, partial, elsewhere) in enumerate(sweeps):
+        text = sweep_text(fabric, start(liar).guid)
+        rows = [row(liar, text, (1 if is_older else 11) + i, partial=partial, elsewhere=elsewhere)]
+        for _ in range(2):
+            record = published([own, *rows], record)
+            check_unharmed(before, record, [liar], devices)

@@ -1,0 +1,293 @@
+"""Judge the sweeps of agents by the published cables and by what agents report of their own ports.
+
+A sweep describes the ports of all nodes, so one agent could move every host of a fabric. The published
+topology is the record that each sweep is compared with:
+
+- A whole sweep counts only if it contains the port that it started from, with the GUID of that port.
+- A sweep is provisional while its port is in no published cable of its reporter. Where it describes a
+  published fabric, it counts when the sweep of another node shows all of its cables.
+- Of a sweep from a published port, the disputed cables count when the sweep of another node shows the same.
+  Until then published cables stay, and new ones are left out. All other cables count at once.
+- A fabric that was never published is taken from its first sweep, without the disputed cables.
+- An older sweep of a published port that a newer one contradicts is outdated. It counts for nothing, and its
+  node is not accused.
+- A partial sweep may lack any port, also its own. It is judged like a whole one by the cables that it shows.
+
+Disputed are:
+
+- published cables of which the sweep connects an end to another port;
+- published cables that a whole sweep lacks, unless the current agent at an end reports that the port is not
+  ACTIVE;
+- new cables between switches, and all cables of new switches;
+- new cables of adapters whose port no current agent reports as connected. It must be the agent of the node
+  that the record, the node map or the description names, if that is current. Without a record, and where no
+  other agent can confirm the sweep, cables of nodes without a current agent are not disputed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep
+from hyperscout_formats.text.counts import count
+from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
+
+from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.sweep_record import (
+    Comparison,
+    PortShown,
+    Rows,
+    compare,
+    confirmed_new,
+    confirmed_rows,
+    record_of,
+    reduced,
+    share_a_switch,
+    shows_all_of,
+)
+
+SOURCE: Final = "ibnetdiscover"
+# A reporter is accused if more published cables than this share of a fabric, and more than so many, are
+# moved, or missing although a current agent reports them. Other changes wait without an accusation.
+WHOLESALE_SHARE: Final = 0.05
+WHOLESALE_LEAST: Final = 2
+_NO_ROWS: Final[Rows] = np.zeros(0, np.intp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepClaim:
+    """A sweep of an agent. `device`, `port_guid`: the port that it started from."""
+
+    node: str
+    device: str
+    port_guid: int
+    sweep: Sweep
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepVerdict:
+    """How a claim counts. `sweep` is what counts of a `reduced` one.
+
+    `reason`: what waits for the sweep of another node, "" = nothing. `is_known`: its port is in a published
+    cable of its reporter. `is_first`: it counts only because its fabric was never published. `agreeing`: the
+    indices of the claims of other nodes without which it would not count so.
+    """
+
+    counts: Literal["whole", "reduced", "nothing"]
+    sweep: Sweep
+    reason: str = ""
+    is_known: bool = True
+    is_first: bool = False
+    agreeing: tuple[int, ...] = ()
+    anomaly: Anomaly | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """What agents report. `ports`: the InfiniBand ports of nodes. `current`: the nodes whose agents are
+    current. `node_map`: adapter GUID -> node. `alone`: nodes whose sweeps no other agent can confirm."""
+
+    ports: Mapping[str, tuple[InfinibandPort, ...]]
+    current: Collection[str]
+    node_map: Mapping[int, str]
+    alone: Collection[str] = ()
+
+
+class _Disputed(NamedTuple):
+    """`cables`: rows of the record. `new`: rows of the sweep, two for a cable."""
+
+    cables: Rows
+    new: Rows
+
+    def __len__(self) -> int:
+        return len(self.cables) + (len(self.new) + 1) // 2
+
+
+def judge_sweeps(
+    claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses
+) -> list[SweepVerdict]:
+    """Return a verdict on each claim. The newest claim comes first."""
+    return _Judge(claims, previous, witnesses).verdicts() if claims else []
+
+
+class _Judge:
+    def __init__(self, claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses) -> None:
+        self._claims = claims
+        self._previous = previous
+        self._witnesses = witnesses
+        self._record = record_of(table_of(previous.links if previous is not None else ()))
+        self._compared = compare([claim.sweep for claim in claims], previous)
+        self._own = [_starts_at(claim) for claim in claims]
+        starts = {end[0] for end in self._own if end is not None}
+        rows = distinct(np.concatenate([one.missing for one in self._compared]))
+        ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
+        shown = {port.guid for one in self._compared for port in one.ports}
+        self._owner = _owners(starts | ends | shown, previous)
+        self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
+        if ends or shown:
+            for node in witnesses.current:
+                for port in witnesses.ports.get(node, ()):
+                    if port.link_layer == "InfiniBand":
+                        self._reported.setdefault((port.node_guid, port.port), {})[node] = port
+        known = [self._is_known(i) for i in range(len(claims))]
+        self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
+
+    def verdicts(self) -> list[SweepVerdict]:
+        found: list[SweepVerdict] = []
+        for i in range(len(self._claims)):
+            found.append(self._verdict(i, found))
+        return found
+
+    def _verdict(self, i: int, verdicts: Sequence[SweepVerdict]) -> SweepVerdict:
+        claim, compared, is_known = self._claims[i], self._compared[i], self._known[i]
+        if self._own[i] is None and not claim.is_partial:
+            text = "its sweep does not contain the port that it started from"
+            return SweepVerdict("nothing", claim.sweep, text, anomaly=_anomaly(claim, text))
+        disputed = self._disputed(claim, compared)
+        if compared.known and not is_known and not (claim.is_partial and not disputed):
+            return self._provisional(i, disputed)
+        is_new = not compared.known and not claim.is_partial and len(claim.sweep.device) > 0
+        is_first = is_new and not any(
+            shows_all_of(claim.sweep, self._claims[j].sweep) for j in self._others(i)
+        )
+        disputed, agreeing = self._unconfirmed(i, disputed)
+        if not len(disputed):
+            return SweepVerdict("whole", claim.sweep, "", is_known, is_first, agreeing)
+        newer = [
+            j
+            for j, one in enumerate(verdicts)
+            if one.counts != "nothing" and self._known[j] and share_a_switch(claim.sweep, one.sweep)
+        ]
+        if any(not self._claims[j].is_partial for j in newer):  # it is outdated, and not false
+            return SweepVerdict("nothing", claim.sweep)
+        kept = reduced(claim.sweep, self._record, disputed.cables, disputed.new, self._previous)
+        if newer:  # a partial sweep does not replace it
+            return SweepVerdict("reduced", kept, agreeing=agreeing)
+        text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+        rows = disputed.cables.tolist()
+        contradicted = sum(row in compared.moved or self._has_agent(row) for row in rows)
+        is_wholesale = contradicted > max(WHOLESALE_LEAST, WHOLESALE_SHARE * compared.known)
+        anomaly = _anomaly(claim, text) if is_wholesale else None
+        return SweepVerdict("reduced", kept, text, is_known, is_first, agreeing, anomaly)
+
+    def _provisional(self, i: int, disputed: _Disputed) -> SweepVerdict:
+        """Judge the sweep of an unknown port in a published fabric."""
+        claim = self._claims[i]
+        agreeing = tuple(j for j in self._others(i) if shows_all_of(claim.sweep, self._claims[j].sweep))
+        if agreeing or claim.node in self._witnesses.alone:
+            return SweepVerdict("whole", claim.sweep, "", False, False, agreeing)
+        text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+        # With new cables alone it may only be newer: the agent that holds the lease sweeps now.
+        anomaly = _anomaly(claim, text) if len(disputed.cables) else None
+        return SweepVerdict("nothing", claim.sweep, text, False, anomaly=anomaly)
+
+    def _others(self, i: int) -> Iterator[int]:
+        """Yield the claims of other nodes that contain their own port."""
+        for j, other in enumerate(self._claims):
+            if other.node != self._claims[i].node and self._own[j] is not None:
+                yield j
+
+    def _unconfirmed(self, i: int, disputed: _Disputed) -> tuple[_Disputed, tuple[int, ...]]:
+        """Return what stays disputed, and the claims that confirm the rest."""
+        agreeing = []
+        one = self._claims[i].sweep
+        for j in self._others(i):
+            if not len(disputed):
+                break
+            other = self._claims[j]
+            if not share_a_switch(one, other.sweep):
+                continue
+            cables = confirmed_rows(
+                one, other.sweep, self._record, disputed.cables, is_partial=other.is_partial
+            )
+            new = confirmed_new(one, other.sweep, disputed.new)
+            if len(cables) + len(new):
+                agreeing.append(j)
+                disputed = _Disputed(np.setdiff1d(disputed.cables, cables), np.setdiff1d(disputed.new, new))
+        return disputed, tuple(agreeing)
+
+    def _disputed(self, claim: SweepClaim, compared: Comparison) -> _Disputed:
+        is_alone = claim.node in self._witnesses.alone
+        is_strict = compared.known > 0 and not is_alone
+        shown = (x.row for x in compared.ports if not self._is_reported(x, is_strict=is_strict))
+        ports = np.array(list(shown), np.intp)
+        if is_alone:
+            return _Disputed(_NO_ROWS, distinct(ports))
+        missing = [] if claim.is_partial else [r for r in compared.missing.tolist() if not self._is_dead(r)]
+        cables = np.concatenate([compared.moved, np.array(missing, np.intp)])
+        return _Disputed(np.sort(cables), distinct(np.concatenate([compared.between, ports])))
+
+    def _has_agent(self, row: int) -> bool:
+        ends = self._record.ends(row)
+        return any(self._owner.get(guid) in self._witnesses.current for guid, _ in ends)
+
+    def _is_dead(self, row: int) -> bool:
+        """Return whether the current agent at an end of a published cable does not report it as ACTIVE."""
+        for end in self._record.ends(row):
+            node = self._owner.get(end[0], "")
+            if node in self._witnesses.current:
+                port = self._reported.get(end, {}).get(node)
+                if port is None or port.state != "ACTIVE":
+                    return True
+        return False
+
+    def _is_reported(self, shown: PortShown, *, is_strict: bool) -> bool:
+        """Return whether the current agent of its node reports a port as connected.
+
+        A port of a node without a current agent can be reported by any agent; it must be if `is_strict`.
+        """
+        reports = self._reported.get((shown.guid, shown.port), {})
+        node = self._owner.get(shown.guid) or self._witnesses.node_map.get(shown.guid) or shown.host
+        if node in self._witnesses.current:
+            return node in reports and reports[node].state != "DOWN"
+        return not is_strict or any(port.state != "DOWN" for port in reports.values())
+
+    def _is_known(self, i: int) -> bool:
+        end = self._own[i]
+        if end is None or self._owner.get(end[0]) != self._claims[i].node:
+            return False
+        record, guid = self._record, np.uint64(end[0])
+        at_a = (record.a == guid) & (record.a_port == end[1])
+        return bool(np.any(at_a | ((record.b == guid) & (record.b_port == end[1]))))
+
+    def _has_other_guid(self, i: int, known: Sequence[bool]) -> bool:
+        """Return whether the sweep of another known node shows the port of this claim with another GUID."""
+        end = self._own[i]
+        if end is None:
+            return False
+        for j in self._others(i):
+            if known[j]:
+                sweep = self._claims[j].sweep
+                mine = (sweep.port == end[1]) & (sweep.guid[sweep.device] == np.uint64(end[0]))
+                if any(guid and guid != self._claims[i].port_guid for guid in sweep.port_guid[mine].tolist()):
+                    return True
+        return False
+
+
+def _anomaly(claim: SweepClaim, text: str) -> Anomaly:
+    subject = Endpoint(claim.node, claim.node, claim.device)
+    message = f"the sweep of {claim.node} from {claim.device} does not count: {text}"
+    return Anomaly("SourcesDisagree", subject, None, None, (SOURCE,), 0.9, message, nodes=(claim.node,))
+
+
+def _starts_at(claim: SweepClaim) -> tuple[int, int] | None:
+    """Return the adapter and the number of the port that the sweep started from, None if it is not there."""
+    sweep = claim.sweep
+    rows = np.flatnonzero(sweep.port_guid == np.uint64(claim.port_guid))
+    if not claim.port_guid or not len(rows):
+        return None
+    row = int(rows[0])
+    return int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
+
+
+def _owners(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
+    """Return the nodes of these adapters, as published."""
+    if not guids:
+        return {}
+    wanted = {f"{guid:016x}" for guid in guids}
+    adapters = previous.adapters if previous is not None else ()
+    return {int(one.id, 16): one.node for one in adapters if one.id in wanted}

@@ -1,0 +1,289 @@
+"""Compare the cables of a sweep with the published InfiniBand cables, which are the record.
+
+An end of a cable is a number: the index of its device in a sorted table of GUIDs, and its port.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
+from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.topology import LinkTable, Topology
+
+from hyperscout_inference.fabric.identify import claims as hosts_described
+from hyperscout_inference.fabric.network import distinct
+
+Rows = npt.NDArray[np.intp]
+_Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
+_Words = npt.NDArray[np.uint64]
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class Record(NamedTuple):
+    """The published InfiniBand cables in columns."""
+
+    a: _Words
+    a_port: npt.NDArray[np.int64]
+    b: _Words
+    b_port: npt.NDArray[np.int64]
+    fabric: npt.NDArray[np.int32]
+
+    def ends(self, row: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return GUID and port of both ends of a cable."""
+        return (int(self.a[row]), int(self.a_port[row])), (int(self.b[row]), int(self.b_port[row]))
+
+
+class PortShown(NamedTuple):
+    """A port of an adapter that a sweep connects. `row`: of the sweep. `host`: that the description names."""
+
+    row: int
+    guid: int
+    port: int
+    host: str
+
+
+class Comparison(NamedTuple):
+    """What a sweep changes. `known`: how many cables the record has in the fabrics of the sweep.
+
+    `moved`, `missing`: rows of the record. The sweep has an end of the cable at another port, or lacks it.
+    `between`: rows of the sweep. These new cables are between switches, or at a switch that is not in the
+    record. `ports`: the ports of adapters at all other new cables.
+    """
+
+    moved: Rows
+    missing: Rows
+    known: int
+    between: Rows
+    ports: tuple[PortShown, ...]
+
+
+@lru_cache(maxsize=2)
+def record_of(table: LinkTable) -> Record:
+    guid = np.array([_guid(device) for device in table.devices], np.uint64)
+    port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
+    swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
+    rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
+    a, b = table.a[rows], table.b[rows]
+    a_port, b_port = port[table.a_port[rows]], port[table.b_port[rows]]
+    good = (
+        (guid[a] > 0) & (guid[b] > 0) & (np.minimum(a_port, b_port) >= 0) & (np.maximum(a_port, b_port) < 256)
+    )
+    return Record(guid[a][good], a_port[good], guid[b][good], b_port[good], table.fabric[rows][good])
+
+
+def _guid(text: str) -> int:
+    try:
+        return int(text, 16) if len(text) == 16 else 0
+    except ValueError:
+        return 0  # an Ethernet device or a GPU
+
+
+def compare(sweeps: Sequence[Sweep], previous: Topology | None) -> tuple[Comparison, ...]:
+    """Compare each sweep with the record. The result is kept until a sweep or the record changes."""
+    return _compared(tuple(sweeps), table_of(previous.links if previous is not None else ()))
+
+
+@lru_cache(maxsize=1)  # sweeps and the record change far less often than what agents report
+def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, ...]:
+    record = record_of(table)
+    return tuple(_compare(sweep, record) for sweep in sweeps)
+
+
+def _compare(sweep: Sweep, record: Record) -> Comparison:
+    guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
+    a, b = _of_record(record, guids)
+    ends, peers = _peers(sweep, guids)
+    at_a, at_b = _peer_of(a, ends, peers), _peer_of(b, ends, peers)
+    place = np.searchsorted(guids, sweep.guid)
+    is_switch = sweep.kind == SWITCH
+    swept = _marked(len(guids), place[is_switch])  # switches, by index of the device
+    touched = (at_a >= 0) | (at_b >= 0) | swept[a >> 8] | swept[b >> 8]
+    of_fabric = np.isin(record.fabric, record.fabric[touched])
+    moved = ((at_a >= 0) & (at_a != b)) | ((at_b >= 0) & (at_b != a))
+    missing = of_fabric & (at_a < 0) & (at_b < 0)
+    own, far = _ends_of(sweep, guids)
+    recorded = _marked(len(guids) << 8, np.concatenate([a, b]))
+    new = ~(recorded[own] | recorded[far])
+    at_switches = is_switch[sweep.device] & is_switch[sweep.peer]
+    foreign = is_switch & ~_marked(len(guids), np.concatenate([a >> 8, b >> 8]))[place]
+    has_foreign = foreign[sweep.device] | foreign[sweep.peer]
+    known = int(np.count_nonzero(of_fabric))
+    between = new & (at_switches | has_foreign) if known else np.zeros(len(new), np.bool_)
+    return Comparison(
+        np.flatnonzero(of_fabric & moved),
+        np.flatnonzero(missing),
+        known,
+        np.flatnonzero(between),
+        _ports(sweep, np.flatnonzero(new & ~between & ~at_switches)),
+    )
+
+
+def _marked(size: int, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+    found = np.zeros(size, np.bool_)
+    found[places] = True
+    return found
+
+
+def _ports(sweep: Sweep, rows: Rows) -> tuple[PortShown, ...]:
+    shown = [
+        (row, device, port)
+        for devices, ports in ((sweep.device, sweep.port), (sweep.peer, sweep.peer_port))
+        for row, device, port in zip(rows.tolist(), devices[rows].tolist(), ports[rows].tolist(), strict=True)
+        if sweep.kind[device] != SWITCH
+    ]
+    devices = sorted({device for _, device, _ in shown})
+    named = hosts_described([sweep.descriptions[device] for device in devices])
+    host = {device: claim.host for device, claim in zip(devices, named, strict=True)}
+    return tuple(PortShown(row, int(sweep.guid[at]), port, host[at]) for row, at, port in shown)
+
+
+def share_a_switch(one: Sweep, other: Sweep) -> bool:
+    return bool(np.isin(one.guid[one.kind == SWITCH], other.guid).any())
+
+
+def shows_all_of(one: Sweep, other: Sweep) -> bool:
+    """Return whether the other sweep shows all cables of `one`, and they share a switch."""
+    if not share_a_switch(one, other):
+        return False
+    guids = distinct(np.concatenate([one.guid, other.guid]))
+    ends, peers = _peers(one, guids)
+    return bool((peers == _peer_of(ends, *_peers(other, guids))).all())
+
+
+def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_partial: bool) -> Rows:
+    """Return which of these cables of the record the other sweep shows as changed in the same way.
+
+    `is_partial`: of the other sweep. That a partial sweep lacks a cable confirms nothing.
+    """
+    guids = distinct(np.concatenate([record.a, record.b, one.guid, other.guid]))
+    mine, theirs = _peers(one, guids), _peers(other, guids)
+    same = np.ones(len(rows), np.bool_)
+    for ends in _of_record(record, guids):
+        shown = _peer_of(ends[rows], *theirs)
+        same &= _peer_of(ends[rows], *mine) == shown
+        if is_partial:
+            same &= shown >= 0
+    return rows[same]
+
+
+def confirmed_new(one: Sweep, other: Sweep, rows: Rows) -> Rows:
+    """Return which of these rows of the sweep `one` the other sweep shows."""
+    guids = distinct(np.concatenate([one.guid, other.guid]))
+    own, far = _ends_of(one, guids)
+    same: npt.NDArray[np.bool_] = _peer_of(own[rows], *_peers(other, guids)) == far[rows]
+    return rows[same]
+
+
+def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: Topology | None) -> Sweep:
+    """Return the sweep without its rows `left_out`, and with these rows of the record in place of what it
+    reports about their ends."""
+    old = [record.ends(row) for row in _closed(sweep, record, kept).tolist()]
+    disputed = {end for ends in old for end in ends}
+    guid = sweep.guid.tolist()
+    ends = zip(
+        sweep.device.tolist(), sweep.port.tolist(), sweep.peer.tolist(), sweep.peer_port.tolist(), strict=True
+    )
+    stays = np.array([not disputed & {(guid[d], p), (guid[e], q)} for d, p, e, q in ends], np.bool_)
+    stays[left_out] = False
+    shown = np.zeros(len(guid), np.bool_)
+    shown[sweep.device[stays]] = shown[sweep.peer[stays]] = True
+    shown |= np.isin(sweep.guid, np.array([guid for pair in old for guid, _ in pair], np.uint64))
+    shown |= sweep.kind == SWITCH
+    sweep = _with_devices(sweep, np.flatnonzero(stays), np.flatnonzero(shown))
+    guid = sweep.guid.tolist()
+    new = sorted({guid for pair in old for guid, _ in pair} - set(guid))
+    switches = {one.id for one in previous.switches} if previous is not None else set()
+    names = {one.id: f"{one.node} {one.name}" for one in (previous.adapters if previous is not None else ())}
+    at = {one: i for i, one in enumerate([*guid, *new])}
+    rows = [row for (a, p), (b, q) in old for row in ((at[a], p, at[b], q), (at[b], q, at[a], p))]
+    device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()
+    none, unknown = [0] * len(new), [0] * len(rows)
+    return replace(
+        sweep,
+        guid=_more(sweep.guid, new),
+        kind=_more(sweep.kind, [SWITCH if f"{one:016x}" in switches else CA for one in new]),
+        port_count=_more(sweep.port_count, none),
+        declared=_more(sweep.declared, none),
+        system_image_guid=_more(sweep.system_image_guid, none),
+        descriptions=[*sweep.descriptions, *(names.get(f"{one:016x}", "") for one in new)],
+        device=_more(sweep.device, device),
+        port=_more(sweep.port, port),
+        port_guid=_more(sweep.port_guid, unknown),
+        peer=_more(sweep.peer, peer),
+        peer_port=_more(sweep.peer_port, peer_port),
+        rate_gbps=_more(sweep.rate_gbps, unknown),
+        width=_more(sweep.width, unknown),
+        line=_more(sweep.line, unknown),
+    )
+
+
+def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:
+    """Return these rows of the record, and those at the other ends of the cables that they replace."""
+    guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
+    (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
+    while True:
+        ends = np.concatenate([a[kept], b[kept]])
+        replaced = np.isin(own, ends) | np.isin(far, ends)
+        ends = np.concatenate([ends, own[replaced], far[replaced]])
+        more = np.flatnonzero(np.isin(a, ends) | np.isin(b, ends))
+        if len(more) == len(kept):
+            return kept
+        kept = more
+
+
+def _with_devices(sweep: Sweep, rows: Rows, devices: Rows) -> Sweep:
+    """Return the sweep with these rows and devices alone."""
+    place = np.zeros(len(sweep.guid), np.int64)
+    place[devices] = np.arange(len(devices))
+    return replace(
+        sweep,
+        guid=sweep.guid[devices],
+        kind=sweep.kind[devices],
+        port_count=sweep.port_count[devices],
+        declared=sweep.declared[devices],
+        system_image_guid=sweep.system_image_guid[devices],
+        descriptions=[sweep.descriptions[device] for device in devices.tolist()],
+        device=place[sweep.device[rows]].astype(sweep.device.dtype),
+        port=sweep.port[rows],
+        port_guid=sweep.port_guid[rows],
+        peer=place[sweep.peer[rows]].astype(sweep.peer.dtype),
+        peer_port=sweep.peer_port[rows],
+        rate_gbps=sweep.rate_gbps[rows],
+        width=sweep.width[rows],
+        line=sweep.line[rows],
+    )
+
+
+def _more(old: npt.NDArray[_Number], more: Sequence[int]) -> npt.NDArray[_Number]:
+    return np.concatenate([old, np.array(more, old.dtype)])
+
+
+def _ends_of(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
+    """Return both ends of each row of the sweep."""
+    place = np.searchsorted(guids, sweep.guid).astype(np.int64)
+    return (place[sweep.device] << 8) | sweep.port, (place[sweep.peer] << 8) | sweep.peer_port
+
+
+def _peers(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
+    """Return the ends of the sweep's cables, sorted, and the end at the other side of each."""
+    own, far = _ends_of(sweep, guids)
+    pairs = np.sort(np.concatenate([own << 32 | far, far << 32 | own]))  # an end has less than 32 bits
+    return pairs >> 32, pairs & 0xFFFFFFFF
+
+
+def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
+    """Return the other side of each end, -1 where the sweep has no cable."""
+    if not len(ends):
+        return np.full(len(at), -1, np.int64)
+    row = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
+    return np.where(ends[row] == at, peers[row], -1)
+
+
+def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:
+    a = (np.searchsorted(guids, record.a).astype(np.int64) << 8) | record.a_port
+    b = (np.searchsorted(guids, record.b).astype(np.int64) << 8) | record.b_port
+    return a, b
