@@ -50,8 +50,8 @@ from hyperscout_inference.fabric.sweep_record import (
 )
 
 SOURCE: Final = "ibnetdiscover"
-# A reporter is accused if more cables than this share of the published ones of a fabric, and more than so
-# many, are disputed. Fewer wait for another sweep without an accusation.
+# A reporter is accused if more published cables than this share of a fabric, and more than so many, are
+# moved, or missing although a current agent reports them. Other changes wait without an accusation.
 WHOLESALE_SHARE: Final = 0.05
 WHOLESALE_LEAST: Final = 2
 _NO_ROWS: Final[Rows] = np.zeros(0, np.intp)
@@ -168,7 +168,9 @@ class _Judge:
         if newer:  # a partial sweep does not replace it
             return SweepVerdict("reduced", kept, agreeing=agreeing)
         text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
-        is_wholesale = len(disputed) > max(WHOLESALE_LEAST, WHOLESALE_SHARE * compared.known)
+        rows = disputed.cables.tolist()
+        contradicted = sum(row in compared.moved or self._has_agent(row) for row in rows)
+        is_wholesale = contradicted > max(WHOLESALE_LEAST, WHOLESALE_SHARE * compared.known)
         anomaly = _anomaly(claim, text) if is_wholesale else None
         return SweepVerdict("reduced", kept, text, is_known, is_first, agreeing, anomaly)
 
@@ -218,6 +220,10 @@ class _Judge:
         missing = [] if claim.is_partial else [r for r in compared.missing.tolist() if not self._is_dead(r)]
         cables = np.concatenate([compared.moved, np.array(missing, np.intp)])
         return _Disputed(np.sort(cables), distinct(np.concatenate([compared.between, ports])))
+
+    def _has_agent(self, row: int) -> bool:
+        ends = self._record.ends(row)
+        return any(self._owner.get(guid) in self._witnesses.current for guid, _ in ends)
 
     def _is_dead(self, row: int) -> bool:
         """Return whether the current agent at an end of a published cable does not report it as ACTIVE."""
