@@ -52,7 +52,7 @@ def test_a_pattern_overrides(tmp_path: Path) -> None:
     interface(tmp_path, "veth12")
     interface(tmp_path, "eth0", device=None)
     assert physical_ports(tmp_path, compiled("veth.")) == ["veth1"], "the whole name counts"
-    with pytest.raises(PatternError, match="no regular expression"):
+    with pytest.raises(PatternError, match="expected a regular expression"):
         compiled("(")
 
 
