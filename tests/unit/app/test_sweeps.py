@@ -12,7 +12,7 @@ from hyperscout_collector.evidence.snapshot import HeldSweep
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from support.findings import T0, S, lldp, sweep
+from support.findings import T0, S, adapter, lldp, sweep
 from support.waiting import until
 
 
@@ -126,3 +126,24 @@ async def test_a_held_sweep_counts_when_no_node_that_was_asked_has_swept() -> No
     assert sweeps.problems == []
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_single_agent_counts_at_once_unless_others_may_come_back(awaited: bool) -> None:
+    """After a start, agents that have InfiniBand ports in the stored evidence are expected back for 300 s."""
+    state, streams = EvidenceState(), Streams(10)
+    nodes = ("n1", "n2") if awaited else ("n1",)
+    state.load([row_of(adapter(node), sent_ns=T0, received_ns=T0) for node in nodes], [])
+    sweeps = made(streams, state)
+    stream = AgentStream(
+        Hello(node="n1", probes=["ibnetdiscover"]), cast("asyncio.Task[object]", None), T0, T0
+    )
+    streams.add(stream)
+    sweeps.connected(stream)
+    (lease,) = sweeps.leases()
+    reason = "it changes 1 cable, which no sweep of another node confirms"
+    held = HeldSweep(
+        "n1", lease.lease_id, lease.device, 7, reason, is_known=True, is_first=False, is_accused=False
+    )
+    assert sweeps.held([held]) == (T0 + 60 * S if awaited else T0)
+    assert sweeps.alone == (set() if awaited else {"n1"})

@@ -133,9 +133,18 @@ class Sweeps:
         wait = self._waits[sweep.node]
         if not wait.is_answered and now_ns - wait.since_ns >= _SILENCE_S * NS:
             return True
-        # After a start the other agents may not be back yet.
-        is_settled = now_ns - self._started_ns >= _SILENCE_S * NS
+        is_settled = now_ns - self._started_ns >= _SILENCE_S * NS or not self._awaits_agents(sweep.node)
         return is_settled and self._machine.is_alone(sweep.node, sweep.lease_id, is_known=sweep.is_known)
+
+    def _awaits_agents(self, but: str) -> bool:
+        """Whether another node with InfiniBand ports in the evidence is not connected. After a start it may
+        be on its way back."""
+        return any(
+            node != but
+            and self._streams.get(node) is None
+            and any(isinstance(row.fact, InfinibandPort) for row in self._state.rows_of_node(node))
+            for node in self._state.nodes
+        )
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self._unreadable[node] = reason
