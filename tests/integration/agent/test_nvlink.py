@@ -41,7 +41,9 @@ class Host:
         self._libraries = libraries
 
     def play(self, gpus: Gpus, *more: str, sysfs: bool = True) -> None:
-        self.file.write_text(scenario(gpus, *more))
+        new = self.file.with_suffix(".new")
+        new.write_text(scenario(gpus, *more))
+        new.replace(self.file)  # an agent that reads meanwhile sees no part of it
         if sysfs:
             pci_tree(self.sysfs, gpus)
 
