@@ -29,9 +29,7 @@ def layers_of(fabric: OpaqueFabric) -> list[Layer]:
         child = np.zeros(found[-1].count if found else 0, np.int64)
         if found:
             child[found[-1].domain] = domain
-        nobody = np.full(len(domain), -1, np.int64)
-        grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_))
-        found.append(Layer(name, domain, [()] * count, child, grouping))
+        found.append(Layer(name, domain, [()] * count, child, Grouping.empty(len(domain))))
     return found
 
 

@@ -35,6 +35,11 @@ class Grouping:
     items: Sequence[tuple[int, ...]]
     tie: Bools
 
+    @classmethod
+    def empty(cls, children: int) -> "Grouping":
+        """No child has a group."""
+        return cls(np.full(children, -1, np.int64), (), np.zeros(children, np.bool_))
+
     @property
     def count(self) -> int:
         return len(self.items)
@@ -60,9 +65,8 @@ def group_children(
     `merge_share`: merge two groups if this share of one's cables ends in the other (partial meshes); None =
     never.
     """
-    no_group = np.full(children, -1, np.int64)
     if not len(child):
-        return Grouping(no_group, (), np.zeros(children, np.bool_))
+        return Grouping.empty(children)
     items = int(item.max()) + 1
     key, cables = np.unique(child * items + item, return_counts=True)
     pair_child, pair_item = key // items, key % items

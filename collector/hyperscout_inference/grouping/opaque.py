@@ -212,8 +212,6 @@ def _layer(
     founders: Sequence[tuple[str, ...]],
     confidence: Mapping[int, float],
 ) -> Layer:
-    no_group = np.full(len(domain), -1, np.int64)
-    grouping = Grouping(no_group, (), np.zeros(len(domain), np.bool_))
     taken = {layer.name for layer in below}  # wired tiers may be leaf and core, without pod
     name = next(name for level in count(len(below) + 1) if (name := tier_name(level)) not in taken)
-    return Layer(name, domain, switches, child, grouping, founders, confidence)
+    return Layer(name, domain, switches, child, Grouping.empty(len(domain)), founders, confidence)

@@ -58,7 +58,9 @@ def with_nvlink(
     in_use = past.tiers_in_use(group, cluster)
     if len(founders) == np.count_nonzero(group >= 0) and NAME not in in_use:
         return WithNvlink([*layers], _faults(net, domains, layers[0].domain))
-    inner = Layer(NAME, group, [()] * len(founders), np.zeros(0, np.int64), _no_grouping(group), founders)
+    inner = Layer(
+        NAME, group, [()] * len(founders), np.zeros(0, np.int64), Grouping.empty(len(group)), founders
+    )
     outer, torn = _outer(net, layers[0], inner, past)
     # An NVLink domain without wiring evidence has outer domains of its own, up to the top tier.
     extra = np.flatnonzero(outer < 0)
@@ -204,8 +206,3 @@ def _no_gpus(net: Network, host: int, group: Longs) -> Suspicion:
     name = net.hosts[host]
     text = f"{name} no longer reports a GPU; the other hosts of its NVLink domain do"
     return Suspicion("MissingLink", Endpoint(name, name), None, 0, int(group[host]), 0.9, text, (SOURCE,))
-
-
-def _no_grouping(domain: Longs) -> Grouping:
-    no_group = np.full(len(domain), -1, np.int64)
-    return Grouping(no_group, (), np.zeros(len(domain), np.bool_))
