@@ -270,7 +270,7 @@ class _Judge:
 
 def _anomaly(claim: SweepClaim, text: str) -> Anomaly:
     subject = Endpoint(claim.node, claim.node, claim.device)
-    message = f"the sweep of {claim.node} from {claim.device} does not count: {text}"
+    message = f"the sweep of {claim.node} from {claim.device} does not count as a whole: {text}"
     return Anomaly("SourcesDisagree", subject, None, None, (SOURCE,), 0.9, message, nodes=(claim.node,))
 
 

@@ -38,6 +38,14 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     assert load_settings(file(tmp_path, "# nothing\n")) == load_settings()
 
 
+@pytest.mark.parametrize(("word", "wanted"), [("on", "on"), ("off", "off"), ("dry-run", "dry-run")])
+def test_on_and_off_need_no_quotes(tmp_path: Path, word: str, wanted: str) -> None:
+    text = f"kubernetes: publish\nnode_labels: {word}\ntaints: {word}\ngates: {word}\n"
+    found = load_settings(file(tmp_path, text))
+    assert (found.node_labels, found.taints, found.gates) == (wanted, wanted, wanted)
+    assert load_settings(file(tmp_path, "kubernetes: off\n")).kubernetes == "off"
+
+
 @pytest.mark.parametrize(
     ("text", "flags", "environ", "words"),
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from hyperscout_kubernetes.paths import NAME_FORM, is_name
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 
 def _object_name(text: str) -> str:
@@ -14,6 +14,12 @@ def _object_name(text: str) -> str:
     return text
 
 
+def _word(value: object) -> object:
+    """YAML 1.1 reads `on` and `off` without quotes as booleans."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+Mode = Annotated[Literal["off", "dry-run", "on"], BeforeValidator(_word)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
 
 
@@ -25,7 +31,7 @@ class PublisherSettings(BaseModel):
         description='write the HyperNodes as YAML to this file at each generation; "-" = standard output',
     )
 
-    kubernetes: Literal["off", "dry-run", "publish"] = Field(
+    kubernetes: Annotated[Literal["off", "dry-run", "publish"], BeforeValidator(_word)] = Field(
         "off", description="publish HyperNodes in a Kubernetes cluster; dry-run prints the changes"
     )
     kubeconfig: Path | None = Field(
@@ -35,13 +41,13 @@ class PublisherSettings(BaseModel):
         "!node-role.kubernetes.io/control-plane",
         description='label selector of the cluster\'s nodes in the hierarchy; "" = all nodes',
     )
-    node_labels: Literal["off", "dry-run", "on"] = Field(
+    node_labels: Mode = Field(
         "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
     )
     kueue_topology: ObjectName = Field(
         "", description='name of the Kueue Topology to maintain, with one level per tier; "" = none'
     )
-    taints: Literal["off", "dry-run", "on"] = Field(
+    taints: Mode = Field(
         "off", description="taint nodes whose own links are degraded; dry-run prints the changes"
     )
     taint_share: float = Field(
@@ -68,9 +74,9 @@ class PublisherSettings(BaseModel):
         ge=0,
         le=1,
         description="share of degraded uplinks or switches of a tier-1 domain from which all its nodes are "
-        "tainted; 0 = never. Lower it if pods need the full bandwidth between domains",
+        "tainted; 0 = never. Raise it above 0 if pods need the bandwidth between domains",
     )
-    gates: Literal["off", "dry-run", "on"] = Field(
+    gates: Mode = Field(
         "off",
         description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
         "prints the placements",

@@ -186,8 +186,8 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     stale_after_s: float = Field(
         300.0,
         gt=0,
-        description="age at which evidence is marked as stale; agents repeat it each minute. Lower it to "
-        "learn earlier of silent agents",
+        description="age at which evidence is marked as stale. Lower it to learn earlier of silent agents, "
+        "but not below twice the agents' refresh_interval_s and snmp.max_interval_s",
     )
     restart_grace_s: float = Field(
         120.0,

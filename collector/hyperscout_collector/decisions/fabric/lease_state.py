@@ -32,7 +32,7 @@ LeaseName = Literal[
     "inherited",  # granted, and not swept yet: it covers what its predecessor covered
     "swept",  # the last sweep was whole
     "partial",  # the last sweep was partial
-    "failing",  # the last sweep failed, did not come or may be false
+    "failing",  # the last sweep failed, did not come, or changes so much that it may be false
 ]
 
 _ENDS = ("none",)
