@@ -3,6 +3,7 @@
 The sweeps of a snapshot are parsed outside the event loop. Of several sweeps of one fabric the newest counts.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -38,6 +39,7 @@ _NO_IDS: Ids = np.zeros(0, np.uint64)
 # A newer whole sweep replaces an older one of the same probe if it contains this share of the older one's
 # switches. With a smaller share, the fabric has split (or a single leaf was swept). The older sweep then
 # stays for the rest until that is swept too.
+_MAX_SWEEPS = 32  # of one node, a whole and a partial one for each of 16 ports; the newest count
 _COVERED = 0.5
 
 
@@ -111,17 +113,18 @@ NO_EVIDENCE = Snapshot({}, {}, {}, {}, {}, {}, {}, (), (), {}, 0, PairTables())
 class HeldSweep:
     """A sweep that waits for the sweep of another node. `reason`, `is_known`, `is_first`: see `SweepVerdict`.
 
-    `is_accused`: it changes so much that it may be false.
+    `is_accused`: it changes so much that it may be false. `is_answered`: a current sweep of another node
+    shows a device of it.
     """
 
     node: str
     lease_id: str
     device: str
-    port_guid: int
     reason: str
     is_known: bool
     is_first: bool
     is_accused: bool
+    is_answered: bool
 
     @property
     def problem(self) -> str:
@@ -147,17 +150,24 @@ def resolve(
     texts: SweepTexts,
     node_map: Mapping[int, str],
     published: Topology | None = None,
-    alone: Collection[str] = (),
+    alone: Collection[tuple[str, str]] = (),
 ) -> Resolved:
     """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread.
 
-    `published`: the record that sweeps are judged by. `alone`: nodes whose sweeps no other agent can confirm.
+    `published`: the record that sweeps are judged by. `alone`: nodes and devices whose sweeps no
+    other agent can confirm.
     """
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}
     kept: set[Key] = {row.key for row in snapshot.sweeps}
+    swept = Counter[str]()  # by node
+    excess: set[Key] = set()
     for row in sorted(snapshot.sweeps, key=lambda row: (row.seen_ns, row.key, row.rank), reverse=True):
+        swept[row.key.node] += row.key.probe == SWEEP_PROBE
+        if swept[row.key.node] > _MAX_SWEEPS:
+            excess.add(row.key)
+            continue
         if (digest := row.sha256) is None:
             continue
         source = f"{row.key.probe} of {row.key.node}"
@@ -216,13 +226,12 @@ def resolve(
         in_force(snapshot.tables, snapshot.limit_ns),
         managed_gpus=managed,
     )
-    inputs = replace(
-        inputs,
-        sweep_claims=tuple(x.judged.anomaly for x in verdicts.values() if x.judged.anomaly is not None),
-    )
+    accused = {x.held.node: x.judged.anomaly for x in verdicts.values() if x.judged.anomaly is not None}
+    inputs = replace(inputs, sweep_claims=tuple(accused.values()))
     if not needed:
         needed = {key for (key, _), x in verdicts.items() if x.judged.counts == "reduced"}
-    superseded = tuple(sorted({row.key for row, _ in read} - kept - needed))
+    keys = {row.key for row, _ in read}
+    superseded = tuple(sorted((keys - kept - needed) | (excess - keys)))
     held = tuple(x.held for x in verdicts.values() if x.held.reason or x.held.is_first)
     return Resolved(inputs, superseded, tuple(problems), held)
 
@@ -241,7 +250,7 @@ def _verdicts(
     snapshot: Snapshot,
     node_map: Mapping[int, str],
     published: Topology | None,
-    alone: Collection[str],
+    alone: Collection[tuple[str, str]],
 ) -> dict[tuple[Key, int], _Judged]:
     """Judge the sweeps of agents, by key and rank."""
     rows: list[tuple[Row, SweepFact]] = []
@@ -251,13 +260,20 @@ def _verdicts(
         if isinstance(fact, SweepFact) and row.key.probe == SWEEP_PROBE:
             rows.append((row, fact))
             is_partial = row.rank != WHOLE
-            claims.append(SweepClaim(row.key.node, fact.device, fact.port_guid, sweep, is_partial))
+            is_current = row.seen_ns >= snapshot.limit_ns
+            claims.append(
+                SweepClaim(row.key.node, fact.device, fact.port_guid, sweep, is_partial, is_current)
+            )
     has_manager = any(
         row.key.probe != SWEEP_PROBE and row.seen_ns >= snapshot.limit_ns for row, _ in read
     )  # what it shows is not changed by one agent alone
     witnesses = Witnesses(
         snapshot.infiniband,
-        snapshot.reporters.difference(snapshot.stale),
+        {
+            node
+            for node, ports in snapshot.infiniband.items()
+            if node not in snapshot.stale and any(port.node_guid for port in ports)
+        },
         node_map,
         () if has_manager else alone,
     )
@@ -269,11 +285,11 @@ def _verdicts(
                 row.key.node,
                 fact.lease_id,
                 fact.device,
-                fact.port_guid,
                 verdict.reason,
                 verdict.is_known,
                 verdict.is_first,
                 verdict.anomaly is not None,
+                verdict.is_answered,
             ),
             frozenset(rows[j][0].key for j in verdict.agreeing) | ({row.key} if verdict.agreeing else set()),
         )

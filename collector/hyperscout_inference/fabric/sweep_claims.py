@@ -25,12 +25,12 @@ Disputed are:
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover import Sweep
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
@@ -43,8 +43,11 @@ from hyperscout_inference.fabric.sweep_record import (
     compare,
     confirmed_new,
     confirmed_rows,
+    guid_of,
+    other_kinds,
     record_of,
     reduced,
+    share_a_device,
     share_a_switch,
     shows_all_of,
 )
@@ -59,13 +62,15 @@ _NO_ROWS: Final[Rows] = np.zeros(0, np.intp)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepClaim:
-    """A sweep of an agent. `device`, `port_guid`: the port that it started from."""
+    """A sweep of an agent. `device`, `port_guid`: the port that it started from. `is_current`: it is not
+    stale."""
 
     node: str
     device: str
     port_guid: int
     sweep: Sweep
     is_partial: bool = False
+    is_current: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +79,8 @@ class SweepVerdict:
 
     `reason`: what waits for the sweep of another node, "" = nothing. `is_known`: its port is in a published
     cable of its reporter. `is_first`: it counts only because its fabric was never published. `agreeing`: the
-    indices of the claims of other nodes without which it would not count so.
+    indices of the claims of other nodes without which it would not count so. `is_answered`: a current sweep
+    of another node shows a device of it.
     """
 
     counts: Literal["whole", "reduced", "nothing"]
@@ -84,17 +90,19 @@ class SweepVerdict:
     is_first: bool = False
     agreeing: tuple[int, ...] = ()
     anomaly: Anomaly | None = None
+    is_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
     """What agents report. `ports`: the InfiniBand ports of nodes. `current`: the nodes whose agents are
-    current. `node_map`: adapter GUID -> node. `alone`: nodes whose sweeps no other agent can confirm."""
+    current and report InfiniBand ports with GUIDs. `node_map`: adapter GUID -> node. `alone`: nodes and
+    devices whose sweeps no other agent can confirm."""
 
     ports: Mapping[str, tuple[InfinibandPort, ...]]
     current: Collection[str]
     node_map: Mapping[int, str]
-    alone: Collection[str] = ()
+    alone: Collection[tuple[str, str]] = ()
 
 
 class _Disputed(NamedTuple):
@@ -116,17 +124,24 @@ def judge_sweeps(
 
 class _Judge:
     def __init__(self, claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses) -> None:
-        self._claims = claims
+        self._record = record_of(table_of(previous.links if previous is not None else ()))
+        switches = previous.switches if previous is not None else ()
+        self._switches = np.array([guid_of(one.id) for one in switches], np.uint64)
+        self._other_kinds = [self._devices_of_other_kind(claim, claims) for claim in claims]
+        self._claims = [
+            self._with_recorded_kinds(claim, devices)
+            for claim, devices in zip(claims, self._other_kinds, strict=True)
+        ]
         self._previous = previous
         self._witnesses = witnesses
-        self._record = record_of(table_of(previous.links if previous is not None else ()))
-        self._compared = compare([claim.sweep for claim in claims], previous)
-        self._own = [_starts_at(claim) for claim in claims]
+        self._compared = compare([claim.sweep for claim in self._claims], previous)
+        self._own = [_starts_at(claim) for claim in self._claims]
         starts = {end[0] for end in self._own if end is not None}
         rows = distinct(np.concatenate([one.missing for one in self._compared]))
         ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
         shown = {port.guid for one in self._compared for port in one.ports}
         self._owner = _owners(starts | ends | shown, previous)
+        self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
         if ends or shown:
             for node in witnesses.current:
@@ -136,10 +151,27 @@ class _Judge:
         known = [self._is_known(i) for i in range(len(claims))]
         self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
 
+    def _devices_of_other_kind(self, claim: SweepClaim, claims: Sequence[SweepClaim]) -> Rows:
+        """Return the devices that only this sweep shows as another kind than the record does."""
+        found = other_kinds(claim.sweep, self._record, self._switches)
+        for other in claims:
+            if len(found) and other.node != claim.node:
+                same = other.sweep.guid[other_kinds(other.sweep, self._record, self._switches)]
+                found = found[~np.isin(claim.sweep.guid[found], same)]
+        return found
+
+    def _with_recorded_kinds(self, claim: SweepClaim, devices: Rows) -> SweepClaim:
+        if not len(devices):
+            return claim
+        kind = claim.sweep.kind.copy()
+        kind[devices] = np.where(np.isin(claim.sweep.guid[devices], self._switches), SWITCH, CA)
+        return replace(claim, sweep=replace(claim.sweep, kind=kind))
+
     def verdicts(self) -> list[SweepVerdict]:
         found: list[SweepVerdict] = []
         for i in range(len(self._claims)):
-            found.append(self._verdict(i, found))
+            verdict = self._verdict(i, found)
+            found.append(replace(verdict, is_answered=self._is_answered(i)) if verdict.reason else verdict)
         return found
 
     def _verdict(self, i: int, verdicts: Sequence[SweepVerdict]) -> SweepVerdict:
@@ -156,7 +188,9 @@ class _Judge:
         )
         disputed, agreeing = self._unconfirmed(i, disputed)
         if not len(disputed):
-            return SweepVerdict("whole", claim.sweep, "", is_known, is_first, agreeing)
+            others = len(self._other_kinds[i])
+            text = f"it shows {count(others, 'device')} as another kind than published" if others else ""
+            return SweepVerdict("whole", claim.sweep, text, is_known, is_first, agreeing)
         newer = [
             j
             for j, one in enumerate(verdicts)
@@ -174,11 +208,18 @@ class _Judge:
         anomaly = _anomaly(claim, text) if is_wholesale else None
         return SweepVerdict("reduced", kept, text, is_known, is_first, agreeing, anomaly)
 
+    def _is_answered(self, i: int) -> bool:
+        sweep = self._claims[i].sweep
+        return any(
+            self._claims[j].is_current and share_a_device(sweep, self._claims[j].sweep)
+            for j in self._others(i)
+        )
+
     def _provisional(self, i: int, disputed: _Disputed) -> SweepVerdict:
         """Judge the sweep of an unknown port in a published fabric."""
         claim = self._claims[i]
         agreeing = tuple(j for j in self._others(i) if shows_all_of(claim.sweep, self._claims[j].sweep))
-        if agreeing or claim.node in self._witnesses.alone:
+        if agreeing or (claim.node, claim.device) in self._witnesses.alone:
             return SweepVerdict("whole", claim.sweep, "", False, False, agreeing)
         text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
         # With new cables alone it may only be newer: the agent that holds the lease sweeps now.
@@ -211,7 +252,7 @@ class _Judge:
         return disputed, tuple(agreeing)
 
     def _disputed(self, claim: SweepClaim, compared: Comparison) -> _Disputed:
-        is_alone = claim.node in self._witnesses.alone
+        is_alone = (claim.node, claim.device) in self._witnesses.alone
         is_strict = compared.known > 0 and not is_alone
         shown = (x.row for x in compared.ports if not self._is_reported(x, is_strict=is_strict))
         ports = np.array(list(shown), np.intp)
@@ -226,6 +267,11 @@ class _Judge:
         return any(self._owner.get(guid) in self._witnesses.current for guid, _ in ends)
 
     def _is_dead(self, row: int) -> bool:
+        if row not in self._dead:
+            self._dead[row] = self._has_dead_end(row)
+        return self._dead[row]
+
+    def _has_dead_end(self, row: int) -> bool:
         """Return whether the current agent at an end of a published cable does not report it as ACTIVE."""
         for end in self._record.ends(row):
             node = self._owner.get(end[0], "")

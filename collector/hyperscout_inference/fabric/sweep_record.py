@@ -6,7 +6,7 @@ An end of a cable is a number: the index of its device in a sorted table of GUID
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from hyperscout_inference.fabric.network import distinct
 Rows = npt.NDArray[np.intp]
 _Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
 _Words = npt.NDArray[np.uint64]
+_SEVERAL: Final = 1 << 62  # no end: the sweep connects a port to several others
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -63,7 +64,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
-    guid = np.array([_guid(device) for device in table.devices], np.uint64)
+    guid = np.array([guid_of(device) for device in table.devices], np.uint64)
     port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
     swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
     rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
@@ -75,7 +76,8 @@ def record_of(table: LinkTable) -> Record:
     return Record(guid[a][good], a_port[good], guid[b][good], b_port[good], table.fabric[rows][good])
 
 
-def _guid(text: str) -> int:
+def guid_of(text: str) -> int:
+    """Return the GUID that is the id of a device, 0 for a device of another kind of fabric."""
     try:
         return int(text, 16) if len(text) == 16 else 0
     except ValueError:
@@ -141,6 +143,19 @@ def _ports(sweep: Sweep, rows: Rows) -> tuple[PortShown, ...]:
     return tuple(PortShown(row, int(sweep.guid[at]), port, host[at]) for row, at, port in shown)
 
 
+def other_kinds(sweep: Sweep, record: Record, switches: _Words) -> Rows:
+    """Return the devices of the sweep that are a switch there and none in the record, or the reverse.
+
+    `switches`: the GUIDs of those in the record.
+    """
+    recorded = np.isin(sweep.guid, record.a) | np.isin(sweep.guid, record.b)
+    return np.flatnonzero(recorded & (np.isin(sweep.guid, switches) != (sweep.kind == SWITCH)))
+
+
+def share_a_device(one: Sweep, other: Sweep) -> bool:
+    return bool(np.isin(one.guid, other.guid).any())
+
+
 def share_a_switch(one: Sweep, other: Sweep) -> bool:
     return bool(np.isin(one.guid[one.kind == SWITCH], other.guid).any())
 
@@ -164,7 +179,7 @@ def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_p
     same = np.ones(len(rows), np.bool_)
     for ends in _of_record(record, guids):
         shown = _peer_of(ends[rows], *theirs)
-        same &= _peer_of(ends[rows], *mine) == shown
+        same &= (_peer_of(ends[rows], *mine) == shown) & (shown != _SEVERAL)
         if is_partial:
             same &= shown >= 0
     return rows[same]
@@ -276,11 +291,13 @@ def _peers(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
 
 
 def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
-    """Return the other side of each end, -1 where the sweep has no cable."""
+    """Return the other side of each end: -1 where the sweep has no cable, `_SEVERAL` where it has two."""
     if not len(ends):
         return np.full(len(at), -1, np.int64)
-    row = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
-    return np.where(ends[row] == at, peers[row], -1)
+    first = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
+    last = np.maximum(np.searchsorted(ends, at, side="right") - 1, 0)
+    peer = np.where(peers[first] == peers[last], peers[first], _SEVERAL)
+    return np.where(ends[first] == at, peer, -1)
 
 
 def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:

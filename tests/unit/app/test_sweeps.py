@@ -1,6 +1,7 @@
 """The sweep leases of a collector: what they report, and when a held sweep counts."""
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -97,35 +98,28 @@ def test_the_problem_of_a_node_ends_with_its_last_evidence(stored: bool) -> None
     assert sweeps.problems == []
 
 
-class Seven:
-    """Texts of which each shows the port 7."""
-
-    def port_guids(self, *_: object) -> frozenset[int]:
-        return frozenset({7})
-
-
-async def test_a_held_sweep_counts_when_no_node_that_was_asked_has_swept() -> None:
+def test_a_held_sweep_counts_when_no_other_node_sweeps_for_300_s() -> None:
     now_ns, state = T0, EvidenceState()
-    texts = cast(SweepTexts, Seven())
+    texts = cast(SweepTexts, None)
     sweeps = Sweeps(60.0, Streams(10), state, texts, EvidenceGuard(state), lambda: now_ns)
     reason = "it changes 3 cables, which no sweep of another node confirms"
-    held = HeldSweep("n1", "lease-1", "mlx5_0", 7, reason, is_known=True, is_first=False, is_accused=True)
+    held = HeldSweep(
+        "n1", "lease-1", "mlx5_0", reason, is_known=True, is_first=False, is_accused=True, is_answered=False
+    )
     assert sweeps.held([held]) == now_ns + 60 * S
     assert sweeps.problems == [f"the sweep of n1 from mlx5_0 does not count as a whole: {reason}"]
-    now_ns += 300 * S
-    assert sweeps.held([held]) == now_ns
-    assert sweeps.alone == {"n1"}
-    task = asyncio.create_task(sweeps.run())
-    row = row_of(sweep("n2", b"x" * 32), sent_ns=T0, received_ns=T0)
-    sweeps.follow([KeyChange(row.key, (), (row,))])
-    await until(lambda: not sweeps.alone)
-    now_ns += 300 * S
-    assert sweeps.held([held]) == now_ns + 60 * S, "another node has swept since, and does not agree"
+    now_ns += 299 * S
+    answered = replace(held, is_answered=True)
+    assert sweeps.held([answered]) == now_ns + 60 * S, "another node sweeps, and does not agree"
+    now_ns += 299 * S
+    assert sweeps.held([held]) == now_ns + 60 * S
     assert sweeps.alone == frozenset()
+    now_ns += 1 * S
+    assert sweeps.held([held]) == now_ns
+    assert sweeps.alone == {("n1", "mlx5_0")}
+    assert sweeps.held([replace(held, device="mlx5_9")]) == now_ns + 60 * S, "each device waits by itself"
     assert sweeps.held([]) is None
     assert sweeps.problems == []
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -143,7 +137,14 @@ def test_a_single_agent_counts_at_once_unless_others_may_come_back(awaited: bool
     (lease,) = sweeps.leases()
     reason = "it changes 1 cable, which no sweep of another node confirms"
     held = HeldSweep(
-        "n1", lease.lease_id, lease.device, 7, reason, is_known=True, is_first=False, is_accused=False
+        "n1",
+        lease.lease_id,
+        lease.device,
+        reason,
+        is_known=True,
+        is_first=False,
+        is_accused=False,
+        is_answered=False,
     )
     assert sweeps.held([held]) == (T0 + 60 * S if awaited else T0)
-    assert sweeps.alone == (set() if awaited else {"n1"})
+    assert sweeps.alone == (set() if awaited else {("n1", "mlx5_0")})

@@ -66,3 +66,11 @@ def test_the_lease_of_a_held_sweep_moves(accused: bool) -> None:
     w.sweep(other)
     w.send(SweepHeld(other.node, other.lease_id, "it moves hosts"))
     assert [g.node for g in w.grants()] == [other.node if accused else held.node], "an accused port backs off"
+
+
+def test_what_a_sweep_says_of_other_ports_makes_its_node_not_alone() -> None:
+    """A holder that renames the ports of all others leaves them able to confirm."""
+    w = explored({(0, 0): "ib", (1, 0): "ib"})
+    (holder,) = w.grants()
+    w.send(SweepSeen(holder.node, holder.lease_id, frozenset({w.guid(int(holder.node[1:]), 0), 0x7777})))
+    assert not w.machine.is_alone(holder.node, holder.lease_id)

@@ -103,7 +103,7 @@ class Inference:
 
     `measured_enough`: whether measured latency may place nodes without link evidence. `add_health` adds the
     health of ports to the inputs. `add_drift` adds the differences from the blueprint to the topology.
-    `alone`: the nodes whose sweeps no other agent can confirm.
+    `alone`: the nodes and devices whose sweeps no other agent can confirm.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Inference:
         measured_enough: Callable[[], bool] = lambda: True,
         add_health: Callable[[FabricInputs], FabricInputs] = lambda inputs: inputs,
         add_drift: Callable[[Topology], Topology] = lambda topology: topology,
-        alone: Callable[[], Collection[str]] = frozenset,
+        alone: Callable[[], Collection[tuple[str, str]]] = frozenset,
     ) -> None:
         self.generations = generations
         self.takeover = takeover

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.topology_pb2 import LeaseStatus
@@ -51,15 +50,6 @@ _SILENCE_S = 300.0
 _HELD_S = 60  # between two judgements of a held sweep
 
 
-@dataclass(slots=True)
-class _Wait:
-    """A held sweep. `port_guid`: where it started. `is_answered`: another node has swept the port since."""
-
-    since_ns: int
-    port_guid: int
-    is_answered: bool = False
-
-
 class Sweeps:
     """The sweep leases. `interval_s`: time between two sweeps of a fabric. `topology()`: as published.
 
@@ -88,8 +78,10 @@ class Sweeps:
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._topology = topology
         self._held: tuple[str, ...] = ()
-        self._waits: dict[str, _Wait] = {}  # by node: for the sweep of another node
-        self.alone: frozenset[str] = frozenset()  # nodes whose sweeps no other agent can confirm
+        # By node and device: since when no other node has swept what a held sweep shows, Unix ns.
+        self._waits: dict[tuple[str, str], int] = {}
+        # Nodes and devices whose sweeps no other agent can confirm.
+        self.alone: frozenset[tuple[str, str]] = frozenset()
         self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
         self._in_thread = BoundedExecutor("sweeps")
@@ -118,10 +110,15 @@ class Sweeps:
         now_ns = self._clock_ns()
         self._held = tuple(one.problem for one in sweeps if one.problem)
         waiting = [one for one in sweeps if one.reason]
-        self._waits = {one.node: self._waits.get(one.node) or _Wait(now_ns, one.port_guid) for one in waiting}
-        alone = {one.node for one in waiting if self._is_alone(one, now_ns)}
+        self._waits = {
+            (one.node, one.device): now_ns
+            if one.is_answered
+            else self._waits.get((one.node, one.device), now_ns)
+            for one in waiting
+        }
+        alone = {(one.node, one.device) for one in waiting if self._is_alone(one, now_ns)}
         for one in sweeps:
-            if one.node not in alone:
+            if (one.node, one.device) not in alone:
                 self._handle(SweepHeld(one.node, one.lease_id, one.reason, one.is_first, one.is_accused))
         if not alone <= self.alone:
             self.alone |= alone
@@ -130,11 +127,12 @@ class Sweeps:
 
     def _is_alone(self, sweep: HeldSweep, now_ns: int) -> bool:
         """Whether no other agent can confirm the sweep, or none that was asked has swept."""
-        wait = self._waits[sweep.node]
-        if not wait.is_answered and now_ns - wait.since_ns >= _SILENCE_S * NS:
+        if sweep.is_answered:
+            return False
+        if now_ns - self._waits[sweep.node, sweep.device] >= _SILENCE_S * NS:
             return True
         is_settled = now_ns - self._started_ns >= _SILENCE_S * NS or not self._awaits_agents(sweep.node)
-        return is_settled and self._machine.is_alone(sweep.node, sweep.lease_id, is_known=sweep.is_known)
+        return is_settled and self._machine.is_alone(sweep.node, sweep.lease_id)
 
     def _awaits_agents(self, but: str) -> bool:
         """Whether another node with InfiniBand ports in the evidence is not connected. After a start it may
@@ -251,9 +249,7 @@ class Sweeps:
             return
         node = row.key.node
         self._unreadable.pop(node, None)
-        for waiting, wait in self._waits.items():
-            wait.is_answered |= waiting != node and wait.port_guid in guids
-        self.alone = self.alone.intersection([node])
+        self.alone = frozenset(one for one in self.alone if one[0] == node)
         known = self._known_leases()
         self._handle(SweepSeen(node, fact.lease_id, guids, fact.partial, fact.partial_reason, known))
 

@@ -151,18 +151,19 @@ class Lease:
             unconfirmed,
         )
 
-    def is_alone(self, agents: Mapping[str, Agent], gone_ns: int, *, is_known: bool = True) -> bool:
+    def is_alone(
+        self, agents: Mapping[str, Agent], gone_ns: int, inside: Collection[int] | None = None
+    ) -> bool:
         """Whether no other agent can confirm its sweeps. Agents that disconnected before `gone_ns` (Unix ns)
         cannot.
 
-        `is_known`: the port of the lease is published as the node's. Without it an agent with any port can
-        confirm the sweep.
+        `inside`: the GUIDs of the ports that can. None = any port: what a sweep covers is its holder's word.
         """
         return not any(
             (agent.connected or agent.gone_ns > gone_ns)
             and agent.capable
             and name != self.node
-            and any(not is_known or port.port_guid in self.covered for port in agent.ports)
+            and any(inside is None or port.port_guid in inside for port in agent.ports)
             for name, agent in agents.items()
         )
 

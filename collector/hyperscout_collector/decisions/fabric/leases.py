@@ -132,7 +132,7 @@ class SweepLeases:
     def leases(self) -> tuple[LeaseState, ...]:
         """Returns the leases, oldest first."""
         return tuple(
-            x.shown(is_unconfirmed=x.is_first or x.is_alone(self._agents, self._silent_ns()))
+            x.shown(is_unconfirmed=x.is_first or x.is_alone(self._agents, self._silent_ns(), x.covered))
             for x in self._leases.values()
         )
 
@@ -140,12 +140,12 @@ class SweepLeases:
         """Returns the active ports of connected agents that no lease covers, sorted."""
         return sorted(self._uncovered)
 
-    def is_alone(self, node: str, lease_id: str, *, is_known: bool) -> bool:
+    def is_alone(self, node: str, lease_id: str) -> bool:
         """Whether no other agent can confirm the sweeps of this lease (`Lease.is_alone`)."""
         lease = self._leases.get(lease_id)
         if lease is None or lease.node != node:
             return False
-        return lease.is_alone(self._agents, self._silent_ns(), is_known=is_known)
+        return lease.is_alone(self._agents, self._silent_ns())
 
     def _silent_ns(self) -> int:
         return self._now_ns - round(self.settings.silence_s * NS)

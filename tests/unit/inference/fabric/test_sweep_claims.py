@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_inference.hierarchy import infer
@@ -34,7 +35,7 @@ RECORD = infer(FabricInputs(sweeps=(SweepSeen(from_host(FABRIC).sweep),), infini
 
 def judged(
     *claims: SweepClaim,
-    alone: Sequence[str] = (),
+    alone: Sequence[tuple[str, str]] = (),
     agents: Mapping[str, tuple[InfinibandPort, ...]] = AGENTS,
     silent: Sequence[str] = (),
     record: Topology | None = RECORD,
@@ -142,16 +143,51 @@ def test_new_adapters_of_a_node_wait_while_its_agent_does_not_report_them() -> N
     assert (found.counts, kept(found)) == ("reduced", True)
     (found,) = judged(from_host(named_after(victim)), record=None)
     assert (found.counts, found.is_first) == ("reduced", True), "also in a fabric that was never published"
-    (found,) = judged(from_host(named_after(victim)), alone=[HOSTS[0]])
+    (found,) = judged(from_host(named_after(victim)), alone=[(HOSTS[0], "mlx5_0")])
     assert found.counts == "reduced", "the agent contradicts it"
     assert counts(from_host(named_after(victim)), silent=[victim]) == ["reduced"]
-    assert counts(from_host(named_after(victim)), silent=[victim], alone=[HOSTS[0]]) == ["whole"]
+    assert counts(from_host(named_after(victim)), silent=[victim], alone=[(HOSTS[0], "mlx5_0")]) == ["whole"]
     assert counts(from_host(named_after("new"))) == ["reduced"], "it has no agent"
     assert counts(from_host(named_after("new")), from_host(named_after("new"), HOSTS[5])) == ["whole"] * 2
     new = named_after(victim).adapters[-1]
     port = replace(port_facts(new, None), state="ACTIVE")
     agents = {**AGENTS, victim: (*AGENTS[victim], port)}
     assert counts(from_host(named_after(victim)), agents=agents) == ["whole"]
+
+
+def test_a_port_with_two_cables_is_moved() -> None:
+    """Inference would believe the cable that both of its ends show. The published one has the lower GUID."""
+    old, other = sorted((CABLE[ADAPTER[host].guid] for host in (HOSTS[0], HOSTS[4])), key=lambda c: c.b)
+    far = other.b
+    new = old._replace(b=far, b_port=next(x.port_count for x in FABRIC.switches if x.guid == far))
+    claim = from_host(replace(FABRIC, cables=(*(c for c in FABRIC.cables if c != old), new)), HOSTS[5])
+    at = {guid: i for i, guid in enumerate(claim.sweep.guid.tolist())}
+    more = {"device": at[old.b], "port": old.b_port, "peer": at[old.a], "peer_port": old.a_port}
+    more |= dict.fromkeys(("port_guid", "rate_gbps", "width", "line"), 0)
+    column = {name: getattr(claim.sweep, name) for name in more}
+    two = {
+        name: np.concatenate([column[name], np.array([value], column[name].dtype)])
+        for name, value in more.items()
+    }
+    (found,) = judged(replace(claim, sweep=replace(claim.sweep, **two)))
+    assert found.counts == "reduced"
+    assert kept(found)
+
+
+def test_devices_keep_their_published_kind_until_another_sweep_shows_the_other() -> None:
+    claim = from_host(FABRIC)
+    (leaf, *_) = np.flatnonzero(claim.sweep.kind == SWITCH).tolist()
+    kinds = claim.sweep.kind.copy()
+    kinds[leaf] = CA
+    false = replace(claim, sweep=replace(claim.sweep, kind=kinds))
+    (found,) = judged(false)
+    assert (found.counts, found.sweep.kind[leaf]) == ("whole", SWITCH)
+    assert found.reason == "it shows 1 device as another kind than published"
+    again = from_host(FABRIC, HOSTS[5])
+    kinds = again.sweep.kind.copy()
+    kinds[again.sweep.guid == claim.sweep.guid[leaf]] = CA
+    found, _ = judged(false, replace(again, sweep=replace(again.sweep, kind=kinds)))
+    assert (found.reason, found.sweep.kind[leaf]) == ("", CA)
 
 
 def test_wholesale_changes_wait_for_the_sweep_of_another_node() -> None:
@@ -161,7 +197,7 @@ def test_wholesale_changes_wait_for_the_sweep_of_another_node() -> None:
     assert kept(found)
     assert counts(from_host(SWAPPED), from_host(SWAPPED, HOSTS[5])) == ["whole", "whole"]
     assert counts(from_host(SWAPPED), from_host(FABRIC, HOSTS[5])) == ["reduced", "whole"]
-    assert counts(from_host(SWAPPED), alone=[HOSTS[0]]) == ["whole"]
+    assert counts(from_host(SWAPPED), alone=[(HOSTS[0], "mlx5_0")]) == ["whole"]
 
 
 def test_what_is_not_disputed_counts_in_a_wholesale_change() -> None:

@@ -275,3 +275,24 @@ def test_sweeps(false: tuple[str, list[tuple[SimFabric, bool, bool]]], is_older:
         for _ in range(2):
             record = published([own, *rows], record)
             check_unharmed(before, record, [liar], devices)
+
+
+def test_agents_without_infiniband_ports_contradict_no_sweep() -> None:
+    """The hosts of a fabric that one agent sweeps, while the others report LLDP or ports without GUIDs."""
+    texts = Texts()
+    first = sweep(FABRIC.hosts[0], texts.put(sweep_text(FABRIC, start(FABRIC.hosts[0]).guid)), T0)
+    first.sweep.port_guid = start(FABRIC.hosts[0]).port_guid
+    ports = {host: tuple(replace(x, node_guid=0, port_guid=0) for x in OWN_PORTS[host]) for host in ADAPTERS}
+    evidence = replace(
+        NO_EVIDENCE,
+        infiniband={**ports, FABRIC.hosts[0]: OWN_PORTS[FABRIC.hosts[0]]},
+        lldp={host: (LldpPort("eth0", (), mac((host, "eth0")), carrier=True),) for host in ADAPTERS},
+        sweeps=(row_of(first, sent_ns=T0, received_ns=T0),),
+        pair_tables=PairTables(),
+    )
+    record = None
+    for _ in range(2):
+        found = resolve(evidence, cast(SweepTexts, texts), {}, record)
+        record = infer(found.inputs, OPTIONS, record)
+        assert record.nodes_without_evidence == ()
+        assert not [x.reason for x in found.held if x.reason]
