@@ -112,8 +112,10 @@ def pytest_collection() -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     global seen, is_timed  # noqa: PLW0603 - an audit hook cannot be removed, only be made idle
-    seen = []
-    is_timed = item.path.relative_to(HERE).as_posix() in TIMED
+    # In a run of several tiers this hook is called for the tests of all of them.
+    is_unit = item.path.is_relative_to(HERE)
+    seen = [] if is_unit else None
+    is_timed = is_unit and item.path.relative_to(HERE).as_posix() in TIMED
     try:
         return (yield)
     finally:
