@@ -1,8 +1,8 @@
 """The control plane of a lab: its keys, and the programs that run in the sandbox.
 
 As in a real cluster the API server judges kubelets as nodes, and a controller manager runs all controllers.
-Times are short, so that a test learns in half a minute that a node is gone. They are not shorter, since
-kubelets of a loaded machine report late.
+Times are short, so that a test learns in a minute that a node is gone. They are not shorter, since kubelets
+of a loaded machine report late.
 """
 
 import fcntl
@@ -129,8 +129,8 @@ class Control:
             *("--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1"),
             *(
                 "--node-monitor-period=1s",
-                "--node-monitor-grace-period=30s",
-                "--node-startup-grace-period=40s",
+                "--node-monitor-grace-period=60s",
+                "--node-startup-grace-period=60s",
             ),
             # By default it makes a folder in /usr.
             f"--flex-volume-plugin-dir={self._folder / 'run' / 'flex'}",

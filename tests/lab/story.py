@@ -31,7 +31,7 @@ STEADY_S = 2.0
 LOG_LINES = 25
 _ROLLED_S = 300.0
 _WAIT_S = 180.0
-# The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes thirty.
+# The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes sixty.
 _NODE_S = 180.0
 
 
