@@ -43,7 +43,7 @@ lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this m
 	@$(BIN)/python tests/lab assets
 
 unit: venv  ## the unit tests alone: no root, no process, no socket (a minute)
-	$(call step,unit tests,$(PYTEST) -n auto tests/unit -m "not slow")
+	$(call step,unit tests,$(BIN)/python tests/run_unit.py --durations=30 -m "not slow")
 
 test: setup lint proto-check openapi-check unit  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
 	$(call step,integration tests,$(PYTEST) $(WIDE) tests/integration -m "not slow")

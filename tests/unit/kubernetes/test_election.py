@@ -418,7 +418,7 @@ PAUSES = st.builds(
     fates=st.lists(FATES, min_size=1, max_size=30),
     pauses=st.lists(PAUSES, max_size=6),
 )
-@examples(5)
+@examples(3)
 def test_never_two_writers_and_one_in_the_end(
     rates: list[float], fates: list[Fate], pauses: list[Pause]
 ) -> None:

@@ -246,7 +246,7 @@ def any_sweeps(draw: st.DrawFn) -> tuple[str, list[tuple[SimFabric, bool, bool]]
 
 
 @given(any_sweeps(), RARELY)
-@examples(3)
+@examples(1)
 def test_sweeps(false: tuple[str, list[tuple[SimFabric, bool, bool]]], is_older: bool) -> None:
     """`is_older`: the sweep of the honest holder of the lease is newer than the false ones."""
     liar, sweeps = false
