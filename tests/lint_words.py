@@ -1,8 +1,8 @@
-"""Checks the wording of product code: texts name the program or device instead of using a personal pronoun.
+"""Checks the wording of code and tests: texts name the program or device instead of using a personal pronoun.
 
-It reads comments, docstrings and string literals of Python, the wire contract, the map's sources, all files
-of deploy/, and the pages. In pages "who" may stand for a person. Each hit is printed as `file:line: text`,
-then the number of hits for each package.
+It reads comments, docstrings, strings and function names of Python (tests included), the wire contract, the
+map's sources, all files of deploy/, and the pages. In pages "who" may stand for a person. This file is not
+read: it holds the words. Each hit is printed as `file:line: text`, then the number of hits for each package.
 """
 
 import ast
@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = re.compile(r"\b(who(m|ever)?|(no|some|any|every)body|(some|any|every)one|no one)\b", re.IGNORECASE)
+_WORD = r"(who(m|ever)?|(no|some|any|every)bodys?|(some|any|every)one|no one)"
+WORDS = re.compile(rf"\b{_WORD}\b", re.IGNORECASE)
+ANYWHERE = re.compile(rf"{_WORD}\b", re.IGNORECASE)  # in source text an escape may stand before a word
 PAGE_WORDS = re.compile(r"\b(who(m)?ever|(no|some|any|every)body)\b", re.IGNORECASE)
 SOURCES = (
     "agent/*.py",
@@ -25,13 +27,22 @@ SOURCES = (
     "proto/*.proto",
     "collector/map/src/*",
     "deploy",
+    "tests/*.py",
     "*.md",
+    ":!tests/lint_words.py",
 )
 GENERATED = re.compile(r"_pb2(_grpc)?\.py$|^deploy/(chart/files/dashboards|grafana)/.*\.json$")
 
 
+def spaced(name: str) -> str:
+    """The words of a name, apart."""
+    return name.replace("_", " ")
+
+
 def python_hits(source: str) -> Iterator[int]:
-    """Line numbers of comments and strings that hold one of the words; names of variables do not count."""
+    """Line numbers of comments, strings and function names with one of the words; variables do not count."""
+    if not ANYWHERE.search(spaced(source)):  # most files: no need to parse them
+        return
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and WORDS.search(token.string):
@@ -40,6 +51,8 @@ def python_hits(source: str) -> Iterator[int]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and WORDS.search(node.value):
             span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             yield from [n for n in span if WORDS.search(lines[n - 1])] or [node.lineno]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and WORDS.search(spaced(node.name)):
+            yield node.lineno
 
 
 def text_hits(source: str, words: re.Pattern[str]) -> Iterator[int]:

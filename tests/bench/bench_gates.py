@@ -3,7 +3,7 @@
     python tests/bench/bench_gates.py [--nodes N] [--gangs N] [--driven]
 
 Gangs of 4, a node a pod, all posted at once over 16 connections, each to lie in one leaf. API server, etcd,
-kube-scheduler, kwok, and whoever decides share the machine's cores: the figures are for all of them together.
+kube-scheduler, kwok, and the placing program share the machine's cores: the figures are for all together.
 """
 
 import argparse
@@ -108,7 +108,7 @@ async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> Async
 
 
 async def until_calm(cluster: Cluster) -> None:
-    """Until nobody writes to nodes any more; the scheduler has long taken them in by then."""
+    """Until no program writes to nodes any more; the scheduler has long taken them in by then."""
     before = -1
     while (now := await asyncio.to_thread(cluster.writes, "nodes")) != before:
         before = now
@@ -119,7 +119,7 @@ RESOURCES = ("pods", "podgroups", "configmaps", "events")
 
 
 def cpu_s(cluster: Cluster, collector: int | None) -> dict[str, float]:
-    """Processor time so far of each program, and of this process: who posts, watches and (driven) places."""
+    """Processor time so far of each program and of this process, which posts, watches and (driven) places."""
     pids = {program.name: program.pid for program in cluster.plane.programs} | {"client": os.getpid()}
     if collector is not None:
         pids["collector"] = collector
@@ -139,7 +139,7 @@ async def side(
     release: Callable[[], Awaitable[None]] | None = None,
     collector: int | None = None,
 ) -> Outcome:
-    """Post all gangs, then (where nobody else does) open their gates; wait for the last pod."""
+    """Post all gangs, then (where no other program does) open their gates; wait for the last pod."""
     names = [f"{gang[-1][1]['metadata']['name'].rpartition('-')[0]}" for gang in posts]  # type: ignore[index]
     pods = [f"{name}-{rank}" for name in names for rank in range(SIZE)]
     before = await asyncio.to_thread(lambda: sum(cluster.writes(resource) for resource in RESOURCES))
@@ -197,8 +197,8 @@ async def compare(cluster: Cluster, folder: Path, nodes: int, gangs: int, *, dri
         await clear(kube)
         theirs = await side(cluster, kube, shape, [grouped(f"own-{i:04}", SIZE, KEY) for i in range(gangs)])
         await clear(kube)
-    who = "the least driver" if driven else "the gate controller"
-    where = f"{nodes:,} nodes, {gangs} gangs of {SIZE}, {who}"
+    side_name = "the least driver" if driven else "the gate controller"
+    where = f"{nodes:,} nodes, {gangs} gangs of {SIZE}, {side_name}"
     times = [one.pods / one.pods_s for one in (ours, theirs)]
     row(
         f"{where}: first POST to last bind",

@@ -103,7 +103,7 @@ def pulls(story: QuickStory) -> None:
 
 
 # What runs in an agent's pod, told by its command line.
-_WHO = {"agent": "hyperscout agent", "lldp": "lldp.listener", "dissector": "lldp.dissector"}
+_COMMAND_MARKS = {"agent": "hyperscout agent", "lldp": "lldp.listener", "dissector": "lldp.dissector"}
 _LOOK = """\
 for pid in $(pgrep -f 'hyperscout agent|lldp.listener|lldp.dissector'); do
   case $(readlink /proc/$pid/exe) in *python*) ;; *) continue ;; esac
@@ -120,7 +120,7 @@ def used(lab: Lab, node: str) -> dict[str, tuple[float, float]]:
     for line in lab.nodes[node].run(["sh", "-c", _LOOK]).stdout.splitlines():
         command, stat, pss = line.split("\t")
         fields = stat.rpartition(")")[2].split()
-        for name, mark in _WHO.items():
+        for name, mark in _COMMAND_MARKS.items():
             if mark in command:
                 found[name] = ((int(fields[11]) + int(fields[12])) * _TICK_S, int(pss) / 1024)
     return found
@@ -209,7 +209,7 @@ def main() -> int:
                 story.discovered()
                 start_up(story)
                 with story.forwarded():
-                    story.witnessed()  # whom nobody has heard yet cannot be missed by name
+                    story.witnessed()  # a device that no witness has heard yet cannot be missed by name
                     story.await_well("with all witnesses heard")
                     pulls(story)
                 at_rest(lab)

@@ -65,10 +65,10 @@ def oracles() -> None:
     wrong, placed, unproven, larger, inexact = [], 0, 0, 0, 0
     spent_s = {"engine": 0.0, "brute": 0.0, "program": 0.0}
 
-    def timed(who: str, what: Callable[[], Placement | Refusal]) -> Placement | Refusal:
+    def timed(method: str, what: Callable[[], Placement | Refusal]) -> Placement | Refusal:
         began_s = time.perf_counter()
         found = what()
-        spent_s[who] += time.perf_counter() - began_s
+        spent_s[method] += time.perf_counter() - began_s
         return found
 
     with running_solver() as solver:
@@ -109,7 +109,7 @@ def oracles() -> None:
             wrong.append(seed)
     if wrong:
         raise SystemExit(f"not the best, or wrong: seeds {wrong}")
-    each = {who: f"{s / SMALL * 1000:.2f} ms" for who, s in spent_s.items()}
+    each = {method: f"{s / SMALL * 1000:.2f} ms" for method, s in spent_s.items()}
     row(
         f"{SMALL:,} random small gangs against brute force and CP-SAT ({placed:,} have a place)",
         f"all equal, {each['engine']} each",

@@ -207,7 +207,7 @@ async def readers(
 async def measured() -> None:
     async with serving() as server:
         alone, mib, _ = await server.changes(SECONDS / 2)
-        row("making the changes, with nobody to read them", f"{alone:.1%} of a core, {mib:.0f} MiB in all")
+        row("making the changes, without readers", f"{alone:.1%} of a core, {mib:.0f} MiB in all")
         transports, found = await readers(server, READERS)
         await server.changes(SECONDS / 4)  # snapshots
         before = [one.received for one in found]

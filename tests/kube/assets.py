@@ -147,7 +147,7 @@ def build(programs: Sequence[str] = PROGRAMS) -> int:
         _say("Tests that need them are skipped until then.")
         return 1
     with alone():
-        # Whoever was before us may have built it all.
+        # The process that held the lock before may have built it all.
         find.cache_clear()
         lack = missing(programs)
         wanted = [(m, tuple(p for p in lack if m.package(p))) for m in MODULES]

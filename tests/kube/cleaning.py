@@ -70,7 +70,7 @@ def _crds_as_before(api: Api, before: Snapshot) -> bool:
     for name, old in before.crds.items():
         with contextlib.suppress(
             ApiError
-        ):  # it is going, or somebody else has changed it: the next look tells
+        ):  # it is going, or another client has changed it: the next look tells
             if name not in now:
                 kept = {key: old["metadata"].get(key) or {} for key in ("labels", "annotations")}
                 kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}

@@ -195,7 +195,7 @@ class ControlPlane:
             "--etcd-compaction-interval=0",
             *options.api_flags,
         ]
-        # Nobody takes a new node's taint away; default service accounts need a controller manager.
+        # No controller takes a new node's taint away; default service accounts need a controller manager.
         off = "TaintNodesByCondition" + ("" if options.controller_manager else ",ServiceAccount")
         flags.append(f"--disable-admission-plugins={off}")
         if options.gates:

@@ -1,4 +1,4 @@
-"""Kubeconfig files: how kubectl, helm, kwok and the collector find an API server and who they are there.
+"""Kubeconfig files: how kubectl, helm, kwok and the collector find an API server and show their identity.
 
 They are written as JSON, which is YAML too, so that nothing needs a YAML library.
 """
@@ -11,7 +11,7 @@ from kube.pki import Pair
 
 def write(path: Path, server: str, ca: Path, user: Pair | str, namespace: str = "default") -> Path:
     """A kubeconfig with one cluster and one user: a client certificate, or a bearer token."""
-    who: dict[str, str] = (
+    credentials: dict[str, str] = (
         {"client-certificate": str(user.cert), "client-key": str(user.key)}
         if isinstance(user, Pair)
         else {"token": user}
@@ -20,7 +20,7 @@ def write(path: Path, server: str, ca: Path, user: Pair | str, namespace: str = 
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": str(ca)}}],
-        "users": [{"name": "test", "user": who}],
+        "users": [{"name": "test", "user": credentials}],
         "contexts": [
             {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}
         ],

@@ -1,4 +1,4 @@
-"""Programs that end with whoever started them, however that one ends; and ports for them to listen on."""
+"""Programs that end with the process that started them, however it ends; and ports for them to listen on."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ if os.getppid() != int(sys.argv[1]):
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 _END_S = 10.0
-# Below the ports that the kernel hands out by itself: nobody takes one between the look and the use.
+# Below the ports that the kernel hands out by itself: no process takes one between the look and the use.
 _PORTS = range(18000, 32000)
 _taken: set[int] = set()
 
@@ -44,7 +44,7 @@ class Program:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=None if env is None else dict(env),
-                start_new_session=True,  # Ctrl-C is for whoever started it, who then ends it
+                start_new_session=True,  # Ctrl-C is for the process that started it, which then ends it
             )
 
     @property
@@ -88,7 +88,7 @@ class Program:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, given out once by this process."""
+    """A loopback port that no process listens on, given out once by this process."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -124,8 +124,8 @@ class Recorder:
         kv = event["kv"]
         key = base64.b64decode(kv["key"]).decode()
         if key == _MARK:
-            who, _, number = base64.b64decode(kv["value"]).decode().partition(" ")
-            if who == str(id(self)):
+            recorder, _, number = base64.b64decode(kv["value"]).decode().partition(" ")
+            if recorder == str(id(self)):
                 self._seen = int(number)
             return
         name = key.removeprefix(f"{_PREFIX}/")
@@ -142,7 +142,7 @@ class Recorder:
 
 
 def writer(before: Object | None, after: Object) -> str:
-    """The field manager who made the difference: "" when none has a record."""
+    """The field manager that made the difference: "" when none has a record."""
     old = {_entry(e): e for e in _managed(before)}
     new = {_entry(e): e for e in _managed(after)}
     changed = [e for key, e in new.items() if key not in old] or [

@@ -46,8 +46,8 @@ class Problem:
 
     def __str__(self) -> str:
         event = self.event
-        who = f" by {event.by}" if event.by else ""
-        return f"{self.rule}: {self.text} (revision {event.revision}: {event.name} {event.what}{who})"
+        by = f" by {event.by}" if event.by else ""
+        return f"{self.rule}: {self.text} (revision {event.revision}: {event.name} {event.what}{by})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _read(thing: Object) -> _Seen:
 
 @dataclass
 class Replay:
-    """The tree after each write. `problems` are breaches by us, `others` breaches by anybody else."""
+    """The tree after each write. `problems` are breaches by us, `others` breaches by other clients."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _conduct(event: Event) -> Iterator[tuple[str, str]]:
     """What one write does wrong by itself: (rule, what)."""
     before, after = event.before, event.after
     if before is not None and not is_ours(before):
-        yield "foreign", f"{event.name} is somebody else's and was {event.what}"
+        yield "foreign", f"{event.name} is not ours and was {event.what}"
     elif after is not None and not is_ours(after):
         yield "foreign", f"{event.name} was {event.what} without our labels"
     if before is not None and after is not None and _content(before) == _content(after):

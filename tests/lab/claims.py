@@ -1,6 +1,6 @@
 """A pod that claims to be another node, tried in a running cluster: what it hears, what is kept of it.
 
-The agent in the pod is the real one, with the pod's own token; somebody changed its setting `node`.
+The agent in the pod is the real one, with the pod's own token; only its setting `node` was changed.
 """
 
 import re
@@ -38,7 +38,7 @@ while got := page.recv(65536):
 
 
 class ClaimError(AssertionError):
-    """It was taken, or nobody would know that it was tried."""
+    """The claim was accepted, or no log line shows that it was tried."""
 
 
 class Runs(Protocol):

@@ -7,9 +7,9 @@
         lab.kill_node("node2")                       # as by a power cut
         lab.revive_node("node2")
 
-All of it lives in a sandbox of namespaces, begins below one process and ends with it, however whoever started
-it ends (`sandbox`). The folder holds all it writes; nothing else of the machine is changed. What the machine
-must have is in `needs`. Whoever else has the folder may act on it: `attach`.
+All of it lives in a sandbox of namespaces, begins below one process and ends with it, however its starter
+ends (`sandbox`). The folder holds all it writes; nothing else of the machine is changed. What the machine
+must have is in `needs`. Another process that has the folder may act on it: `attach`.
 """
 
 import contextlib

@@ -26,7 +26,7 @@ _LOOK_EVERY_S = 0.1
 
 
 class Keys:
-    """The keys of a cluster in a folder; made anew by the first, found again by whoever attaches to it."""
+    """The keys of a cluster in a folder; made anew by the first process, found by one that attaches to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Keys:
             self.kubeconfig(name, f"/CN=system:{name}")
 
     def kubeconfig(self, name: str, subject: str) -> Path:
-        """A kubeconfig for whoever the subject names; use it inside the lab."""
+        """A kubeconfig for the user that the subject names; use it inside the lab."""
         with (self.folder / "lock").open("w") as lock:  # openssl counts its certificates in a file
             fcntl.flock(lock, fcntl.LOCK_EX)
             user = self._authority.issue(name, subject)

@@ -1,4 +1,4 @@
-"""A program that runs in a machine and is ended there, whatever stands between it and whoever started it."""
+"""A program that runs in a machine and is ended there, whatever stands between it and its starter."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,8 +8,8 @@ one runs for each command. The specification is its first argument, in JSON; the
     {"do": "machine", "netns": PATH, "own": [..]} make it the first process of a machine of its own
 
 "start" and "machine" write the program's process id to file descriptor `tell`, as this machine counts;
-"machine" also the id that it has in the lab. With nsenter(1) a program would outlive its nsenter, and nobody
-would know its process id.
+"machine" also the id that it has in the lab. With nsenter(1) a program would outlive its nsenter, and the
+caller would not know its process id.
 """
 
 import ctypes
@@ -136,7 +136,7 @@ def machine(spec: dict[str, Any], argv: list[str]) -> int:
         body, extra, _, _ = ours.recvmsg(64, socket.CMSG_SPACE(12))
         if not body:
             return 1
-        if body == b"first":  # the kernel says who sent it, as we count here
+        if body == b"first":  # the kernel names the sender, as we count here
             told["pid"] = struct.unpack("3i", extra[0][2])[0]
         else:
             told["inner"] = int(body)

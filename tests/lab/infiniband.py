@@ -1,7 +1,7 @@
 """The lab's InfiniBand: ibsim plays the fabric, and real `ibnetdiscover` in the agents' pods sweeps it.
 
 ibsim stands on a machine of its own in the management network and is asked by UDP, so that any agent can take
-the sweep's lease; whoever sweeps looks from its own adapter. What a node itself shows of its adapter is a
+the sweep's lease; that agent looks from its own adapter. What a node itself shows of its adapter is a
 tree of files like /sys/class/infiniband in its /run/lab/sys. In a pod all this is one volume:
 
     /run/lab/sys/class/infiniband      the adapter's files

@@ -120,7 +120,7 @@ class Place:
 
 
 class Program:
-    """A program that runs in the lab, whoever its parent is; as kube.processes.Program otherwise."""
+    """A program that runs in the lab, whatever its parent is; as kube.processes.Program otherwise."""
 
     def __init__(self, name: str, pid: int, log: Path) -> None:
         self.name, self.pid, self.log = name, pid, log
@@ -130,7 +130,7 @@ class Program:
 
     @property
     def alive(self) -> bool:
-        # A pidfd is readable once its process has ended, whether or not anyone has waited for it.
+        # A pidfd is readable once its process has ended, whether or not its parent has waited for it.
         return self._fd is not None and not self._wait(0)
 
     def signal(self, number: signal.Signals) -> None:

@@ -4,7 +4,7 @@
 
 It starts the first process of the sandbox (mount, pid, net, uts and ipc namespaces of its own), writes that
 one's process id to standard output, and waits: for SIGTERM; for the sandbox to end; and, when attached, for
-the end of whoever started it, which closes our standard input, also when that one is killed by SIGKILL. Then
+the end of its starter, which closes our standard input, also when that one is killed by SIGKILL. Then
 it ends the sandbox, and takes away what would outlive it: cgroups, and the data of nodes. When this process
 is itself killed, the kernel ends the sandbox, and the next start in the same folder sweeps.
 

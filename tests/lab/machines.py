@@ -28,7 +28,7 @@ mount --make-rprivate /
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
 mount -t tmpfs -o mode=755 run /run
 mkdir -p /run/netns /run/lock /run/containerd /run/lab
-# Who answers for names: also where /etc/resolv.conf is a link into /run.
+# The name servers: also where /etc/resolv.conf is a link into /run.
 where=$(readlink -m /etc/resolv.conf)
 [ -e "$where" ] || case $where in /run/*) mkdir -p "${where%/*}"; touch "$where" ;; esac
 [ ! -e "$where" ] || mount --bind "$FOLDER/resolv.conf" "$where"

@@ -219,7 +219,7 @@ def overlay_trouble(folder: Path, advice: str = ": choose a folder on a plain fi
         return None
     said = " ".join(done.stderr.split())
     if "unshare" in said.partition(":")[0]:
-        return f"this kernel or container lets nobody make namespaces (CAP_SYS_ADMIN): {said}"
+        return f"this kernel or container allows no new namespaces (CAP_SYS_ADMIN): {said}"
     return f"no overlay file system below {folder}{advice} ({said})"
 
 

@@ -53,7 +53,7 @@ class Equipment:
 
 
 class CableError(RuntimeError):
-    """There is no such port, or it has a cable already: whoever asked meant another."""
+    """There is no such port, or it has a cable already: the caller meant another."""
 
 
 class Panel:
@@ -67,11 +67,11 @@ class Panel:
         self._pulled: set[frozenset[str]] = set()  # cables that hang beside their ports
         self._dark: set[str] = set()  # devices without power
         quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
-        machine.run(["sh", "-c", quiet], check=False)  # nobody here has anything to say
+        machine.run(["sh", "-c", quiet], check=False)  # no device here has anything to send
 
     @classmethod
     def attach(cls, machine: Machine, running: Collection[str]) -> "Panel":
-        """A panel that somebody else has set up; `running`: the machines that have power."""
+        """A panel that another process has set up; `running`: the machines that have power."""
         panel = cls(machine)
         shown = json.loads(machine.run(["ip", "-j", "link", "show"]).stdout)
         ends: dict[str, list[str]] = {}

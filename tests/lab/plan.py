@@ -13,7 +13,7 @@ SPINES = 2
 # Ports of a leaf: hosts from swp1 up, uplinks on these, one a spine, and free ones to move cables to.
 LEAF_UPLINKS = ("swp15", "swp16")
 LEAF_SPARE = ("swp9", "swp20")
-# InfiniBand switches have more ports than are used; which ones are is nobody's business but ibsim's.
+# InfiniBand switches have more ports than are used; only ibsim needs to know which ones.
 IB_SWITCH_PORTS = 40
 IB_UPLINKS = (39, 40)  # of a leaf, both to the one spine
 IB_DEVICE = "mlx5_0"

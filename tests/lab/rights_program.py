@@ -20,7 +20,7 @@ from typing import Any
 DEFAULT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 SECRETS = ("/var/run/secrets", "/run/secrets", "/etc/hyperscout", "/etc/kubernetes", "/var/lib/kubelet")
 FOLDERS = ("/", "/etc", "/usr", "/opt", "/var", "/root", "/etc/hyperscout/config", "/sys", "/proc/sys/kernel")
-# What a node's agent could be after: everybody's Secrets, the nodes, the tree itself, tokens of others.
+# What a node's agent could be after: all Secrets, the nodes, the tree itself, tokens of others.
 PATHS = (
     "/api/v1/nodes",
     "/api/v1/secrets",
@@ -125,7 +125,7 @@ def api_address() -> tuple[str, int]:
 
 def get(address: tuple[str, int], path: str, token: str) -> str:
     """The status code of an answer, "" with no token shown; or the name of the error. The server is believed
-    blindly, as whoever tries to get in would."""
+    blindly, as an intruder would."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     shown = f"Authorization: Bearer {token}\r\n" if token else ""
@@ -142,7 +142,7 @@ def get(address: tuple[str, int], path: str, token: str) -> str:
 
 
 def claims(token: str) -> dict[str, Any]:
-    """Whom the token is for and whose it is (RFC 7519); nothing of it that could be used."""
+    """The audience and the subject of the token (RFC 7519); nothing of it that could be used."""
     part = token.split(".")[1]
     found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     bound = found.get("kubernetes.io", {})

@@ -82,8 +82,8 @@ class Sandbox:
             raise LabError(f"{self.folder}: a lab runs there already; end it, or choose another folder")
         roots = self.cgroups("")
         if not keeper.sweep(self.folder, roots):
-            raise LabError(f"{roots[0]} is left of a lab before this one, and somebody is in it")
-        for name in ("log", "bin", "keys"):  # another cluster trusts nobody of the last one
+            raise LabError(f"{roots[0]} is left of a lab before this one, and a process is in it")
+        for name in ("log", "bin", "keys"):  # another cluster trusts no key of the last one
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in _FOLDERS:
             (self.folder / name).mkdir(exist_ok=True)

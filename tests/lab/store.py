@@ -24,7 +24,7 @@ _OFF = ("io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.conta
 
 
 class ImageStore:
-    """In a folder of a lab. Whoever attaches to the lab finds it filled."""
+    """In a folder of a lab. A process that attaches to the lab finds it filled."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -243,8 +243,8 @@ class Story:
     def forwarded(self) -> Iterator[None]:
         """As the chart's notes say: a port-forward and a token of one's own; `ask` works inside."""
         self.lab.kubectl("create", "serviceaccount", "viewer")
-        who = ("--clusterrole=view", "--serviceaccount=default:viewer")
-        self.lab.kubectl("create", "clusterrolebinding", "viewer", *who)
+        role_and_subject = ("--clusterrole=view", "--serviceaccount=default:viewer")
+        self.lab.kubectl("create", "clusterrolebinding", "viewer", *role_and_subject)
         self._token.touch(mode=0o600)
         self._token.write_text(self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout"))
         words = ("port-forward", "-n", NAMESPACE, f"pod/{self.leader()}", str(GRPC_PORT), str(REST_PORT))
@@ -285,7 +285,7 @@ class Story:
             time.sleep(1.0)
 
     def map_is_served(self) -> None:
-        """To whoever has the token; its pages to everybody, the data to nobody else."""
+        """The map's pages are for every client, its data only for clients with the token."""
         header = self._token.with_name("header")
         header.touch(mode=0o600)
         header.write_text(f"Authorization: Bearer {self._token.read_text().strip()}\n")
@@ -389,7 +389,7 @@ class Story:
                 self.lab.kubectl("delete", "pod", before, "-n", NAMESPACE, "--grace-period=0", "--force")
                 while (after := self.leader()) in ("", before):
                     if time.monotonic() - began_s > _WAIT_S:
-                        raise StoryError("nobody took over")
+                        raise StoryError("no replica took over")
                     time.sleep(0.2)
                 self.took("another collector leads", time.monotonic() - began_s)
                 self.say(f"{before} -> {after}")
@@ -475,7 +475,7 @@ class Story:
             if there != names:
                 raise StoryError(f"HyperNodes stay, as the documents say; here went or came {there ^ names}")
             self.show(*HYPERNODES)
-            self.say("HyperNodes and their definition stay until somebody deletes them:")
+            self.say("HyperNodes and their definition stay until they are deleted:")
             self.show("delete", "hypernodes", "-l", "app.kubernetes.io/managed-by=hyperscout")
 
     def tell(self) -> None:
@@ -498,7 +498,7 @@ class Story:
         self.say("== the story is told")
 
     def show_logs(self) -> None:
-        """The end of what the pods said, for whoever looks into a failure."""
+        """The end of what the pods said, for the reader of a failure."""
         for pod in (*self.pods("collector"), *self.pods("agent")):
             for container in pod["spec"]["containers"]:
                 self.say(f"-- {pod['spec'].get('nodeName')}: {pod['metadata']['name']}/{container['name']}")

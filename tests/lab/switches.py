@@ -111,7 +111,7 @@ class LabSwitch:
         self._until(lambda: not missing(), lambda: f"does not list {missing()}")
 
     def heard(self) -> dict[str, str]:
-        """Port -> "system/port" of who is heard there."""
+        """Port -> "system/port" of the neighbour that is heard there."""
         return {
             port: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
             for port, one in by_port(self.lldpcli("-f", "json0", "show", "neighbors")).items()

@@ -144,7 +144,7 @@ class Watch:
         return found
 
     def picture(self) -> str:
-        """All of it in a few lines, for whoever looks into a failure."""
+        """All of it in a few lines, for the reader of a failure."""
         lines = []
         for name, one in sorted(self.look().items(), key=lambda x: (x[1]["spec"]["tier"], x[0])):
             lines.append(f"{name} tier {one['spec']['tier']}: {', '.join(sorted(members(one)))}")

@@ -138,7 +138,7 @@ class Wires:
         self.switches[name].await_lldpd()
 
     def await_lldp(self) -> None:
-        """Until each switch hears those that it is cabled to, and nobody else."""
+        """Until each switch hears those that it is cabled to, and no other device."""
         for name, switch in self.switches.items():
             far = {port: self.far_end(f"{name}/{port}") for port in switch.ports}
             switch.await_heard({port: end for port, end in far.items() if device_of(end) in self.switches})

@@ -59,7 +59,7 @@ CASES = [
     ),
     Case(
         "HyperscoutNoLeader", {f"{C}_leader": "1x5 _x60"}, 7, 13
-    ),  # nobody is scraped; the last 5 min are kept
+    ),  # no replica is scraped; the last 5 min are kept
     Case(
         "HyperscoutTwoLeaders", {f'{C}_leader{{pod="a"}}': "1x60", f'{C}_leader{{pod="b"}}': "0x5 1x60"}, 6, 7
     ),

@@ -67,7 +67,7 @@ class TestImage:
         assert either.manifest["RepoTags"] == [f"docker.io/hyperscout/{name}:{VERSION[1]}"]
         assert either.config["config"]["Labels"]["org.opencontainers.image.version"] == VERSION[1]
 
-    def test_it_starts_as_a_user_who_is_nobody(self, either: ImageRoot) -> None:
+    def test_it_starts_as_an_unprivileged_user(self, either: ImageRoot) -> None:
         config = either.config["config"]
         assert config["User"] == f"{USER}:{USER}"
         assert [*config["Entrypoint"], *config["Cmd"]] == ["hyperscout", either.archive.stem]
@@ -218,9 +218,9 @@ class TestAgent:
         modules = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.decode().splitlines()}
         assert {"hyperscout_agent", "grpc", "pydantic"} <= modules
         assert not modules & {"scapy", "numpy", "sqlite3", "kubernetes", "hyperscout_sim"}
-        assert not modules & {"pysnmp", "cryptography"}, "who asks no switches pays nothing for it"
+        assert not modules & {"pysnmp", "cryptography"}, "an agent that asks no switches does not load it"
 
-    def test_who_asks_switches_can_encrypt(self, agent: ImageRoot) -> None:
+    def test_an_agent_that_asks_switches_can_encrypt(self, agent: ImageRoot) -> None:
         """SNMPv3 takes ciphers from a package that pysnmp asks for when it needs them, and not before."""
         assert agent.python(ENCRYPTS).split() == ["hello"]
 

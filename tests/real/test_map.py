@@ -47,7 +47,7 @@ def free_address() -> str:
 
 @dataclass
 class World:
-    """A collector with REST at `address`, and `player`, who plays the agents of `fabric`."""
+    """A collector with REST at `address`, and `player`, which plays the agents of `fabric`."""
 
     collector: CollectorProcess
     address: str
@@ -154,7 +154,7 @@ async def test_a_cut_cable_shows_and_goes_when_it_is_back(demo: World, browser: 
         await seen.says("#spoken", "Over: Missing link")
 
 
-async def test_a_problem_leads_to_its_place_and_says_since_when_and_by_whom(
+async def test_a_problem_leads_to_its_place_and_names_its_start_and_its_witnesses(
     demo: World, browser: Browser
 ) -> None:
     async with tab(browser, demo.address) as seen:
@@ -243,9 +243,9 @@ async def test_a_path_is_explained_in_words_and_on_the_map(demo: World, browser:
         await seen.page.get_by_role("button", name="Swap").click()
         await seen.says("#panel-path", "node-0064 and node-0001")
         seen.allowed = REFUSED
-        await seen.page.fill("#path-b", "nobody")
+        await seen.page.fill("#path-b", "absent")
         await seen.page.keyboard.press("Enter")
-        await seen.says("#panel-path", "no node 'nobody'")
+        await seen.says("#panel-path", "no node 'absent'")
 
 
 async def test_filters_dim_and_are_kept_in_the_address(demo: World, browser: Browser) -> None:
@@ -442,7 +442,7 @@ async def test_a_link_leads_to_the_same_view_and_back_goes_back(demo: World, bro
         await seen.says("#details", "node-0050")
 
 
-# --- who may look, and who does not answer --------------------------------------------------------
+# --- rights to look, and a collector that does not answer ---------------------------------------
 
 
 def problem(status: int, title: str, **more: str) -> dict[str, Any]:
@@ -455,7 +455,7 @@ async def test_a_token_is_asked_for_kept_in_the_tab_and_in_no_address(demo: Worl
         if route.request.headers.get("authorization") == "Bearer right":
             await route.continue_()
         else:
-            await route.fulfill(**problem(401, "Who calls?"))
+            await route.fulfill(**problem(401, "Unauthenticated"))
 
     async with tab(browser, demo.address, allowed=REFUSED) as seen:
         await seen.page.route("**/v1/**", guard)

@@ -58,7 +58,7 @@ def test_scripts_make_no_code() -> None:
 
 
 def test_our_own_make_no_html_of_texts() -> None:
-    """Names of devices come from outside. (d3-selection has a method for HTML, which nobody calls.)"""
+    """Names of devices come from outside. (d3-selection has a method for HTML, which no code calls.)"""
     for source in (ROOT / "collector/map/src").rglob("*.ts"):
         found = re.findall(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|\.html\(",

@@ -200,9 +200,9 @@ async def test_dashboards_show_and_alerts_fire(kube: Cluster, tmp_path: Path) ->
 
 
 async def all_is_well(now: World) -> None:
-    """The tree stands, everybody is connected and measured, and nothing fires."""
+    """The tree stands, all agents are connected and measured, and nothing fires."""
     asked = now.prometheus
-    assert (await ask(now.rest_at, "/v1/hypernodes/nobody")).status == 404
+    assert (await ask(now.rest_at, "/v1/hypernodes/absent")).status == 404
     for expr in (
         'count(hyperscout_collector_hypernode_nodes{tier="1"}) == 4',
         "hyperscout_collector_latency_seconds",
@@ -225,7 +225,7 @@ async def a_cable_and_a_switch(now: World) -> None:
         now.player.cut(cable_of(host))
     now.player.pull(FABRIC.switches[-1].guid)
     await now.prometheus.until_fires(*FABRIC_ALERTS)
-    assert (await ask(now.rest_at, "/v1/hypernodes/nobody")).status == 404
+    assert (await ask(now.rest_at, "/v1/hypernodes/absent")).status == 404
 
 
 async def everything_shows(now: World) -> None:

@@ -123,7 +123,7 @@ PROFILES: Final[dict[str, Object]] = {
     "existing secret": {"tls": {"mode": "existingSecret", "secretName": "mine"}},
     "cert-manager": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "ca"}}}},
     "insecure": {"tls": {"mode": "insecure"}, "authenticate": "none"},
-    "nobody is asked": {"authenticate": "none", "collector": {"rest": {"hosts": ["map.example"]}}},
+    "no authentication": {"authenticate": "none", "collector": {"rest": {"hosts": ["map.example"]}}},
     "no map": {"collector": {"rest": {"enabled": False}}, "networkPolicy": {"enabled": True}},
     "dry run": {"publish": {"hyperNodes": "dry-run", "nodeLabels": "dry-run", "taints": "dry-run"}},
     "dry run of all": {
@@ -138,7 +138,7 @@ PROFILES: Final[dict[str, Object]] = {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {"enabled": True},
     },
-    "fabric where nobody is asked": {"fabric": FABRIC, "authenticate": "none"},
+    "fabric without authentication": {"fabric": FABRIC, "authenticate": "none"},
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {
         "collector": {"serviceAccount": {"create": False, "name": "one"}},

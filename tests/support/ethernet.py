@@ -1,4 +1,4 @@
-"""A simulated fabric as Ethernet: what its hosts' agents and whoever asks its switches tell."""
+"""A simulated fabric as Ethernet: what its hosts' agents and the crawlers of its switches tell."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -34,7 +34,7 @@ class FakeTime:
                 self._sleepers.remove(sleeper)
 
     async def pass_s(self, seconds: float) -> None:
-        """Let time pass, wake-up by wake-up, and let everybody act on each."""
+        """Let time pass, wake-up by wake-up, and let all tasks act on each."""
         end_s = self.now_s + seconds
         await settle()
         while due := [sleeper for sleeper in self._sleepers if sleeper[0] <= end_s]:

@@ -38,7 +38,7 @@ def lldp(
     port: str = "swp1",
     flaps: int = 0,
 ) -> Finding:
-    """A port that hears one neighbour; "" = nobody."""
+    """A port that hears one neighbour; "" = none."""
     heard = (LldpNeighbour("mac", chassis(neighbour), "ifname", port, 120, "", neighbour),)
     fact = LldpPort(interface, heard if neighbour else (), "02:00:00:00:01:01", True, 100_000, flaps)
     outcome = Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING
@@ -61,7 +61,7 @@ def called(finding: Finding, node: str, probe: str) -> Finding:
 def switch_port(
     reporter: str, interface: str, at_ns: int = T0, *, neighbour: str = "spine-1", port: str = "swp1"
 ) -> Finding:
-    """A port of a switch that hears one neighbour; "" = nobody. Any name may be the reporter's."""
+    """A port of a switch that hears one neighbour; "" = none. Any name may be the reporter's."""
     name = reporter.removeprefix("switch/")
     heard = (
         LldpNeighbour("mac", chassis(neighbour), "ifname", port, 120, "", neighbour, "", (), ("Bridge",)),
@@ -84,7 +84,7 @@ def table(
     probe: str = "snmp",
     address: str = "10.0.0.1",
 ) -> Finding:
-    """A whole switch. `cables`: its port -> the switch at the other end, "name/port"; "" = nobody."""
+    """A whole switch. `cables`: its port -> the switch at the other end, "name/port"; "" = none."""
     ports = [
         SwitchPort(port, "mac", chassis(switch), _switches_at(other), switch, "ifname", port)
         for port, other in cables.items()

@@ -145,7 +145,7 @@ def gang_pod(name: str, labels: Object | None = None, *, gpus: int = 8, **spec: 
 
 
 def post_gang(kube: Cluster, gang: str, size: int, tier: str = "", **spec: Any) -> None:
-    """Plain pods with labels, nobody's."""
+    """Plain pods with labels and no owner."""
     labels = {GANG_LABEL: gang, SIZE_LABEL: str(size)}
     bodies = [gang_pod(f"{gang}-{rank}", labels, **spec) for rank in range(size)]
     for body in bodies:

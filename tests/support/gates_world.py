@@ -250,7 +250,7 @@ class World:
     # The server's side of an instruction
 
     def do(self, index: int, outcome: str = "ok") -> None:
-        """`outcome`: "ok"; "refused": without effect; "lost": with an effect that nobody hears of, and
+        """`outcome`: "ok"; "refused": without effect; "lost": with an effect but no answer, and
         "late": the same without one."""
         key, instruction = self.to_do.pop(index)
         done = outcome in ("ok", "lost") and self._effect(key, instruction)

@@ -23,7 +23,7 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 
 
 def jwt(**claims: Any) -> str:
-    """A token with these claims, which nobody signed."""
+    """A token with these claims, without a signature."""
 
     def part(what: Any) -> str:
         return base64.urlsafe_b64encode(json.dumps(what).encode()).decode().rstrip("=")
@@ -69,7 +69,7 @@ class FakeReviews:
         return self.user(AGENT, extra={NODE_NAME: [node]}, sub=node, **claims)
 
     def user(self, name: str, *, extra: dict[str, list[str]] | None = None, **claims: Any) -> str:
-        """A token of anybody."""
+        """A token of any user."""
         token = jwt(**({"aud": [self.audience], "sub": name} | claims))
         self.users[token] = {"username": name, "extra": extra or {}}
         return token
@@ -98,15 +98,15 @@ class Family:
     def server(self) -> Pair:
         return self.pair(LOOPBACK)
 
-    def client(self, who: str = "", days: str = "3", **more: Any) -> Credentials:
-        """`who`: "node/n1"; "" = TLS without a certificate of one's own."""
-        if not who:
+    def client(self, identity: str = "", days: str = "3", **more: Any) -> Credentials:
+        """`identity`: "node/n1"; "" = TLS without a certificate of one's own."""
+        if not identity:
             return Credentials(ca=self.ca, **more)
-        pair = self.pair(f"URI:hyperscout://{who}", days)
+        pair = self.pair(f"URI:hyperscout://{identity}", days)
         return Credentials(ca=self.ca, cert=pair.cert, key=pair.key, **more)
 
-    def channel(self, who: str = "", days: str = "3") -> grpc.ChannelCredentials:
-        found = self.client(who, days).for_channel()
+    def channel(self, identity: str = "", days: str = "3") -> grpc.ChannelCredentials:
+        found = self.client(identity, days).for_channel()
         assert found is not None
         return found
 

@@ -38,7 +38,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """`folder` holds the root; `tmp` is its /tmp, which anybody may write to."""
+    """`folder` holds the root; `tmp` is its /tmp, which any user may write to."""
 
     archive: Path
     folder: Path

@@ -62,7 +62,7 @@ class Cluster:
     # --- the real kubectl ---------------------------------------------------------------------------------
 
     def command(self, program: str, *words: str | Path, kubeconfig: Path | None = None) -> list[str]:
-        """`kubectl` or `helm` as the administrator, or as whom the kubeconfig says."""
+        """`kubectl` or `helm` as the administrator, or as the user of the kubeconfig."""
         return [str(find(program)), f"--kubeconfig={kubeconfig or self.kubeconfig}", *map(str, words)]
 
     def run(self, program: str, *words: str | Path, stdin: str = "", kubeconfig: Path | None = None) -> Ran:
@@ -125,7 +125,7 @@ class Cluster:
         home = str(self.plane.folder / "home")
         return os.environ | {"HOME": home, "KUBECONFIG": str(self.kubeconfig), "NO_PROXY": "127.0.0.1"}
 
-    # --- who one is ---------------------------------------------------------------------------------------
+    # --- identities -----------------------------------------------------------------------------------------
 
     def service_account(self, name: str, namespace: str = "default") -> None:
         """Make it if it is not there, its namespace too."""

@@ -185,7 +185,7 @@ class Lab:
                 sender.send(frame)
 
     def sysfs(self, name: str) -> Path:
-        """A sysfs that shows the namespace's interfaces (/sys shows those of whoever mounted it)."""
+        """A sysfs that shows the namespace's interfaces (/sys shows those of the process that mounted it)."""
         folder = self._folder / f"sys-{name}"
         folder.mkdir()
         with self.inside(name):

@@ -69,8 +69,10 @@ def reports(now_ns: int, *, cut: Sequence[str] = ()) -> dict[str, dict[str, Any]
 async def send(broker: Mosquitto, topic: str, payload: Any, *, user: str = "", **more: Any) -> None:
     """As `mosquitto_pub -u USER -t lab/findings/TOPIC`. A payload that is no bytes is written as JSON."""
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    who = {"username": user, "password": f"pw-{user}"} if user else {}
-    async with aiomqtt.Client("127.0.0.1", broker.port, protocol=aiomqtt.ProtocolVersion.V5, **who) as client:
+    login = {"username": user, "password": f"pw-{user}"} if user else {}
+    async with aiomqtt.Client(
+        "127.0.0.1", broker.port, protocol=aiomqtt.ProtocolVersion.V5, **login
+    ) as client:
         await client.publish(topic, data, **{"qos": 1, **more})
 
 

@@ -208,7 +208,7 @@ def two_tiers(lab: Netlab, leaves: int = 3, hosts: int = 4, hops: int = 4) -> No
 def three_tiers(
     lab: Netlab, pods: int = 2, leaves: int = 2, hosts: int = 3, hops: tuple[int, int] = (4, 12)
 ) -> None:
-    """A core over pods over leaves: 1, 9 and 33 routers apart. Who is slow for a while sees everything
+    """A core over pods over leaves: 1, 9 and 33 routers apart. A host that is slow for a while sees others
     at twice the distance, so tiers are farther apart than that."""
     core = lab.router("core")
     for pod in range(pods):

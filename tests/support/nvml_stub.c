@@ -80,7 +80,7 @@ static ret load(void)
 {
     const char *path = getenv("HYPERSCOUT_NVML_STUB");
     FILE *file = path ? fopen(path, "r") : NULL;
-    char line[512], who[16], key[32];
+    char line[512], scope[16], key[32];
     int used;
     count = init_code = over = 0;
     known_fabric = 3;
@@ -92,17 +92,17 @@ static ret load(void)
     }
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
-        if (sscanf(line, "%15s %31s %n", who, key, &used) != 2) continue;
-        if (!strcmp(who, "-")) {
+        if (sscanf(line, "%15s %31s %n", scope, key, &used) != 2) continue;
+        if (!strcmp(scope, "-")) {
             if (!strcmp(key, "count")) count = (unsigned)atoi(line + used);
             if (!strcmp(key, "init")) init_code = (unsigned)atoi(line + used);
             if (!strcmp(key, "over")) over = (unsigned)atoi(line + used);
             if (!strcmp(key, "known_fabric")) known_fabric = (unsigned)atoi(line + used);
             if (!strcmp(key, "driver")) snprintf(driver, sizeof driver, "%s", line + used);
-        } else if (!strcmp(who, "*")) {
+        } else if (!strcmp(scope, "*")) {
             for (unsigned i = 0; i < GPUS; i++) set(&gpus[i], key, line + used);
-        } else if (atoi(who) < GPUS) {
-            set(&gpus[atoi(who)], key, line + used);
+        } else if (atoi(scope) < GPUS) {
+            set(&gpus[atoi(scope)], key, line + used);
         }
     }
     fclose(file);

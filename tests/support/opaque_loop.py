@@ -36,7 +36,7 @@ def table(fabric: OpaqueFabric, a: Longs, b: Longs, rtt_us: Floats, at_ns: int |
 
 
 def all_pairs(fabric: OpaqueFabric, seed: int = 0) -> PairTable:
-    """Everybody with everybody."""
+    """Each host with each other host."""
     a, b = np.triu_indices(len(fabric), 1)
     rtt_us = worse(fabric, a, b, np.random.default_rng(seed))
     agreed = np.isfinite(rtt_us)

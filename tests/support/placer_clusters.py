@@ -63,7 +63,7 @@ def all_equal(names: tuple[str, ...], most: int, rng: random.Random) -> Free:
 
 
 def near_equal(names: tuple[str, ...], most: int, rng: random.Random) -> Free:
-    """Against whoever prunes by sums and skips what is alike: leaves have nearly as much as each other, pods
+    """Against a solver that prunes by sums and skips what is alike: leaves have nearly equal sums, pods
     just as much, and no two are alike."""
     found: dict[str, int] = {}
     step = LEAF_NODES

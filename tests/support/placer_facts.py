@@ -1,4 +1,4 @@
-"""What the oracles look up, in plain Python: who may use a node, what fits, what a set of nodes costs."""
+"""What the oracles look up, in plain Python: which nodes a gang may use, what fits, what nodes cost."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Free:
 
 
 class Facts:
-    """What both judges look up: who may use a node, what fits, which domain it is in, what a set costs."""
+    """What both judges look up: which nodes a gang may use, what fits, the domains, what a set costs."""
 
     def __init__(self, room: Room, request: Request, masks: Mapping[str, Mask]) -> None:
         self.forest = forest = room.forest

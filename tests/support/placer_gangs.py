@@ -55,7 +55,7 @@ def _parts(
         return _workers(rng, budget, kinds)
     parts: list[Group | Workers] = []
     while budget and (not parts or rng.random() < 0.35):
-        if parts and rng.random() < 0.6:  # beside groups: a leader, others who belong to no group
+        if parts and rng.random() < 0.6:  # beside groups: a leader, workers that belong to no group
             parts += _workers(rng, rng.randint(1, budget), kinds)
         else:
             most = min(within, within - rng.randint(0, 1))

@@ -190,7 +190,7 @@ class Instance:
 
 
 def side_by_side(cases: Sequence[Instance]) -> Instance:
-    """All their islands in one cluster; the request, and whom it avoids, are the first one's."""
+    """All their islands in one cluster; the request, and the domains it avoids, are the first one's."""
 
     def named(case: Instance, at: int) -> Instance:
         return case.renamed({name: f"{at:03}-{name}" for name in (*case.tree, *case.free)})

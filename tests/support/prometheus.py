@@ -122,7 +122,7 @@ def _is_ready(address: str) -> bool:
 
 @asynccontextmanager
 async def exporter(page: str) -> AsyncIterator[str]:
-    """Somebody else's metrics, at the address that this gives."""
+    """Another program's metrics, at the address that this gives."""
     pages = {"/metrics": lambda: Answer(page.encode(), content_type=CONTENT_TYPE)}
     async with serving("127.0.0.1", 0, pages) as port:
         yield f"127.0.0.1:{port}"

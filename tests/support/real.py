@@ -62,7 +62,7 @@ def _netns() -> str | None:
     done = subprocess.run([unshare, "-n", "true"], capture_output=True, timeout=PROBE_TIMEOUT_S, check=False)
     if done.returncode == 0:
         return None
-    return "this kernel or container lets nobody make network namespaces: allow it (CAP_SYS_ADMIN)"
+    return "this kernel or container allows no new network namespaces: allow them (CAP_SYS_ADMIN)"
 
 
 def _kubernetes(*programs: str) -> Callable[[], str | None]:

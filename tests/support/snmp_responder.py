@@ -1,7 +1,7 @@
 """Switches that answer SNMP v2c out of recordings, hundreds of them in one thread, and some that misbehave.
 
 snmpd and snmpsim are real, but snmpd has nothing to say about 64 neighbours and snmpsim takes longer for an
-answer than whoever asks. This one costs a few microseconds a row, so that a crawl can be measured; and it
+answer than a crawler to ask. This one costs a few microseconds a row, so that a crawl can be measured; and it
 does what no well-behaved agent does: it answers garbage, walks that never end or run backwards.
 
     python tests/support/snmp_responder.py PORT ADDRESS=FILE.snmprec... ADDRESS=silent...
@@ -60,7 +60,7 @@ def varbind(oid: Oid, value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked."""
+    """What the client asked."""
 
     version: int
     community: bytes
@@ -219,7 +219,7 @@ def refusing(asked: Request) -> list[bytes]:
 
 
 def anothers(asked: Request) -> list[bytes]:
-    """Answers to questions that nobody put."""
+    """Answers to questions that the client did not ask."""
     strange = Request(asked.version, asked.community, asked.kind, asked.number + 7, 0, 0, asked.oids)
     return [answer(strange, [varbind((*oid, 1), tlv(OCTETS, b"no")) for oid in asked.oids])]
 
@@ -270,7 +270,7 @@ class Responder:
 
     def _serve(self, at: socket.socket, address: str) -> None:
         try:
-            data, who = at.recvfrom(65_535)
+            data, client = at.recvfrom(65_535)
             asked = request(data)
         except (OSError, ValueError, IndexError):
             return
@@ -280,9 +280,9 @@ class Responder:
             return
         for datagram in self._switches[address](asked):
             try:
-                at.sendto(datagram, who)
+                at.sendto(datagram, client)
             except OSError:
-                return  # whoever asked is gone, or takes no more
+                return  # the client is gone, or takes no more
 
     def close(self) -> None:
         self._ending.set()

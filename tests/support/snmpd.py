@@ -54,7 +54,7 @@ class _Speaker(LabSwitch):
     """Whatever speaks LLDP here."""
 
     def systems(self) -> dict[str, str]:
-        """Port -> system name of who is heard there."""
+        """Port -> system name of the neighbour that is heard there."""
         return {port: said.partition("/")[0] for port, said in self.heard().items()}
 
     def await_systems(self, wanted: dict[str, str]) -> None:
@@ -177,7 +177,7 @@ class SnmpWires(Wires):
         self.await_lldp()
 
     def await_lldp(self) -> None:
-        """Until each hears whoever it is cabled to, and nobody else."""
+        """Until each hears the devices that it is cabled to, and no other."""
         for name, one in self._speakers().items():
             far = {port: device_of(self.far_end(f"{name}/{port}")) for port in one.ports}
             wanted = {port: self._names.get(device, device) for port, device in far.items() if device}

@@ -79,7 +79,7 @@ def running_snmpsim(
 
 
 def _listening(namespace: str) -> set[str]:
-    """Addresses where somebody listens on the port, by the kernel's table of UDP sockets."""
+    """Addresses where a process listens on the port, by the kernel's table of UDP sockets."""
     if namespace:
         shown = ip("netns", "exec", namespace, "cat", "/proc/net/udp")
     else:

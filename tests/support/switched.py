@@ -1,4 +1,4 @@
-"""Ethernet fabrics as hosts and switches tell of them over LLDP: who is cabled to whom, and who says so."""
+"""Ethernet fabrics as hosts and switches tell of them over LLDP: their cables, and the reporters of each."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,9 +39,9 @@ def mac(port: Port) -> str:
 @dataclass(frozen=True)
 class Wiring:
     """`cables`: as `cable` reads them. `agents`: the devices that report (None = all). `silent`: those whose
-    agents speak no more. `deaf`: ports whose owner hears nobody there. `dark`: ports without a carrier that
+    agents speak no more. `deaf`: ports whose owner hears nothing there. `dark`: ports without a carrier that
     are in no cable. `speeds_mbps`: of cables, by one of their ends. `talkers`: hosts that talk LLDP as
-    routers do. `asked`: switches that somebody else asked, `asked_at_ns` when (0: they are files). `named`:
+    routers do. `asked`: switches that a crawler asked, `asked_at_ns` when (0: they are files). `named`:
     hosts that run lldpd, and so tell their names."""
 
     cables: Sequence[str]

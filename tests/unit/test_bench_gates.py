@@ -36,7 +36,7 @@ def test_gangs_that_are_decided_lie_in_a_leaf_each_and_share_no_node(bench: Modu
 
 
 def test_both_sides_ask_for_the_same() -> None:
-    """But for who places it."""
+    """But for the program that places it."""
     ours = [body for path, body in gated("g", 4, "leaf") if path.endswith("/pods")]
     theirs = [body for path, body in grouped("g", 4, "leaf-label") if path.endswith("/pods")]
     assert len(ours) == len(theirs) == 4

@@ -1,4 +1,4 @@
-"""The quality benchmark is replayable and fair; on any state nobody places better than the exact placer."""
+"""The quality benchmark is replayable and fair; on any state no placer places better than the exact one."""
 
 from dataclasses import asdict
 from itertools import count
@@ -46,8 +46,8 @@ def run(mode: Mode, driver: int, *, compared: bool = False, failures: float = 0.
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("driver", slow_after(2, range(5)))
-def test_nobody_pays_less_than_the_exact_placer_on_the_same_state(mode: Mode, driver: int) -> None:
-    """Whoever fills the cluster: on every state that comes of it all are asked, and the exact one is best."""
+def test_no_placer_pays_less_than_the_exact_one_on_the_same_state(mode: Mode, driver: int) -> None:
+    """Whichever placer fills the cluster: on every state all are asked, and the exact one is the best."""
     result = run(mode, driver, compared=True)
     decisions = len(next(iter(result.beside.values())))
     assert decisions > 80
@@ -55,7 +55,7 @@ def test_nobody_pays_less_than_the_exact_placer_on_the_same_state(mode: Mode, dr
         for name, pairs in result.beside.items():
             assert all(exact <= other for exact, other in pairs), name
     else:
-        # The driver, and whoever else there is, against the exact placer, decision by decision.
+        # The driver, and each other placer, against the exact placer, decision by decision.
         exact = [theirs for _, theirs in result.beside["exact"]]
         for name, pairs in result.beside.items():
             assert all(best <= theirs for best, (_, theirs) in zip(exact, pairs, strict=True)), name
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_run(driver: int) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("driver", range(5))
 def test_nothing_runs_where_something_else_does(mode: Mode, driver: int) -> None:
-    """Told from the starts alone: at any start the GPUs of all who run on a node are at most eight."""
+    """Told from the starts alone: at any start the GPUs of all gangs that run on a node are at most eight."""
     result = run(mode, driver, failures=0.0)
     changes = []
     for start in result.starts:

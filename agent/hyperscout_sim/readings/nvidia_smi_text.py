@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
 from hyperscout_formats.nvidia import nvml_values
 
-_NOBODY = "00000000-0000-0000-0000-000000000000"
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 _HEALTH = (
     ("bandwidth", nvml_values.DEGRADED_BANDWIDTH, "Degraded", "Full"),
     ("route_recovery_in_progress", nvml_values.ROUTE_RECOVERY, "True", "False"),
@@ -79,7 +79,7 @@ def _fabric(fabric: NvlinkFabric | None) -> list[str]:
             "state": fabric.state.replace("-", " ").title(),
             "status": (fabric.status or "Success") if completed else "N/A",
             "cliqueId": str(fabric.clique_id) if completed else "N/A",
-            "clusterUuid": (fabric.cluster_uuid or _NOBODY) if completed else "N/A",
+            "clusterUuid": (fabric.cluster_uuid or _NO_CLUSTER) if completed else "N/A",
         }
         health = [
             f"\t\t\t\t<{name}>{ill if word in fabric.health else well}</{name}>"

@@ -143,7 +143,7 @@ describe("the stream", () => {
     expect(states.at(-1)).toEqual({ kind: "waiting", retryMs: 250, problem: null });
   });
 
-  it.each([401, 403])("asks nobody again after %i, until it is started anew", async (status) => {
+  it.each([401, 403])("sends no request after %i, until it is started anew", async (status) => {
     const { clock, collector, stream, last } = world();
     collector.refuse(status, "no");
     stream.start();

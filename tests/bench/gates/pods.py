@@ -60,7 +60,7 @@ def _one_node() -> Object:
 
 def node(name: str, labels: Mapping[str, str], cluster: int) -> tuple[str, Object]:
     """A node that is ready. What the controller manager would note on each in a `cluster` of so many nodes,
-    twenty a second and under the feet of those who are measured, is there already."""
+    twenty a second while the programs are measured, is there already."""
     room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
     ttl_s = next(ttl_s for most, ttl_s in _TTLS if cluster <= most)
     status = {

@@ -50,7 +50,7 @@ class Figures:
 def figures(result: Result, forest: Forest, ends_s: float) -> Figures:
     gangs = [start for start in result.starts if start.job.workers > 1]
     waits = [start.at_s - start.job.arrives_s for start in result.starts]
-    # Who has not been placed has waited so far.
+    # A gang that has not been placed has waited so far.
     waits += [ends_s - job.arrives_s for job in result.waiting]
     took = [start.took_s * 1e6 for start in result.starts]
     gpus = len(forest.nodes) * 8

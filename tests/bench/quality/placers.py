@@ -1,4 +1,4 @@
-"""Who places: the exact placer, and what it is compared with, each as its kind is publicly described.
+"""The placers: the exact one, and those that it is compared with, each as its kind is publicly described.
 
 All see the same state, and are asked only where the job fits: `domains` (of tier `tier`) each have room for
 it, and it goes into one of them. In soft mode that is the whole cluster.

@@ -112,7 +112,9 @@ async def test_a_call_that_ended_during_a_write_is_tried_again(failures: int, st
     assert (found.stage, servicer.calls) == (stage, calls)
 
 
-async def test_a_clock_that_is_wrong_is_seen_though_nobody_lets_us_in(tmp_path: Path, family: Family) -> None:
+async def test_a_wrong_clock_is_seen_although_the_collector_refuses_the_agent(
+    tmp_path: Path, family: Family
+) -> None:
     async with collector(tmp_path, family, FakeReviews()) as running:
         found = await asked(agent(running.address, tls_ca=family.ca), wall_s=NOW_S + 3600)
     assert (found.stage, found.code) == ("identity", "UNAUTHENTICATED")
@@ -126,7 +128,7 @@ async def test_an_expired_token_is_named_by_both_ends(tmp_path: Path, family: Fa
         settings = agent(running.address, tls_ca=family.ca, token_file=token)
         token.write_text(reviews.agent("n1", exp=NOW_S + 600))
         assert (await asked(settings)).stage == "greeted"
-        token.write_text(jwt(aud=[reviews.audience], exp=NOW_S - 60))  # one that nobody knows any more
+        token.write_text(jwt(aud=[reviews.audience], exp=NOW_S - 60))  # not accepted any more
         found = await asked(settings)
         assert (found.stage, found.code) == ("identity", "UNAUTHENTICATED")
         seen = read_token(token)

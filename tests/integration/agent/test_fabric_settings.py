@@ -28,7 +28,7 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {{"pysnmp", "
         ({"node": "switches", "role": "fabric", "snmp": {"access": [OPEN]}}, "cryptography pyasn1 pysnmp"),
     ],
 )
-def test_only_who_crawls_carries_what_a_crawl_needs(settings: dict[str, Any], found: str) -> None:
+def test_only_an_agent_that_crawls_imports_what_a_crawl_needs(settings: dict[str, Any], found: str) -> None:
     """On thousands of nodes it would be megabytes for nothing."""
     program = IMPORTS.format(settings=settings)
     done = subprocess.run(

@@ -20,7 +20,7 @@ CONTACT = (1, 3, 6, 1, 2, 1, 1, 4, 0)
 LOCATION = (1, 3, 6, 1, 2, 1, 1, 6, 0)
 # Strings that the tool writes in several lines, or with quotes and backslashes.
 STRINGS = (
-    Row(DESCRIPTION, STRING, b'Some "NOS" C:\\x\nTAC: nobody\r\n\nand more'),
+    Row(DESCRIPTION, STRING, b'Some "NOS" C:\\x\nTAC: none\r\n\nand more'),
     Row(CONTACT, STRING, bytes(range(100))),
     Row(LOCATION, STRING, b""),
 )

@@ -220,11 +220,11 @@ async def test_stopping_ends_bursts_that_wait(lab: Netlab, tmp_path: Path) -> No
         assert len(again.history) >= 1
 
 
-# Who is not the other end, or is not honest
+# Senders that are not the other end, or are not honest
 
 
 def stranger(lab: Netlab, host: str) -> socket.socket:
-    """A UDP socket of somebody on a host."""
+    """A UDP socket of an unrelated process on a host."""
     address = next(one.v4 for one in lab.hosts if one.name == host)
 
     def made() -> socket.socket:
@@ -296,7 +296,9 @@ class Liar(LiveTask):
         super().stayed(sequence, residence_ns + self.lie_ns)
 
 
-async def test_who_lies_about_its_residence_seems_near_from_one_end_only(lab: Netlab, tmp_path: Path) -> None:
+async def test_a_peer_that_lies_about_its_residence_seems_near_from_one_end_only(
+    lab: Netlab, tmp_path: Path
+) -> None:
     """c lies by half of the round trip that it measured itself, which is possible on any machine.
 
     Both ends measure until the lie shows: load can move the round trips by more than the lie.

@@ -1,4 +1,4 @@
-"""Findings of the `latency` probe: where pings are answered, and what was measured of whom."""
+"""Findings of the `latency` probe: where pings are answered, and what was measured of which peer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -151,7 +151,7 @@ async def test_the_finding_stays_below_what_the_store_takes(probe: LatencyProbe)
     assert port.results[-1].peer == f"{MAX_RESULTS - 1:0200d}", "the newest stay"
 
 
-async def test_whom_everybody_measures_tells_of_all_of_them(probe: LatencyProbe) -> None:
+async def test_a_node_that_all_nodes_measure_tells_of_all_of_them(probe: LatencyProbe) -> None:
     """Histories go before results: a pair counts only when both ends tell of it."""
     await probe.observe()
     for at_ns in range(1, 11):
@@ -202,7 +202,7 @@ def test_a_failure_is_no_history() -> None:
     assert (found.at_ns, [x.at_ns for x in found.history]) == (4, [1])
 
 
-def test_who_was_measured_longest_ago_goes_first() -> None:
+def test_the_peer_measured_longest_ago_goes_first() -> None:
     held = Results()
     for number in range(MAX_RESULTS):
         held.put(result(f"n{number}", number))

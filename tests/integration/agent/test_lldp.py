@@ -168,7 +168,7 @@ async def test_a_neighbour_that_says_goodbye_is_gone_at_once(lab: Lab, listening
 
 
 async def test_carrier_loss_is_noticed_at_once(lab: Lab, listening: Listening) -> None:
-    """Long before the TTL: the kernel says so, and nobody polls here."""
+    """Long before the TTL: the kernel says so, and no process polls here."""
     lab.lldpd("leaf1", ["swp1"], ttl=(2, 60))
     before = await listening.until(lambda s: s["eth0"].outcome == DATA)
     changes = lldp_from_proto(before["eth0"].payload).carrier_changes  # type: ignore[arg-type]
@@ -230,7 +230,7 @@ HOSTILE = {
 }
 
 
-async def test_hostile_frames_harm_nobody(lab: Lab, listening: Listening) -> None:
+async def test_hostile_frames_do_no_harm(lab: Lab, listening: Listening) -> None:
     lab.lldpd("leaf1", ["swp1"])
     lab.lldpd("leaf2", ["swp7"])
     good = {name: neighbours(sample) for name, sample in (await listening.until(both)).items()}
@@ -251,7 +251,7 @@ async def test_hostile_frames_harm_nobody(lab: Lab, listening: Listening) -> Non
 
 
 async def test_what_may_come_from_further_away_is_not_heard(lab: Lab, listening: Listening) -> None:
-    """Other group addresses pass through bridges, broadcast too: who sends there is no neighbour."""
+    """Other group addresses pass through bridges, broadcast too: a sender there is no neighbour."""
     far = tlv(1, b"\x07far") + tlv(2, b"\x07away") + tlv(3, b"\0\x78") + tlv(0, b"")
     marker = tlv(1, b"\x07marker") + tlv(2, b"\x07marker") + tlv(3, b"\0\x78") + tlv(0, b"")
     await listening.until(lambda s: s["eth0"].reason == NOTHING_YET)  # the listener is there

@@ -1,6 +1,6 @@
 """The two containers of the agent's pod: a root without capabilities but NET_RAW reaches a user's socket.
 
-Such a root is, to a file of somebody else, just another user (capabilities(7), CAP_DAC_OVERRIDE): what lets
+Such a root is, to a file of another user, just one more user (capabilities(7), CAP_DAC_OVERRIDE): what lets
 it in is the group of the volume that both share.
 """
 
@@ -93,7 +93,7 @@ async def test_without_the_capability_it_says_so(volume: Path) -> None:
     assert b"listening needs root or CAP_NET_RAW" in said
 
 
-async def test_outside_the_group_nobody_comes_in(volume: Path) -> None:
+async def test_a_process_outside_the_group_cannot_connect(volume: Path) -> None:
     path = volume / "lldp.sock"
     knock = f"import socket; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect({str(path)!r})"
     async with agent(path) as (link, _):

@@ -180,13 +180,13 @@ async def test_carrier_loss_forgets_the_neighbour(world: World) -> None:
     assert (sample.outcome, sample.reason) == (NOTHING, NO_CARRIER)
     assert (payload.carrier, payload.carrier_changes, payload.speed_mbps) == (False, 3, 0)
     world.port("eth0", carrier="1", carrier_changes="4")
-    assert (await world.look())["eth0"].outcome == NOTHING, "who comes back may be somebody else"
+    assert (await world.look())["eth0"].outcome == NOTHING, "another device may have come back"
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
 
 
-async def test_a_cable_that_is_moved_faster_than_anybody_looks(world: World) -> None:
-    """The carrier's counter tells: whoever speaks then is there instead, and not beside."""
+async def test_a_cable_that_is_moved_faster_than_the_probe_looks(world: World) -> None:
+    """The carrier's counter tells: the next sender replaces the earlier one."""
 
     def heard(samples: dict[str, Sample]) -> list[str]:
         payload: Any = samples["eth0"].payload
@@ -216,7 +216,7 @@ async def test_frames_that_cannot_be_read(world: World, frame: bytes, reason: st
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
     await world.say("eth0", frame, b"evil!!")
-    assert (await world.look())["eth0"].outcome == DATA, "junk beside a good neighbour takes nobody away"
+    assert (await world.look())["eth0"].outcome == DATA, "junk beside a good neighbour removes no neighbour"
 
 
 async def test_an_innocent_frame_gets_another_try(world: World) -> None:
@@ -263,14 +263,16 @@ async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> Non
     samples = await world.look()
     assert (samples["eth0"].outcome, samples["eth1"].outcome) == (DATA, FAILED)
     await world.time.pass_s(121)
-    assert (await world.look())["eth0"].outcome == FAILED, "nobody listens, so nobody knows"
+    assert (await world.look())["eth0"].outcome == FAILED, "no listener runs, so the state is unknown"
     await world.connect()
-    assert (await world.look())["eth0"].outcome == FAILED, "who has just begun to listen does not know either"
+    assert (await world.look())["eth0"].outcome == FAILED, (
+        "a listener that has just begun does not know either"
+    )
     await world.time.pass_s(61)
     assert (await world.look())["eth0"].outcome == NOTHING
 
 
-async def test_who_has_just_begun_to_listen_says_of_nobody_that_they_are_gone(world: World) -> None:
+async def test_a_listener_that_has_just_begun_calls_no_neighbour_gone(world: World) -> None:
     """An agent that was killed comes back to a collector that knows its neighbours."""
     await world.connect()
     sample = (await world.look())["eth0"]

@@ -43,7 +43,7 @@ async def test_physical_ports_with_what_lldpd_heard(tmp_path: Path) -> None:
         "eth0": (Outcome.OUTCOME_DATA, ""),
         "eth1": (Outcome.OUTCOME_NOTHING, NO_CARRIER),
         "eth2": (Outcome.OUTCOME_NOTHING, NOTHING_HEARD),
-    }, "veth9 is no port; without carrier nobody is there, whatever lldpd remembers"
+    }, "veth9 is no port; without carrier there is no neighbour, whatever lldpd remembers"
     payload = look.samples["eth0"].payload
     assert isinstance(payload, LldpPort)
     assert payload.neighbours[0].system_name == "leaf1"

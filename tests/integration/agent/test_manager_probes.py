@@ -1,4 +1,4 @@
-"""Probes that ask managers, against servers that answer as documented, and as nobody should."""
+"""Probes that ask managers, against servers that answer as documented, and servers that do not."""
 
 import asyncio
 import json
@@ -208,7 +208,7 @@ ENDLESS_HEAD = b"HTTP/1.1 200 OK\r\n" + b"X-Head: y\r\n" * 1000
         *("error", "nothing", "ssh", "headers", "endless"),
     ],
 )
-async def test_what_nobody_should_answer(
+async def test_answers_that_break_the_protocol(
     name: str,
     says: Callable[[BaseHTTPRequestHandler], None],
     words: str,
@@ -309,7 +309,7 @@ async def test_a_token_that_is_none(token: object, tmp_path: Path) -> None:
         await look("netq", manager, tmp_path)
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_no_manager_listens(tmp_path: Path) -> None:
     with serving(Manager()) as manager:
         pass
     with pytest.raises(ProbeError, match="Connection refused"):
@@ -358,7 +358,7 @@ def test_urls_that_are_taken(url: str) -> None:
         UfmSettings(url=url)
 
 
-def test_one_that_was_abandoned_asks_nobody_any_more(tmp_path: Path) -> None:
+def test_an_abandoned_connection_sends_no_request(tmp_path: Path) -> None:
     with serving(PROBES["ufm"][0]()) as manager:
         connection = ManagerConnection(settings(UfmSettings, manager, tmp_path), 1 << 30)
         connection.abandon()

@@ -171,7 +171,7 @@ async def test_a_failed_run_says_why(
         if rank == "1":
             (of_b,) = await b.told()
             assert of_b.failure
-        await b.say(nccl_id=last)  # as a collector would: whoever still waits for the other is let go
+        await b.say(nccl_id=last)  # as a collector would: it releases an agent that still waits for the other
         await none_left()
 
 
@@ -187,7 +187,7 @@ async def test_a_farewell_that_hangs_costs_no_result(
         assert (await a.finding("node-b")).outcome == Outcome.OUTCOME_DATA
 
 
-async def test_what_nccl_prints_disturbs_nobody(stubs: NcclCommands, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nccl_prints_disturbs_no_run(stubs: NcclCommands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_NCCL", "init:print")
     async with agents(stubs, "node-a", "node-b") as (a, b):
         await a.measure(0, "node-b", sizes_bytes=(8,))

@@ -155,7 +155,7 @@ async def test_the_second_begins_when_it_never_hears_of_the_first(answering: End
         assert two.tasks.bursts == {"failed": 1}
 
 
-async def test_nobody_there() -> None:
+async def test_the_other_end_does_not_answer() -> None:
     async with ends() as (one, two):
         one.tasks.take([one.task(two)])  # the other end was told nothing
         found = await one.result()
@@ -245,7 +245,7 @@ def ping(sequence: int, key: bytes = KEY, *, first: bool = True, kind: int = PIN
     return pack(Packet(kind, first, task, sequence, b"n" * 8), key)
 
 
-async def test_who_knows_the_key_gets_an_answer_of_the_same_size_once(answering: End) -> None:
+async def test_a_sender_that_knows_the_key_gets_one_answer_of_the_same_size(answering: End) -> None:
     with stranger(answering) as peer:
         answer = await in_thread(lambda: peer.ask(ping(0), WAIT_S), "ask")
         assert answer is not None
@@ -275,7 +275,7 @@ async def test_others_get_no_byte_back(answering: End, reason: str, source: str,
     assert answering.responder.sent == 0
 
 
-async def test_nobody_is_answered_any_more_when_keys_are_forgotten(answering: End) -> None:
+async def test_no_ping_is_answered_after_the_keys_are_forgotten(answering: End) -> None:
     answering.tasks.stop()
     with stranger(answering) as peer:
         assert await in_thread(lambda: peer.ask(ping(0)), "ask") is None
@@ -384,7 +384,7 @@ async def test_old_answers_are_counted_and_not_believed() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_answers_that_nobody_asked_for() -> None:
+async def test_answers_without_a_request() -> None:
     with Guessing() as peer:
         burst, found = await with_peer(peer)
     assert found is not None
@@ -508,7 +508,7 @@ async def test_stamps_are_promised_and_do_not_come(answering: End, monkeypatch: 
 # The limit on traffic
 
 
-async def test_answers_are_limited_too_whoever_asks_for_them() -> None:
+async def test_answers_are_limited_for_every_sender() -> None:
     end = End(B, kbps=50, bucket_clock=lambda: 0.0)  # the bucket is full, and is never filled again
     end.keyring.add(live(end, A))
     end.responder.wake()

@@ -13,7 +13,7 @@ from hyperscout_agent.ping.rdma import RdmaOutcome, RdmaPings, RdmaPlan
 from support.real import require_real, tool
 from support.waiting import TIMEOUT_S
 
-# Client and server as perftest: whoever gets an address connects, who gets none waits for one.
+# Client and server as perftest: the side that gets an address connects, the other waits.
 _PLAY = """#!/usr/bin/env python3
 import socket, sys, time
 argv = sys.argv[1:]

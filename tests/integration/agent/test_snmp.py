@@ -134,7 +134,7 @@ def test_a_fabric_of_all_vendors_is_crawled_from_one_switch(lab: Lab, tmp_path: 
     with running_snmpsim(tmp_path / "sim", switches, namespace=lab.namespace(NET)):
         look, probe = crawl(lab, tmp_path, first)
     assert (len(tables(look)), failures(look), look.complete) == (len(switches), {}, True)
-    assert probe.counts.asked == len(switches), "nobody is asked twice"
+    assert probe.counts.asked == len(switches), "no switch is asked twice"
     assert set(tables(look)) == {mac_of(switch.guid) for switch in fabric_of_all_vendors().switches}
 
 
@@ -200,7 +200,7 @@ def test_loops_end_and_planes_are_apart(lab: Lab, tmp_path: Path) -> None:
     assert len(tables(look)) == len(switches) // 2
     assert probe.counts.asked == len(switches) // 2 + 1
     assert sum(1 for asked in responder.asked.values() if asked) == len(switches) // 2 + 1
-    assert responder.asked[other] == 1, "once it said who it is there was no more to ask"
+    assert responder.asked[other] == 1, "after it gave its identity there was no more to ask"
 
 
 def crowded(many: int) -> Table:

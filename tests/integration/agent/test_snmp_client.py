@@ -72,7 +72,7 @@ async def test_all_rows_of_the_wanted_parts_come() -> None:
     assert not walk.problems
 
 
-async def test_who_is_known_already_is_not_walked() -> None:
+async def test_a_switch_that_is_known_already_is_not_walked() -> None:
     stats = ClientStats()
     with responding({ADDRESS: table()}, COMMUNITY) as responder:
         async with client(responder.port, stats) as asker:
@@ -88,7 +88,7 @@ async def test_another_community_is_told_apart_from_nothing_by_what_to_look_at()
 
 
 @pytest.mark.parametrize("name", sorted(MISBEHAVIOURS))
-async def test_who_misbehaves_costs_time_and_nothing_else(
+async def test_a_switch_that_misbehaves_costs_time_and_nothing_else(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Never another error, nothing in the log, least of all the community; and an end."""
@@ -200,7 +200,7 @@ async def test_no_secret_is_in_what_goes_wrong_inside() -> None:
     assert caught.value.__suppress_context__
 
 
-async def test_a_secret_shows_itself_to_nobody() -> None:
+async def test_a_secret_is_not_in_its_text() -> None:
     user = User("u", "SHA", Secret("authsecret-77"), "AES", Secret("privsecret-77"), "r")
     assert "secret-77" not in f"{user} {user!r} {OURS!r}"
     assert COMMUNITY not in repr(OURS)

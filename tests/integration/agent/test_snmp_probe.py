@@ -157,7 +157,7 @@ async def test_no_secret_leaves_it(here: Here, caplog: pytest.LogCaptureFixture)
         ),
     ],
 )
-async def test_nobody_to_ask(here: Here, seeds: tuple[str, ...], heard: tuple[str, ...], why: str) -> None:
+async def test_no_switch_to_ask(here: Here, seeds: tuple[str, ...], heard: tuple[str, ...], why: str) -> None:
     probe = here.probe(*seeds)
     probe.take_seeds(Seeds(addresses=heard))
     with pytest.raises(ProbeError, match=why):
@@ -264,7 +264,7 @@ async def test_a_second_walk_that_fails_leaves_what_the_first_one_found(
 
 
 class TestPace:
-    async def test_it_sleeps_until_there_is_anybody_to_ask(self, here: Here) -> None:
+    async def test_it_sleeps_until_there_is_a_switch_to_ask(self, here: Here) -> None:
         probe = here.probe()
         assert probe.interval_s is None
         probe.take_seeds(Seeds())

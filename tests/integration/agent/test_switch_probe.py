@@ -106,7 +106,7 @@ async def test_ports_of_lldpd_with_what_they_announce_and_hear(switch: Switch) -
     assert payload(look, "swp2").port_id == "swp2"
 
 
-async def test_without_carrier_nobody_is_there_whatever_lldpd_remembers(switch: Switch) -> None:
+async def test_without_carrier_there_is_no_neighbour_whatever_lldpd_remembers(switch: Switch) -> None:
     switch.port("swp1", carrier=0)
     look = await switch.probe().observe()
     assert outcomes(look)["swp1"] == (NOTHING, NO_CARRIER)

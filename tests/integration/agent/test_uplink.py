@@ -120,7 +120,7 @@ async def test_a_restarted_collector_gets_the_full_state_again(collector: FakeCo
         collector.evidence.clear()
         store.put(finding("eth1"))
         store.remove(FindingKey(node="n1", probe="lldp", subject="eth0"))
-        assert store.dirty == 1, "while nobody listens, a removal leaves nothing behind"
+        assert store.dirty == 1, "while no collector listens, a removal leaves nothing behind"
         await collector.start()
         await collector.until(lambda: collector.evidence)
         await until(lambda: store.dirty == 0)
@@ -394,7 +394,7 @@ async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None
 
 
 def test_keepalive_is_within_what_the_collector_allows() -> None:
-    """A collector hangs up on who pings more often than it says; an idle stream would break every minute."""
+    """A collector closes a connection that pings too often; an idle stream would break every minute."""
     from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_collector.ingest.service import SERVER_OPTIONS
 
@@ -408,7 +408,7 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
 async def test_why_a_handshake_failed_is_said_in_words(
     collector: FakeCollector, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """gRPC's own words about certificates help nobody who has to change a setting."""
+    """gRPC's own words about certificates do not name the setting that has to change."""
     from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     credentials = Family(tmp_path).client()
@@ -526,7 +526,7 @@ async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_name_with_several_addresses_leads_to_each(collector: FakeCollector) -> None:
-    """As a headless Service does; the first is away, the next a standby that knows nobody."""
+    """As a headless Service does; the first is away, the next a standby that knows no leader."""
     from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if each were a process

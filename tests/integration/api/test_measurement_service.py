@@ -1,4 +1,4 @@
-"""MeasurementService over a real server: who may what, what is refused, and whose name is kept."""
+"""MeasurementService over a real server: rights, refusals, and the name of the caller that is kept."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -70,7 +70,7 @@ async def ended(call: Callable[..., Any], request: Any) -> tuple[Code, str]:
     return Code.OK, ""
 
 
-async def test_who_reads_may_look_and_no_more() -> None:
+async def test_a_reader_may_look_and_no_more() -> None:
     measuring = FakeMeasuring()
     async with serving(Reader(), measuring, FakeNccl()) as service:
         found = await service.GetMeasuring(pb.GetMeasuringRequest())
@@ -84,7 +84,7 @@ async def test_who_reads_may_look_and_no_more() -> None:
     assert issubclass(NotAllowedError, AccessError)
 
 
-async def test_who_paused_it_is_kept_with_the_reason() -> None:
+async def test_the_caller_that_paused_it_is_kept_with_the_reason() -> None:
     measuring = FakeMeasuring()
     async with serving(Ann(), measuring) as service:
         await service.SetMeasuring(pb.SetMeasuringRequest(paused=True, reason="row 7"))

@@ -1,4 +1,4 @@
-"""PlacementService over a real server: who may what, what is refused, and no message leaks a node."""
+"""PlacementService over a real server: rights, refusals, and no message leaks a node."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -241,7 +241,7 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
 
         async def slow(work: Any, *args: Any) -> Any:
             found = await look(work, *args)
-            if not overtaken:  # somebody takes the spare node in between
+            if not overtaken:  # another request takes the spare node in between
                 overtaken.append(found.moves[0].target)
                 world.placements.set_unusable({spare})
             return found
@@ -277,7 +277,7 @@ async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
         await service.Release(pb.ReleaseRequest(gang="a"))
 
 
-async def test_held_nodes_that_vanished_trouble_nobody(world: World) -> None:
+async def test_held_nodes_that_vanished_cause_no_error(world: World) -> None:
     world.placements.place("a", Request(Group(1, (Workers(4),))), holder="api")
     one = replace(healthy_leaves().hypernodes[0], parent=None)
     world.placements.set_topology(Topology(8, (one,)))
@@ -325,7 +325,7 @@ async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytes
         code, _ = await refusal(service.Place(request(1, dry_run=True)))
         assert code == Code.RESOURCE_EXHAUSTED
         two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])
-        assert (await service.Place(two_kinds)).placement.placed  # holds up nobody
+        assert (await service.Place(two_kinds)).placement.placed  # delays no other call
         looks = pb.RepairRequest(gang="b", failed_nodes=["n01"], dry_run=True)
         assert (await refusal(service.Repair(looks)))[0] == Code.RESOURCE_EXHAUSTED
         await service.Repair(pb.RepairRequest(gang="b", failed_nodes=["n01"]))

@@ -188,7 +188,7 @@ def test_the_cache_is_bounded_and_believes_little(tmp_path: Path) -> None:
     now_s[0] += 60
     assert cache("39").read() == {"nodes": ["a"]}
     if os.geteuid() == 0:
-        os.chown(file, 12345, -1)  # somebody else's
+        os.chown(file, 12345, -1)  # another user's
         assert cache("39").read() is None
         os.chown(file, 0, -1)
     file.rename(tmp_path / "elsewhere")
@@ -205,7 +205,7 @@ def test_only_words_reach_the_shell() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "word\n", "")
 
 
-def test_nobody_waits_longer_than_the_deadline() -> None:
+def test_a_completion_waits_no_longer_than_the_deadline() -> None:
     gate = threading.Event()
 
     def hang() -> dict[str, list[str]]:

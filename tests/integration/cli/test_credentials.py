@@ -1,4 +1,4 @@
-"""The command line and a collector that asks who calls: flags, variables, and what to do after a refusal."""
+"""The command line and a collector that authenticates callers: flags, variables, and advice on a refusal."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from support.topology_service import FakeTopologyService
 
 
 class Doorman(grpc.ServerInterceptor):
-    """Remembers what was shown, and turns away those who show nothing good."""
+    """Remembers what was shown, and refuses callers without good credentials."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -162,7 +162,7 @@ def test_refusals(run: CommandLine, family: Family, doorman: Doorman, refusal: A
     assert words in ran.err
 
 
-def test_a_standby_s_word_about_who_leads_is_followed(
+def test_a_standby_s_word_about_the_leader_is_followed(
     run: CommandLine, family: Family, doorman: Doorman, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -252,7 +252,7 @@ def test_a_token_that_is_none_is_not_repeated(run: CommandLine, monkeypatch: pyt
     assert (ran.code, ran.err) == (1, "error: HYPERSCOUT_TOKEN: not a token\n")
 
 
-def test_a_saved_topology_needs_nobody_s_leave(
+def test_a_saved_topology_needs_no_authentication(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import json

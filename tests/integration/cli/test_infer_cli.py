@@ -51,7 +51,7 @@ def domains(topology: dict[str, Any], tier: int) -> set[frozenset[str]]:
 
 
 def hosts_by_leaf() -> set[frozenset[str]]:
-    """Read off the file's own lines, with nothing of the project: who has a line in which switch's block."""
+    """Read off the file's own lines, without the project's code: the hosts in the block of each switch."""
     names = dict(re.findall(r"H-([0-9a-f]{16}) (\S+)", NODE_MAP.read_text()))
     leaves = []
     for block in SWEEP.read_text().split("\n\n"):

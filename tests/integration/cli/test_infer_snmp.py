@@ -107,7 +107,7 @@ def test_hosts_without_agents_are_grouped_by_walks_alone(tmp_path: Path, style: 
     assert len(topology["links"]) == len(fabric.cables)
 
 
-def test_walks_that_leave_out_who_the_switch_is(tmp_path: Path) -> None:
+def test_walks_that_leave_out_the_switch_s_identity(tmp_path: Path) -> None:
     """Their neighbours know; so each cable is one link all the same."""
     fabric = clos3(2, 2, 4, 2, 2)
     topology = inferred("--snmpwalk", *saved(tmp_path, fabric, [replace(PLAIN, tells_itself=False)]))

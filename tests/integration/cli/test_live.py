@@ -283,9 +283,7 @@ def test_status(run: CommandLine, service: FakeTopologyService) -> None:
     assert len(json.loads(run("status", "-o", "json").out)["wrong"]) == 6
 
 
-def test_status_says_that_who_asks_switches_gets_no_answer(
-    run: CommandLine, service: FakeTopologyService
-) -> None:
+def test_status_says_that_a_crawler_gets_no_answer(run: CommandLine, service: FakeTopologyService) -> None:
     service.status.findings = 7
     service.status.agents.add(node="fabric/deaf", connected=True, findings=2, failed_findings=2)
     service.status.agents.add(node="fabric/partly", connected=True, findings=3, failed_findings=1)
@@ -322,7 +320,7 @@ def test_a_row_that_only_grew_older_is_not_printed_again() -> None:
 
 
 def test_an_absent_collector_is_one_clear_line(run: CommandLine) -> None:
-    with socket.socket() as reserved:  # bound, not listening: nobody else gets the port
+    with socket.socket() as reserved:  # bound, not listening: no other process gets the port
         reserved.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         ran = run("get", "hn", "--collector", address)

@@ -48,7 +48,7 @@ def test_status_says_how_it_goes(run: CommandLine, service: FakeMeasurementServi
     ]
 
 
-def test_status_says_who_paused_it_and_what_was_dropped() -> None:
+def test_status_says_which_caller_paused_it_and_what_was_dropped() -> None:
     current = pb.GetMeasuringResponse(state="paused", reason="by admin ann: \x1b[2J", disagreeing=1)
     text = "".join(report(current, 0))
     assert "State:      paused\nReason:     by admin ann: \\x1b[2J\n" in text

@@ -136,7 +136,7 @@ def test_exit_codes(fabric: bytes, tmp_path: Path) -> None:
     assert code("--workers", 9, "--group-size", 2, "--group-tier", 1) == 2
     assert code("--workers", 0) == 2
     assert code("--workers", 4, "--highest-tier-allowed", 7) == 2
-    assert code("--workers", 4, "--avoid", "nobody") == 2
+    assert code("--workers", 4, "--avoid", "absent") == 2
     assert code("--workers", 4, "--capacity", tmp_path / "none.json") == 2
     ran = run("place", "--workers", 4, "--collector", "127.0.0.1:1")
     assert (ran.returncode, ran.stdout) == (1, b"")

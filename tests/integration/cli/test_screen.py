@@ -54,7 +54,7 @@ def test_the_tree_fits_and_is_coloured() -> None:
     assert "\x1b[31mDegraded\x1b[0m" in text
 
 
-def test_who_wants_no_colours_gets_none_and_who_sets_columns_has_them() -> None:
+def test_no_color_turns_colours_off_and_columns_sets_the_width() -> None:
     for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"CLICOLOR": "0"}):
         _, text = on_screen(["tree"], 70, environment(**more))
         assert "\x1b" not in text

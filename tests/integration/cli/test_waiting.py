@@ -19,14 +19,14 @@ def test_status_waits(run: CommandLine, service: FakeTopologyService) -> None:
     assert run("status", "--for", "happiness").code == 2
 
 
-def test_who_never_answers_is_a_failure_and_no_no(run: CommandLine) -> None:
-    for address in _nobody():
+def test_a_collector_that_never_answers_is_a_failure_and_not_a_no(run: CommandLine) -> None:
+    for address in _silent_address():
         ran = run("status", "--wait", "--wait-timeout", 0, "--collector", address)
         assert ran.code == 1
         assert "cannot reach the collector" in ran.err
 
 
-def _nobody() -> Iterator[str]:
+def _silent_address() -> Iterator[str]:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{reserved.getsockname()[1]}"

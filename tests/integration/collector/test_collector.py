@@ -280,7 +280,7 @@ async def test_a_sweep_that_cannot_be_read_is_refused_and_said(tmp_path: Path) -
         ("ListFindings", pb.ListFindingsRequest(page_token="!"), grpc.StatusCode.INVALID_ARGUMENT),
         ("ListFindings", pb.ListFindingsRequest(page_token="W10="), grpc.StatusCode.INVALID_ARGUMENT),
         ("ListFindings", pb.ListFindingsRequest(page_size=20_000), grpc.StatusCode.INVALID_ARGUMENT),
-        ("Explain", pb.ExplainRequest(node_a="nobody", node_b="nowhere"), grpc.StatusCode.NOT_FOUND),
+        ("Explain", pb.ExplainRequest(node_a="absent", node_b="nowhere"), grpc.StatusCode.NOT_FOUND),
     ],
 )
 async def test_bad_requests_are_told_apart(

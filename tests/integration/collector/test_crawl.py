@@ -22,7 +22,7 @@ HOSTS = sorted(FABRIC.hosts)
 
 
 class Rig:
-    """A collector with agents of 8 hosts under 2 leaves and 2 spines, and one who asks the switches."""
+    """A collector with agents of 8 hosts under 2 leaves and 2 spines, and one that asks the switches."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
         topology = await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         assert topology.nodes_without_evidence == ()
         assert "fabric/crawl" not in told(topology)
-        # Who crawls begins at what the hosts heard.
+        # The crawler begins at what the hosts heard.
         crawl = rig.player.crawl
         assert crawl is not None
         await rig.until(lambda _: len(crawl.seeds) == 4)
@@ -100,7 +100,7 @@ async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
 
 
 async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) -> None:
-    """It answers nobody any more, and its neighbours say that their ports to it are dark."""
+    """It answers no request any more, and its neighbours say that their ports to it are dark."""
     async with Rig(tmp_path) as rig:
         await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         spine = rig.player.fabric.find("spine-01")
@@ -118,8 +118,8 @@ async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) 
         await rig.until(lambda t: not said(t, "Degraded"))
 
 
-async def test_who_asks_switches_may_go_and_come_back(tmp_path: Path) -> None:
-    """What it said last stands while nobody says otherwise."""
+async def test_a_crawler_may_go_and_come_back(tmp_path: Path) -> None:
+    """What it said last stands while no reporter says otherwise."""
     async with Rig(tmp_path) as rig:
         await rig.until(lambda t: nodes_by_tier(t) == WHOLE)
         await rig.player.kill_crawl()
@@ -132,7 +132,7 @@ async def test_who_asks_switches_may_go_and_come_back(tmp_path: Path) -> None:
 
 
 class Late(Player):
-    """Nobody asks switches until `asks`."""
+    """No crawler asks switches until `asks`."""
 
     asks = False
 

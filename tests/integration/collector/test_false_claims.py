@@ -110,8 +110,8 @@ async def test_a_switch_that_reports_another_one_and_renames_a_third(tmp_path: P
     ):
         watcher, agents = Watcher(running.address, family.channel()), {}
         for reporter, ports in (*inputs.lldp.items(), *inputs.switch_ports.items()):
-            who = reporter if "/" in reporter else f"node/{reporter}"
-            stream = AgentStream(running.mtls_address, reporter, credentials=family.channel(who))
+            identity = reporter if "/" in reporter else f"node/{reporter}"
+            stream = AgentStream(running.mtls_address, reporter, credentials=family.channel(identity))
             agents[reporter] = await stack.enter_async_context(stream)
             assert await agents[reporter].store(*(finding_of(reporter, x) for x in ports), full=True) == []
         before = await watcher.until(lambda x: len(x.links) == 8 and len(x.hypernodes) == 3, "two leaves")

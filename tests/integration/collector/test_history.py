@@ -99,7 +99,7 @@ def told(event: pb.HistoryEvent) -> tuple[str, ...]:
 
 
 def is_told(events: list[pb.HistoryEvent]) -> bool:
-    """That a cable is cut: what is degraded, and who is not ready, may be two generations."""
+    """That a cable is cut: what is degraded, and what is not ready, may be two generations."""
     return {"Degraded", "Ready"} <= {x.what for x in events}
 
 

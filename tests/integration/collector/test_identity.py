@@ -1,4 +1,4 @@
-"""A collector with real certificates on loopback: who gets in where, and how each refusal is worded."""
+"""A collector with real certificates on loopback: which callers it admits where, and the text of refusals."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ def reviews() -> FakeReviews:
 async def collector(
     folder: Path, family: Family, reviews: FakeReviews | None = None, **more: Any
 ) -> AsyncIterator[Collector]:
-    """With both ports; callers at the first are asked for tokens where there is somebody to ask."""
+    """With both ports; callers at the first are asked for tokens where an API server can review them."""
     now = more.pop("now", None)
     clocks: dict[str, Any] = {}
     if now is not None:
@@ -95,12 +95,13 @@ async def test_a_switch_is_no_node_and_a_node_is_no_switch(
             # What was seen long ago is forgotten soon.
             assert await agent.store(switch_port("switch/leaf-1", "swp1", time.time_ns())) == []
             assert len(await agent.store(lldp("switch/leaf-1", "swp1"), switch_port("leaf-1", "swp1"))) == 2
-        for who, name in (
+        for identity, name in (
             ("node/leaf-1", "switch/leaf-1"),
             ("switch/leaf-1", "leaf-1"),
             ("switch/leaf-1", "switch/leaf-2"),
         ):
-            assert (await said(address, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
+            code, _ = await said(address, family.channel(identity), name)
+            assert code == Code.PERMISSION_DENIED, (identity, name)
         assert (await said(address, family.channel("reader/x"), "x"))[0] == Code.PERMISSION_DENIED
         assert [key.node for key in running.evidence_of(["leaf-1", "switch/leaf-1"])] == ["switch/leaf-1"]
         text = running.metrics.text().decode()
@@ -120,7 +121,7 @@ async def test_a_switch_is_no_node_and_a_node_is_no_switch(
         assert "credentials of node 'leaf-1'" in logged[0]
 
 
-async def test_who_looks_at_fabrics_is_no_node_and_no_switch(tmp_path: Path, family: Family) -> None:
+async def test_a_crawler_is_no_node_and_no_switch(tmp_path: Path, family: Family) -> None:
     async with collector(tmp_path, family) as running:
         address = running.mtls_address
         now_ns = time.time_ns()
@@ -137,25 +138,26 @@ async def test_who_looks_at_fabrics_is_no_node_and_no_switch(tmp_path: Path, fam
             while not (told := await agent.read()).HasField("seeds"):
                 pass
             assert len(told.seeds.addresses) == 2, "and where it says that the spine can be asked"
-        for who, name in (
+        for identity, name in (
             ("node/crawl", "fabric/crawl"),
             ("switch/crawl", "fabric/crawl"),
             ("fabric/crawl", "crawl"),
             ("fabric/crawl", "switch/crawl"),
             ("fabric/crawl", "fabric/crawl2"),
         ):
-            assert (await said(address, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
+            code, _ = await said(address, family.channel(identity), name)
+            assert code == Code.PERMISSION_DENIED, (identity, name)
         text = running.metrics.text().decode()
         assert "hyperscout_collector_nodes 1\n" in text
         assert "hyperscout_collector_switches 0\n" in text
 
 
 @pytest.mark.parametrize(
-    ("who", "report", "status", "approve"),
+    ("identity", "report", "status", "approve"),
     [
         ("node/n1", Code.OK, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
         ("reader/grafana", Code.PERMISSION_DENIED, Code.OK, Code.PERMISSION_DENIED),
-        # There is no generation 99 to approve: that far only who may approve comes.
+        # There is no generation 99 to approve: only a caller that may approve comes that far.
         ("admin/ann", Code.PERMISSION_DENIED, Code.OK, Code.FAILED_PRECONDITION),
         ("switch/leaf-1", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
         ("fabric/crawl", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
@@ -164,16 +166,16 @@ async def test_who_looks_at_fabrics_is_no_node_and_no_switch(tmp_path: Path, fam
     ],
 )
 async def test_what_each_certificate_may(
-    tmp_path: Path, family: Family, who: str, report: Code, status: Code, approve: Code
+    tmp_path: Path, family: Family, identity: str, report: Code, status: Code, approve: Code
 ) -> None:
-    credentials = family.channel(who)
+    credentials = family.channel(identity)
     async with collector(tmp_path, family, reflection=True) as running:
         address = running.mtls_address
         if report == Code.OK:
             async with AgentStream(address, "n1", credentials=credentials):
                 pass
         else:
-            own_name = who.partition("/")[2] or "n1"  # nor for a node that is called like its holder
+            own_name = identity.partition("/")[2] or "n1"  # nor for a node that is called like its holder
             assert (await said(address, credentials, own_name))[0] == report
         assert (await asked(address, credentials))[0] == status
         assert (await asked(address, credentials, "watch"))[0] == status
@@ -182,7 +184,7 @@ async def test_what_each_certificate_may(
         assert (await asked(address, credentials, "health"))[0] == Code.OK
 
 
-async def test_whom_nobody_vouches_for_does_not_get_as_far_as_a_call(
+async def test_a_certificate_that_the_ca_did_not_sign_does_not_get_as_far_as_a_call(
     tmp_path: Path, family: Family, strangers: Family
 ) -> None:
     foreign = strangers.client("admin/ann")
@@ -235,7 +237,7 @@ async def test_a_token_reports_for_the_node_that_it_is_bound_to(
 
 
 async def test_readers_and_approvers(tmp_path: Path, family: Family, reviews: FakeReviews) -> None:
-    reader, admin, nobody = (reviews.user(name) for name in ("reader", "admin", "nobody"))
+    reader, admin, stranger = (reviews.user(name) for name in ("reader", "admin", "stranger"))
     agent = reviews.agent("n1")
     reviews.rights |= {("reader", "get"), ("admin", "get"), ("admin", "update")}
     denied, approved = Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION
@@ -243,7 +245,7 @@ async def test_readers_and_approvers(tmp_path: Path, family: Family, reviews: Fa
         for token, status, approve in (
             (reader, Code.OK, denied),
             (admin, Code.OK, approved),
-            (nobody, denied, denied),
+            (stranger, denied, denied),
             (agent, denied, denied),
             ("junk", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
             ("", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
@@ -268,7 +270,7 @@ async def test_plaintext_gets_nowhere(tmp_path: Path, family: Family, reviews: F
         assert reviews.asked == []
 
 
-async def test_while_the_api_server_is_away_nobody_new_gets_in_and_agents_stay(
+async def test_while_the_api_server_is_away_no_new_caller_gets_in_and_agents_stay(
     tmp_path: Path, family: Family, reviews: FakeReviews
 ) -> None:
     now = [time.time()]
@@ -387,8 +389,8 @@ async def test_a_certificate_that_is_renewed_is_shown_without_a_restart(
 ) -> None:
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
-    def put(who: str, days: str = "3") -> None:
-        pair = family.pair(f"URI:hyperscout://{who}", days)
+    def put(identity: str, days: str = "3") -> None:
+        pair = family.pair(f"URI:hyperscout://{identity}", days)
         cert.write_bytes(pair.cert.read_bytes())
         key.write_bytes(pair.key.read_bytes())
 
@@ -449,13 +451,13 @@ async def test_a_standby_sends_callers_to_the_port_for_what_they_show(tmp_path: 
     )
     async with Standby(settings, lambda: "10.0.0.2:50051") as standby:
         port = standby.mtls_address.rpartition(":")[2]
-        for address, who, leader in (
+        for address, identity, leader in (
             (standby.address, "", "10.0.0.2:50051"),
             (standby.mtls_address, "node/n1", f"10.0.0.2:{port}"),
         ):
             answer = Code.UNAVAILABLE, f"standby; the leader is {leader}"
-            assert await said(address, family.channel(who), "n1") == answer
-            assert await asked(address, family.channel(who)) == answer
+            assert await said(address, family.channel(identity), "n1") == answer
+            assert await asked(address, family.channel(identity)) == answer
 
 
 # --- starting

@@ -171,7 +171,7 @@ async def test_duplicates_late_ones_and_wrong_clocks(tmp_path: Path, clock: int)
         assert r.stored() == {"eth0": newest.SerializeToString()}
         (row,) = all_rows(r.state)
         assert (row.seen_ns, row.offset_ns) == (T0 - 5 * S, clock)
-        # Somebody sets the clock right: what comes now is newer all the same.
+        # The clock of the node is set right: what comes now is newer all the same.
         r.now_ns = T0 + 10 * S
         after = lldp("n1", "eth0", T0 + 10 * S, neighbour="leaf-4")
         await agent.store(after, sent_ns=T0 + 10 * S)
@@ -222,7 +222,7 @@ async def test_a_bad_finding_is_refused_and_the_rest_of_its_batch_is_taken(
         ("fabric/crawl", switch_port("fabric/crawl", "swp1"), "wrong_probe"),
     ],
 )
-async def test_a_switch_reports_its_own_ports_and_nobody_else_does(
+async def test_a_switch_reports_its_own_ports_and_no_other_reporter_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, reporter: str, finding: Finding, why: str
 ) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, reporter) as agent:
@@ -320,7 +320,7 @@ async def test_what_a_manager_shows_needs_no_lease(tmp_path: Path) -> None:
 async def test_a_name_of_another_is_a_short_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is checked by nobody: what is not the sender's own is refused before it is looked at."""
+    """It is not checked: a finding that is not the sender's own is refused before it is looked at."""
     foreign = called(lldp("n2", "eth0"), "n2\nrefused: n3 " + 100_000 * "x", "lldp")
     async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
         await agent.store(foreign)

@@ -100,7 +100,7 @@ class Hosts:
         self.changes = dict.fromkeys(streams, 1)
 
     async def tell(self, seconds: float = 60.0) -> None:
-        """Time passes, and everybody looks."""
+        """Time passes, and all hosts look."""
         self.world.ahead_ns += round(seconds * S)
         now_ns = self.world.clock_ns()
         for i, (name, stream) in enumerate(self.streams.items()):
@@ -169,7 +169,7 @@ async def test_a_link_that_flaps(tmp_path: Path) -> None:
         await world.until("well again", lambda: not world.degraded)
 
 
-async def test_a_restart_keeps_what_was_published_until_somebody_can_tell(tmp_path: Path) -> None:
+async def test_a_restart_keeps_what_was_published_until_a_reporter_can_tell(tmp_path: Path) -> None:
     async with world_of(tmp_path) as world, hosts_of(world) as hosts:
         await world.until("two leaves", lambda: len(world.topology.hypernodes) == 2)
         hosts.counters["h1"] = PortCounters(rx_errors=6_000)

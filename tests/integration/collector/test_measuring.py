@@ -1,4 +1,4 @@
-"""The whole collector has agents measure each other: learned from nothing, paused, off; who is believed."""
+"""The whole collector has agents measure each other: learned from nothing, paused, off, wrong reports."""
 
 import asyncio
 import time
@@ -101,7 +101,7 @@ async def test_nothing_is_inferred_at_each_burst(tmp_path: Path) -> None:
 
 
 async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
-    """Not while it learns, nor because somebody paused it meanwhile."""
+    """Not while it learns, nor because a caller paused it meanwhile."""
     async with (
         Collector(settings(tmp_path, measure_probes_per_s=4.0)) as collector,
         asking(collector) as service,
@@ -161,7 +161,7 @@ async def test_off_is_off(tmp_path: Path) -> None:
         assert all(agent.tasks == [] for agent in agents.values())
 
 
-async def test_only_who_runs_the_probe_takes_part(tmp_path: Path) -> None:
+async def test_only_a_node_that_runs_the_probe_takes_part(tmp_path: Path) -> None:
     async with (
         Collector(settings(tmp_path)) as collector,
         measuring_agents(collector.address, NODES[:2], rtt_us) as agents,
@@ -212,7 +212,7 @@ async def test_what_is_told_again_is_not_read_again(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_restarted_is_asked_when_it_answers_again(tmp_path: Path) -> None:
-    """Where its last process answered, nobody does any more."""
+    """No process answers any more where its last one did."""
     async with Collector(settings(tmp_path)) as collector:
         port = LatencyPort("ib0", ("10.0.0.1",), 4711)
         async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:

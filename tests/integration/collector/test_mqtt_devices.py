@@ -1,4 +1,4 @@
-"""The whole collector at a real mosquitto: devices in, HyperNodes out, and nobody speaks for another."""
+"""The whole collector at a real mosquitto: devices in, HyperNodes out, and no device speaks for another."""
 
 import asyncio
 import json
@@ -148,7 +148,7 @@ async def test_a_device_speaks_for_itself_alone(tmp_path: Path) -> None:
     ):
         foreign = switch_port("switch/leaf-1", "swp1", at_ns)
         own = switch_port("switch/leaf-2", "swp1", at_ns)
-        # The broker lets nobody write another's topic (and says nothing of it at QoS 0).
+        # The broker lets no device write another's topic (and says nothing of it at QoS 0).
         await send(broker, "lab/findings/leaf-1", report(foreign), user="leaf-2", qos=0)
         await send(broker, "lab/findings/leaf-2", report(foreign, own, lldp("n1", "eth0")), user="leaf-2")
         await answers.until(lambda: refusals(answers))
@@ -200,7 +200,7 @@ async def test_what_is_no_report_is_answered_and_counted(tmp_path: Path, payload
         Reader().check(answers)
 
 
-async def test_what_is_sent_twice_kept_or_from_nobody_known(tmp_path: Path) -> None:
+async def test_what_is_sent_twice_kept_or_from_an_unknown_device(tmp_path: Path) -> None:
     said = reports(time.time_ns())
     async with broker_with_users(tmp_path) as broker:
         await send(broker, "lab/findings/leaf-1", said["leaf-1"], user="leaf-1", retain=True)

@@ -338,7 +338,7 @@ async def test_more_states_than_the_broker_shows_are_said(
         assert "max_queued_messages" in problem
 
 
-# Who leads
+# The leader
 
 
 async def test_we_leave_with_a_word_and_are_missed_without(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from support.waiting import eventually
 
 require_real("gcc")
 
-# Whoever runs the tests in the background may have it ignored, and children inherit that.
+# A shell that runs the tests in the background may have it ignored, and children inherit that.
 _IN_FRONT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 

@@ -92,7 +92,7 @@ async def played(*targets: str, hosts: int = 8) -> AsyncIterator[Player]:
 # --- standing by --------------------------------------------------------------------------------------------
 
 
-async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
+async def test_a_standby_names_the_leader_and_is_healthy(tmp_path: Path) -> None:
     async with Standby(settings(tmp_path), lambda: "10.0.0.7:50051") as standby:
         async with connected(standby.address) as connection:
             expected = ("standby; the leader is 10.0.0.7:50051", "10.0.0.7:50051")
@@ -129,7 +129,7 @@ async def test_a_standby_is_ready_when_it_could_take_over(tmp_path: Path) -> Non
         assert answer.read() == b"ok, standby\n"
 
 
-async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
+async def test_agents_are_held_while_no_replica_leads(tmp_path: Path) -> None:
     leader = ""
     async with (
         Standby(settings(tmp_path), lambda: leader) as standby,
@@ -143,7 +143,7 @@ async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
         assert (await agent)[1] == leader
 
 
-async def test_who_is_held_is_sent_on_when_the_standby_leads_itself(tmp_path: Path) -> None:
+async def test_a_held_agent_is_sent_on_when_the_standby_leads_itself(tmp_path: Path) -> None:
     looks = 0
 
     async def sleep(_delay_s: float) -> None:
@@ -176,7 +176,7 @@ async def test_no_more_are_held_than_may_be_connected(tmp_path: Path) -> None:
 
 
 def comparable(topology: Topology) -> Topology:
-    """Deltas do not say where in the lists something stands, and nobody asks."""
+    """Deltas do not say where in the lists something stands, and no reader depends on it."""
     return replace(
         topology,
         links=tuple(sorted(topology.links)),
@@ -253,7 +253,7 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
         pipeline = components.inference.pipeline
         cable = player.fabric.cables[0]
         if not held:
-            # The contrast: whoever infers at once takes back what was said before.
+            # The contrast: a leader that infers at once takes back what was said before.
             await eventually(
                 lambda: components.publishing.watchers.current.topology.generation > before.generation
             )
@@ -274,7 +274,7 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
         assert not any("waits for" in problem for problem in problems(components))
 
 
-async def test_who_is_deposed_says_where_to_go(tmp_path: Path) -> None:
+async def test_a_deposed_leader_says_where_to_go(tmp_path: Path) -> None:
     collector = Collector(settings(tmp_path))
     await collector.start()
     async with connected(collector.address) as connection:
@@ -376,7 +376,7 @@ def test_a_pod_s_ipv6_address_gets_its_brackets(tmp_path: Path) -> None:
 # --- with identities ----------------------------------------------------------------------------------------
 
 
-async def test_a_follower_shows_who_it_is(tmp_path: Path) -> None:
+async def test_a_follower_shows_its_identity(tmp_path: Path) -> None:
     family, reviews = Family(tmp_path), FakeReviews()
     user = "system:serviceaccount:hyperscout:collector"
     token = tmp_path / "token"

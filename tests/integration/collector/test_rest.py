@@ -240,7 +240,7 @@ async def _placement_s_life(collector: Collector) -> None:
         ("PUT", "/v1/topology", {"body": {}}, 405, "method-not-allowed"),
         ("OPTIONS", "/v1/placements", {}, 405, "method-not-allowed"),
         ("BREW", "/v1/approve", {}, 405, "method-not-allowed"),
-        ("GET", "/v1/hypernodes/nobody", {}, 404, "not-found"),
+        ("GET", "/v1/hypernodes/absent", {}, 404, "not-found"),
         ("GET", "/v1/nodes/", {}, 404, "not-found"),
         ("GET", "/v1/nodes/a%0Ab", {}, 404, "not-found"),
         ("DELETE", "/v1/placements/a%0Ab", {}, 404, "not-found"),
@@ -250,7 +250,7 @@ async def _placement_s_life(collector: Collector) -> None:
         ("GET", "/v1/nodes?pageToken=%F0%9F%98%80", {}, 400, "bad-request"),
         ("GET", "/v1/findings?pageToken=x", {}, 400, "bad-request"),
         ("GET", "/v1/explain?a=n01", {}, 400, "bad-request"),
-        ("GET", "/v1/explain?a=n01&b=nobody", {}, 404, "not-found"),
+        ("GET", "/v1/explain?a=n01&b=absent", {}, 404, "not-found"),
         ("GET", "/v1/topology?at=2001-01-01T00:00:00Z", {}, 404, "not-found"),
         ("GET", "/v1/history?pageSize=5000", {}, 400, "bad-request"),
         ("POST", "/v1/approve", {"body": {"generation": 99}}, 409, "conflict"),
@@ -276,7 +276,7 @@ async def _placement_s_life(collector: Collector) -> None:
             415,
             "unsupported-media-type",
         ),
-        ("DELETE", "/v1/placements/nobody", {}, 404, "not-found"),
+        ("DELETE", "/v1/placements/absent", {}, 404, "not-found"),
         ("GET", "/v1/topology", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
         ("GET", "/", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
         ("GET", "/v1/topology", {"headers": {"Authorization": "Basic eDp5"}}, 401, "unauthenticated"),
@@ -401,7 +401,7 @@ HALF_A_BODY = (
     [b"", b"GET /v1/topology HTTP/1.1\r\nHost: localhost\r\n", HALF_A_BODY],
     ids=["nothing", "head", "body"],
 )
-async def test_who_does_not_say_what_it_wants_is_not_waited_for(
+async def test_a_client_that_does_not_finish_its_request_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol_module, "_REQUEST_TIMEOUT_S", 0.1)

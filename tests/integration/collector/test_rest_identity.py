@@ -1,4 +1,4 @@
-"""Who may ask REST for what: certificates and tokens as at gRPC's ports, and nobody else, anywhere."""
+"""Which caller may ask REST for what: certificates and tokens as at gRPC's ports, and no other caller."""
 
 import asyncio
 import socket
@@ -60,11 +60,11 @@ def reviews() -> FakeReviews:
     return FakeReviews(rights={("ann", "get"), ("ann", "update"), ("bob", "get"), ("eve", "update")})
 
 
-def tls(family: Family, who: str = "", signed_by: Family | None = None) -> ssl.SSLContext:
-    """Of a client that trusts `family`. `who`: "reader/ann"; "" = without a certificate."""
+def tls(family: Family, identity: str = "", signed_by: Family | None = None) -> ssl.SSLContext:
+    """Of a client that trusts `family`. `identity`: "reader/ann"; "" = without a certificate."""
     context = ssl.create_default_context(cafile=str(family.ca))
-    if who:
-        pair = (signed_by or family).pair(f"URI:hyperscout://{who}")
+    if identity:
+        pair = (signed_by or family).pair(f"URI:hyperscout://{identity}")
         context.load_cert_chain(pair.cert, pair.key)
     return context
 
@@ -85,7 +85,7 @@ def test_the_walk_is_over_everything() -> None:
     assert sorted(method for method, _, _ in CHANGING) == ["DELETE", "POST", "POST"]
 
 
-async def test_nobody_unknown_gets_anything_anywhere(
+async def test_no_unknown_caller_gets_anything_anywhere(
     tmp_path: Path, family: Family, reviews: FakeReviews
 ) -> None:
     stranger = "header.payload.signature"
@@ -105,11 +105,11 @@ async def test_nobody_unknown_gets_anything_anywhere(
         assert collector.watchers.current.topology.generation == 7
 
 
-async def test_who_may_only_read_changes_nothing_anywhere(
+async def test_a_reader_changes_nothing_anywhere(
     tmp_path: Path, family: Family, reviews: FakeReviews
 ) -> None:
     reader, token = tls(family, "reader/ann"), bearer(reviews.user("bob"))
-    nobody = bearer(reviews.user("carl"))
+    without_rights = bearer(reviews.user("carl"))
     agent, of_agent = tls(family, "node/n01"), bearer(reviews.agent("n01"))
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as collector:
         address = collector.rest_address
@@ -122,11 +122,11 @@ async def test_who_may_only_read_changes_nothing_anywhere(
             method, path, body = one
             more = {"method": method, "body": body}
             refused(await ask(address, path, tls=agent, **more), 403, one)
-            for headers in (nobody, of_agent):
+            for headers in (without_rights, of_agent):
                 refused(await ask(address, path, tls=tls(family), headers=headers, **more), 403, one)
 
 
-async def test_who_may_does(tmp_path: Path, family: Family, reviews: FakeReviews) -> None:
+async def test_a_caller_with_rights_is_served(tmp_path: Path, family: Family, reviews: FakeReviews) -> None:
     ann, bob = reviews.user("ann"), reviews.user("bob")
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as collector:
         address = collector.rest_address
@@ -161,7 +161,7 @@ async def test_a_certificate_of_others_does_not_even_connect(
         assert (await ask(collector.rest_address, "/v1/topology", tls=tls(family))).status == 200
 
 
-async def test_beyond_this_machine_a_certificate_is_demanded_where_nobody_asks_for_tokens(
+async def test_beyond_this_machine_a_certificate_is_demanded_where_no_tokens_are_reviewed(
     tmp_path: Path, family: Family
 ) -> None:
     listen = "0.0.0.0:0"
@@ -236,10 +236,10 @@ async def test_a_certificate_that_expires_on_a_connection_is_good_no_more(
         assert (refused.status, "expired" in refused.json["detail"]) == (401, True)
 
 
-async def test_who_is_unknown_is_not_listened_to(
+async def test_the_body_of_an_unknown_caller_is_not_read(
     tmp_path: Path, family: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Megabytes of JSON from anybody would be the collector's time and memory."""
+    """Megabytes of JSON from any client would cost the collector time and memory."""
     monkeypatch.setattr(app_module._Gate, "_parsed", None)
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as it:
         refused = await ask(it.rest_address, "/v1/placements", method="POST", body={}, tls=tls(family))
@@ -265,7 +265,7 @@ async def test_a_reader_that_follows_is_looked_at_again(
     assert (last.kind, last.problem["status"]) == ("error", 403)
 
 
-async def test_a_standby_says_who_leads(tmp_path: Path, family: Family) -> None:
+async def test_a_standby_names_the_leader(tmp_path: Path, family: Family) -> None:
     flags = {
         "listen": "127.0.0.1:0",
         "http_listen": "",

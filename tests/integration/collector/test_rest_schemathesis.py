@@ -15,7 +15,7 @@ from support.rest_collector import played, rest_collector
 
 EXAMPLES = 60  # of each operation and phase
 MAX_TIME_S = 45
-# What is not looked for: any name is fine for a filter, and nobody is asked who calls (another test does).
+# What is not looked for: any name is fine for a filter, and callers are not authenticated (another test).
 EXCLUDED = "positive_data_acceptance,ignored_auth"
 
 

@@ -132,7 +132,7 @@ async def test_a_reader_goes_on_where_it_was(collector: Collector, how: str) -> 
 
 
 @pytest.mark.parametrize("since", ["6", "7-another", "99", "x", "%00", "7" * 5000])
-async def test_whom_nothing_leads_on_gets_a_snapshot(collector: Collector, since: str) -> None:
+async def test_a_reader_without_a_known_position_gets_a_snapshot(collector: Collector, since: str) -> None:
     reply = await ask(collector.rest_address, f"/v1/stream?since={since}") if "%" in since else None
     if reply is not None:
         assert reply.status == 400
@@ -188,7 +188,7 @@ async def test_a_slow_reader_is_told_and_let_go(
                 assert (await one(quick)).kind == "snapshot"
                 for generation in range(8, 20):
                     await publish(collector, large(generation))
-                    assert (await one(quick)).json["generation"] == generation, "one holds up nobody else"
+                    assert (await one(quick)).json["generation"] == generation, "one reader delays no other"
                 if why == "stalled":
                     async with asyncio.timeout(TIMEOUT_S):
                         while not counted.dropped_total:
@@ -221,7 +221,7 @@ async def test_no_more_may_follow_than_allowed(tmp_path: Path, monkeypatch: pyte
             assert (await one(events)).kind == "snapshot"
 
 
-async def test_who_leaves_says_where_to_go_on(tmp_path: Path) -> None:
+async def test_a_collector_that_leaves_says_where_to_go_on(tmp_path: Path) -> None:
     async with rest_collector(tmp_path, two_leaves()) as collector:
         async with follow(collector.rest_address) as events:
             await one(events)
@@ -234,7 +234,7 @@ async def test_who_leaves_says_where_to_go_on(tmp_path: Path) -> None:
     assert last.json["leader"] == f"10.0.0.9:{port}"
 
 
-async def test_nothing_is_done_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_readers_nothing_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "SPACING_S", 0.0)
     monkeypatch.setattr(stream_module, "RESUME_S", 0.0)
     made = []
@@ -263,7 +263,7 @@ async def test_nothing_is_done_for_nobody(tmp_path: Path, monkeypatch: pytest.Mo
     assert made == [9]
 
 
-async def test_silence_is_broken_for_those_who_cut_it(
+async def test_silence_is_broken_for_proxies_that_cut_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "BEAT_S", 0.02)

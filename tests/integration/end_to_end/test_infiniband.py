@@ -100,7 +100,7 @@ async def test_a_real_sweep_becomes_hypernodes_and_a_cut_cable_shows(tmp_path: P
             ibsim.relink(spine)
             await watcher.until(lambda t: not t.anomalies, "the spine back")
 
-            # Two leaves' uplinks change places: nobody moves, both cables are named.
+            # Two leaves' uplinks change places: no host moves, both cables are named.
             rank = [c for c in FABRIC.cables if c.b == uplink.b]
             other = next(c for c in FABRIC.cables if c.a == rank[1].a and c.b != uplink.b)
             ibsim.unlink(leaf, uplink.a_port)

@@ -69,11 +69,11 @@ class World:
     def watcher(self) -> Watcher:
         return Watcher(self.collector.address, self.family.channel())
 
-    def start(self, machine: str, name: str, who: str, settings: dict[str, Any]) -> None:
-        """An agent in a machine; `who`: what its certificate says."""
-        pair = self.family.pair(f"URI:hyperscout://{who}")
+    def start(self, machine: str, name: str, identity: str, settings: dict[str, Any]) -> None:
+        """An agent in a machine; `identity`: what its certificate says."""
+        pair = self.family.pair(f"URI:hyperscout://{identity}")
         own = {
-            "node": who.partition("/")[2],
+            "node": identity.partition("/")[2],
             "collectors": [self.way],
             "tls_ca": str(self.family.ca),
             "tls_cert": str(pair.cert),
@@ -317,7 +317,7 @@ def test_access_is_as_narrow_as_the_page_says(wires: SnmpWires, access: Access) 
     def shown(oid: str) -> list[str]:
         return [line for line in wires._lab.run([*ask, oid]).stdout.splitlines() if " No " not in line]
 
-    assert len(shown("1.0.8802.1.1.2.1.4.1.1.9")) == 4, "who is heard"
+    assert len(shown("1.0.8802.1.1.2.1.4.1.1.9")) == 4, "the names of neighbours"
     assert len(VIEW) == 6
     assert {line.split(".")[7] for line in shown("1.3.6.1.2.1")} == {"1", "2", "10", "31"}
     assert shown("1.3.6.1.2.1.4") == shown("1.3.6.1.6") == []
@@ -337,7 +337,7 @@ async def test_a_cable_has_three_witnesses(wires: SnmpWires, access: Access, tmp
             seen = seen_by(topology)
             return well(topology) and {len(sources) for sources in seen.values()} == {2, 3}
 
-        whole = await at.watcher.until(all_told, "every cable told of by all who know it")
+        whole = await at.watcher.until(all_told, "every cable told of by all that know it")
         seen = seen_by(whole)
         assert seen.keys() == CABLES
         assert {ends: seen[ends] for ends in UPLINKS} == dict.fromkeys(UPLINKS, ("snmp", "switch"))
@@ -362,7 +362,7 @@ async def test_wrong_passwords_are_told_and_mended_without_a_restart(
         at.start_crawler(by_user(tmp_path, access, **wrong))
         found = await at.until_found(
             lambda own: sum(one.outcome == Outcome.OUTCOME_FAILED for one in own.values()) >= 4,
-            "four leaves that let nobody in",
+            "four leaves that refuse the crawler",
         )
         reasons = {one.reason for one in found.values()}
         assert all(words in reason or "no answer" in reason for reason in reasons), reasons
@@ -393,12 +393,12 @@ async def test_a_wrong_community(wires: SnmpWires, access: Access, tmp_path: Pat
         await at.watcher.until(well, "the right community in the file")
 
 
-async def test_nobody_outside_the_range_is_asked(wires: SnmpWires, access: Access, tmp_path: Path) -> None:
+async def test_no_switch_outside_the_range_is_asked(wires: SnmpWires, access: Access, tmp_path: Path) -> None:
     async with world(wires, tmp_path) as at:
         at.start_hosts()
         ranges = ["10.99.0.0/16"]
         at.start_crawler(by_user(tmp_path, access), ranges)
-        found = await at.until_found(lambda own: own.keys() == {"*"}, "that there is nobody to ask")
+        found = await at.until_found(lambda own: own.keys() == {"*"}, "that there is no switch to ask")
         assert found["*"].outcome == Outcome.OUTCOME_FAILED
         assert wires.snmp("leaf-a1").address in found["*"].reason
         assert "snmp.access" in found["*"].reason

@@ -158,7 +158,7 @@ async def test_switches_tell_of_the_cables_between_them(tmp_path: Path) -> None:
 
 
 async def reported(address: str, family: Family) -> set[tuple[str, str]]:
-    """Who reports, and by which probe."""
+    """The reporters, each with its probe."""
     found = await listed(address, credentials=family.channel())
     return {(x.finding.key.node, x.finding.key.probe) for x in found}
 
@@ -193,13 +193,14 @@ async def story(fabric: Fabric, ways: contextlib.AsyncExitStack) -> None:
 
         # A name that is not theirs.
         at = mtls_address(collector)
-        for who, name in (
+        for identity, name in (
             ("switch/leaf-1", "leaf-1"),
             ("switch/leaf-1", "n1"),
             ("switch/leaf-1", "switch/leaf-2"),
             ("node/n1", "switch/leaf-1"),
         ):
-            assert (await answered(at, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
+            code, _ = await answered(at, family.channel(identity), name)
+            assert code == Code.PERMISSION_DENIED, (identity, name)
         assert b"which calls itself 'leaf-1': these are the credentials of switch 'leaf-1'" in collector.said
         reporters = {
             *((f"switch/{name}", "switch") for name in (*HOSTS, *SPINES)),

@@ -54,8 +54,8 @@ end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     try:
         raw.sendto(packet, (sys.argv[1], 0))
-        answer, who = raw.recvfrom(2000)
-        if answer[20] == 0 and who[0] == sys.argv[1]:
+        answer, sender = raw.recvfrom(2000)
+        if answer[20] == 0 and sender[0] == sys.argv[1]:
             sys.exit(0)
     except OSError:
         pass
@@ -157,7 +157,7 @@ def test_what_a_switch_says_of_itself(wires: Wires) -> None:
 
 
 @pytest.mark.parametrize(("rail", "leaf"), [("rail0", b"leaf-b1"), ("rail1", b"leaf-b2")])
-def test_a_node_hears_its_leaf_and_nobody_behind_it(
+def test_a_node_hears_its_leaf_and_no_device_behind_it(
     lab: BareLab, wires: Wires, rail: str, leaf: bytes
 ) -> None:
     heard = frames(lab, "node5", rail, 2.5)
@@ -183,7 +183,7 @@ def test_a_cable_pulled_and_plugged(lab: BareLab, wires: Wires, port: str) -> No
     assert [wires.carrier(end) for end in ends] == [True, True]
 
 
-def test_switches_forget_who_is_unplugged(wires: Wires) -> None:
+def test_switches_forget_an_unplugged_neighbour(wires: Wires) -> None:
     leaf, spine = wires.switches["leaf-b2"], wires.switches["spine-2"]
     wires.unplug("leaf-b2/swp16")
     until(lambda: "swp16" not in leaf.heard() and "swp4" not in spine.heard(), leaf.heard)

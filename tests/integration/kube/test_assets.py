@@ -76,7 +76,7 @@ def test_a_program_is_found_if_it_is_new_enough(
     assert assets.find(name) == (path if good else None)
 
 
-def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_place_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = assets.MODULES[0]
     said = "etcd Version: 3.6.1"
     built = program(module.cache, "etcd", said)
@@ -169,7 +169,7 @@ def test_what_only_real_nodes_need_is_built_when_it_is_asked_for(
     assert assets.main(["--where", "--lab"]) == 0
     where = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert set(where) == {*assets.PROGRAMS, *assets.LAB_PROGRAMS}
-    # A control plane that somebody brings has no nodes' programs, and need have none.
+    # A control plane of the caller's own has no nodes' programs, and need have none.
     module = next(module for module in assets.MODULES if "kubelet" in module.lab)
     assert Path(where["kubelet"]).parent == module.cache
     # Our own program is none that happens to have its name.

@@ -71,7 +71,7 @@ async def test_writes_are_counted_by_what_came_of_them(answer: bytes, outcome: s
 
 class _Deposed(Fence):
     def remaining_s(self) -> float:
-        raise NotLeaderError("somebody else leads")
+        raise NotLeaderError("another replica leads")
 
 
 def test_every_kind_of_error_has_a_word() -> None:

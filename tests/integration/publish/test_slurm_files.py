@@ -134,7 +134,7 @@ async def test_an_empty_hierarchy_writes_nothing(tmp_path: Path) -> None:
     assert publisher.notice is None
 
 
-async def test_what_somebody_did_to_the_file_is_put_right_at_the_next_start(tmp_path: Path) -> None:
+async def test_an_edit_of_the_file_is_put_right_at_the_next_start(tmp_path: Path) -> None:
     await SlurmFilesPublisher(files(tmp_path)).publish(two_leaves())
     path = files(tmp_path)["tree"]
     path.write_text(path.read_text() + "# mine\n")

@@ -243,7 +243,7 @@ async def test_lldp_is_heard_where_a_cable_is_and_nothing_where_none_is() -> Non
         await collector.stop()
 
 
-async def test_everybody_looks_again_after_a_while_and_sends_it_when_it_grew_old() -> None:
+async def test_every_agent_looks_again_after_a_while_and_sends_what_grew_old() -> None:
     time = FakeTime()
     collector = await FakeCollector().start()
     player = Player(

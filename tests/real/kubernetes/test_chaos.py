@@ -1,6 +1,6 @@
 """Everything fails, at random and together, and at the end the HyperNodes are what was discovered.
 
-Meanwhile cables are cut, nodes come and go, somebody edits our HyperNodes and somebody has their own; the API
+Meanwhile cables are cut, nodes come and go, one user edits our HyperNodes and one has others; the API
 server is killed and started, refuses writes or says that they failed although they were done; collectors are
 killed and frozen, so that leadership moves. Every single write is recorded and judged as a scheduler would.
 """
@@ -46,7 +46,7 @@ FLAGS = (
 FOREIGN = """
 apiVersion: topology.volcano.sh/v1alpha1
 kind: HyperNode
-metadata: {name: by-hand, labels: {owner: somebody}}
+metadata: {name: by-hand, labels: {owner: other}}
 spec:
   tier: 1
   members:
@@ -209,7 +209,7 @@ async def chaos(kube: Cluster, folder: Path, rng: Random) -> AsyncIterator[Chaos
 
 
 async def inferred(addresses: list[str]) -> Topology | None:
-    """What the leader has published, by its own API; None = nobody leads."""
+    """What the leader has published, by its own API; None = no replica leads."""
     for address in addresses:
         async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
             try:

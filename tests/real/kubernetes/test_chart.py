@@ -198,7 +198,7 @@ def test_pod_security(kube: Cluster, workload: str, level: str, refused_for: tup
 
 @profiles
 def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files and variables of the pods, read by those who will read them."""
+    """The files and variables of the pods, read by the programs that will read them."""
     objects = render(PROFILES[profile])
     for container, _ in containers(objects):
         for variable in container.get("env", ()):
@@ -214,7 +214,7 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
         file.write_text(one(objects, "ConfigMap", "-fabric")["data"]["fabric.yaml"])
         fabric = load_agent(file)
         assert fabric.reporter == f"fabric/{account}"
-        tokens = f"{NAMESPACE}:{account}" if profile != "fabric where nobody is asked" else ""
+        tokens = f"{NAMESPACE}:{account}" if profile != "fabric without authentication" else ""
         assert collector.fabric_service_account == tokens
         assert len(fabric.snmp.access) == 2
         assert fabric.metrics.host == ("::" if profile == "IPv6" else "0.0.0.0")
@@ -223,7 +223,7 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
     assert (agent.tls_ca is None) is (profile == "insecure")
     assert (collector.tls_cert is None) is (profile == "insecure")
     assert collector.rest_listen == ("" if profile == "no map" else f"{collector.listen[:-5]}50080")
-    assert ("map.example" in collector.rest_hosts) is (profile == "nobody is asked")
+    assert ("map.example" in collector.rest_hosts) is (profile == "no authentication")
     assert collector.kubernetes == ("dry-run" if profile.startswith("dry run") else "publish")
     if profile == "everything":
         assert (collector.stale_after_s, collector.node_selector) == (120, "role=gpu")
@@ -280,7 +280,7 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     assert pod["automountServiceAccountToken"] is False
     assert {"hostNetwork", "hostPID", "runtimeClassName"}.isdisjoint(pod)
     kinds = sorted({*v}.difference({"name"}).pop() for v in pod["volumes"])
-    tokens = ["projected"] if profile != "fabric where nobody is asked" else []
+    tokens = ["projected"] if profile != "fabric without authentication" else []
     assert kinds == ["configMap", "emptyDir", *tokens, *(["secret"] * (1 + len(secrets)))]
     mounts = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert {f"/etc/hyperscout/credentials/{name}" for name in secrets} <= mounts
@@ -291,7 +291,7 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     assert pod["serviceAccountName"] not in bound, "no rights at the API server"
 
 
-def test_who_asks_switches_reaches_nobody_else() -> None:
+def test_a_crawler_reaches_only_its_switches_and_the_collector() -> None:
     objects = render(PROFILES["fabric"])
     policy = one(objects, "NetworkPolicy", "-fabric")["spec"]
     pod = one(objects, "Deployment", "-fabric")["spec"]["template"]["metadata"]["labels"]
@@ -379,7 +379,7 @@ def test_the_policy_comes_with_the_right_to_patch_pods() -> None:
     assert account["expression"].endswith(f'== "system:serviceaccount:{NAMESPACE}:me"')
 
 
-def test_a_secret_that_changes_restarts_nobody_and_settings_do() -> None:
+def test_a_secret_that_changes_restarts_no_pod_and_settings_do() -> None:
     def template(**fabric: Any) -> Any:
         objects = render({"fabric": {**FABRIC, **fabric}})
         return [one(objects, "Deployment", n)["spec"]["template"] for n in ("-fabric", "-collector")]
@@ -405,7 +405,7 @@ def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
 
 @profiles
 def test_files_that_settings_name_are_mounted(profile: str) -> None:
-    """A standby that lacks the CA or its token follows nobody, and nothing but its log says so."""
+    """A standby that lacks the CA or its token follows no leader, and nothing but its log says so."""
     objects = render(PROFILES[profile])
     named = {}
     for name in ("collector", "agent", *(["fabric"] if "fabric" in PROFILES[profile] else [])):
@@ -425,8 +425,8 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("-fabric",)])
-def test_replicas_reach_each_other_whoever_else_may(others: tuple[str, ...]) -> None:
-    """And so does who asks switches: it is a pod, and in no range of the nodes' addresses."""
+def test_replicas_reach_each_other_whatever_other_pods_may(others: tuple[str, ...]) -> None:
+    """And so does the crawler: it is a pod, and in no range of the nodes' addresses."""
     objects = render(PROFILES["everything"] | ({"fabric": FABRIC} if others else {}))
     grpc = one(objects, "NetworkPolicy", "-collector")["spec"]["ingress"][0]
     chosen = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
@@ -435,7 +435,7 @@ def test_replicas_reach_each_other_whoever_else_may(others: tuple[str, ...]) -> 
         assert labels.items() <= pod.items()
 
 
-def test_who_may_open_the_map_is_said_apart() -> None:
+def test_access_to_the_map_has_a_rule_of_its_own() -> None:
     """And where there is none, no port is open for it."""
     policy = one(render(EVERYTHING), "NetworkPolicy", "-collector")["spec"]["ingress"]
     [rest] = [rule for rule in policy if rule["ports"][0]["port"] == "rest"]
@@ -469,7 +469,7 @@ def files_in(volume: dict[str, Any]) -> Iterator[str]:
         yield from files_in(source)
 
 
-def test_probes_reach_who_answers() -> None:
+def test_probes_reach_an_address_that_answers() -> None:
     paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     for exposed, host in ((False, "127.0.0.1"), (True, None)):
         objects = render({"agent": {"metrics": {"expose": exposed}}})
@@ -555,7 +555,7 @@ def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
     [({"text": "links: []"}, f"{RELEASE}-collector-blueprint"), ({"configMap": "wiring"}, "wiring")],
 )
 def test_a_blueprint_is_in_a_config_map_of_its_own(values: dict[str, str], holder: str) -> None:
-    """Another one is looked at by the collector, and restarts nobody."""
+    """Another one is looked at by the collector, and restarts no pod."""
 
     def pod(values: dict[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = one(render({"collector": {"blueprint": values}}), "Deployment")["spec"][
@@ -695,7 +695,7 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("no issuer", {"tls": {"mode": "certManager"}}, "set tls.certManager.issuerRef"),
     ("no ca of a broker", {"collector": {"mqtt": {"broker": "mqtts://b"}}}, "set collector.mqtt.caSecret"),
     (
-        "an ingress for nobody",
+        "an ingress without a host",
         {"collector": {"rest": {"ingress": {"enabled": True}}}},
         "set collector.rest.ingress.host",
     ),
@@ -733,7 +733,7 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("no device", {"agent": {"infiniband": {"enabled": True}}}, "set agent.infiniband.resourceName"),
     (
-        "everybody's account",
+        "the default account",
         {"agent": {"serviceAccount": {"create": False}}},
         "every pod there could report",
     ),

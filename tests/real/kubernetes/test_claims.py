@@ -79,7 +79,7 @@ async def test_a_pod_that_claims_to_be_another_node(
         async with honest:
             assert await honest.store(lldp("gpu-2", "eth0")) == []
 
-            # The real agent, whose setting `node` somebody has changed.
+            # The real agent, with only its setting `node` changed.
             off = ("lldp", "infiniband", "ibnetdiscover", "nvlink", "latency")
             liar: dict[str, Any] = {name: {"enabled": False} for name in off}
             liar |= {"node": "gpu-2", "collectors": [running.address], "metrics": {"port": 0}}
@@ -98,7 +98,7 @@ async def test_a_pod_that_claims_to_be_another_node(
             assert "node 'gpu-1'" in line
             assert "'gpu-2'" in line
 
-            # And somebody who does not wait between tries, nor keep to one name.
+            # And a caller that does not wait between tries, nor keep to one name.
             for i in range(TRIES):
                 name = "gpu-2" if i % 2 else f"gpu-{i}"
                 code, _ = await said(running.address, tls, name, metadata=show(tokens["gpu-1"]))
@@ -106,7 +106,7 @@ async def test_a_pod_that_claims_to_be_another_node(
             assert await metric(running, REFUSED) == 1 + TRIES
             assert len(lines_about(caplog, "gpu-1")) == 1, caplog.text
 
-            # Somebody else, from the same address: who shows which credentials tells them apart.
+            # Another caller, from the same address: the credentials tell them apart.
             await said(running.address, tls, "gpu-7", metadata=show(tokens["gpu-2"]))
             assert len(lines_about(caplog, "refused", "node 'gpu-2'", "'gpu-7'")) == 1, caplog.text
 

@@ -160,7 +160,7 @@ async def test_a_strangers_pod_stays_as_it_is(kube: Cluster, attacker: Kube, cha
 
 
 async def test_the_mark_of_another_pod_does_not_help(kube: Cluster, attacker: Kube) -> None:
-    """Templates may carry it: who copies a pod copies its annotations."""
+    """Templates may carry it: a copy of a pod has its annotations."""
     placed = await place(attacker, post(kube, "waits"))
     mark = placed["metadata"]["annotations"][PLACED]
     assert json.loads(mark)["pod"] == placed["metadata"]["uid"]

@@ -34,7 +34,7 @@ def test_kubectl_drives_it(kube: Cluster) -> None:
     assert "leaf-1" in kube.kubectl("get", "hn")
     assert kube.get("hn", "leaf-1")["spec"]["tier"] == 1
     with pytest.raises(RuntimeError, match="not found"):
-        kube.kubectl("get", "hn", "nobody")
+        kube.kubectl("get", "hn", "absent")
 
 
 async def test_kubectl_drives_it_beside_other_work_and_watches(kube: Cluster) -> None:
@@ -51,7 +51,7 @@ def test_a_token_is_for_its_audience_and_knows_its_node(kube: Cluster) -> None:
     claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
     assert claims["aud"] == ["hyperscout"]
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
-    for audience, good in (("hyperscout", True), ("somebody-else", False), ("", False)):
+    for audience, good in (("hyperscout", True), ("another", False), ("", False)):
         spec = {"token": token, "audiences": [audience] if audience else []}
         status = kube.api.ask("POST", path, {"spec": spec})["status"]
         assert status.get("authenticated", False) is good, audience
@@ -135,7 +135,7 @@ def test_whatever_a_test_leaves_is_gone_before_the_next(kube: Cluster, again: bo
     kube.apply(LITTER)
     kube.apply(HYPERNODE)
     kube.nodes(["node-1"])
-    kube.pod_on("node-1", "somebody", "litter")
+    kube.pod_on("node-1", "left-over", "litter")
     kube.kubectl("wait", "--for=condition=established", "crd/things.example.com")
     kube.apply(
         "{apiVersion: example.com/v1, kind: Thing, metadata: {name: x, finalizers: [example.com/never]}}"

@@ -245,7 +245,7 @@ def test_columns_are_told_as_json_and_yaml(foreign: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("races", "code"), [(1, 0), (9, 1)])
-def test_somebody_elses_change_is_never_undone(
+def test_another_owner_s_change_is_never_undone(
     foreign: Cluster, monkeypatch: pytest.MonkeyPatch, races: int, code: int
 ) -> None:
     """Between our look and our write another column comes: once, we look again; each time, it is an error."""
@@ -272,9 +272,9 @@ def test_somebody_elses_change_is_never_undone(
         assert "try again" in result.stderr
 
 
-def test_without_rights_it_says_who_may(foreign: Cluster) -> None:
-    foreign.service_account("nobody")
-    result = run(foreign.kubeconfig_of("nobody"))
+def test_without_rights_it_names_the_right_account(foreign: Cluster) -> None:
+    foreign.service_account("without-rights")
+    result = run(foreign.kubeconfig_of("without-rights"))
     assert result.exit_code == 1
     assert "use an account that may get and patch customresourcedefinitions" in result.stderr
 

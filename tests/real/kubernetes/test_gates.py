@@ -58,7 +58,7 @@ _DENIED = re.compile(r'^authorization_attempts_total\{result="(?!allowed).+"\} (
 
 
 def denied(kube: Cluster) -> float:
-    """How many requests the server has refused for lack of rights, of anybody."""
+    """How many requests the server has refused for lack of rights, of all clients."""
     return sum(map(float, _DENIED.findall(kube.api.text("GET", "/metrics"))))
 
 
@@ -319,7 +319,9 @@ async def test_the_policy_adds_the_gate_where_it_is_asked_for(kube: Cluster, me:
         key = lambda gate: gate["name"]  # noqa: E731
         assert found == expected or sorted(found, key=key) == sorted(expected or (), key=key), metadata
         made = kube.api.ask("POST", f"{spaces}/default/pods?dryRun=All", body)
-        assert made["spec"].get("schedulingGates") == spec.get("schedulingGates"), "nobody asked for it there"
+        assert made["spec"].get("schedulingGates") == spec.get("schedulingGates"), (
+            "no client asked for it there"
+        )
 
 
 async def test_pods_that_the_policy_gated_are_placed(kube: Cluster, me: Path) -> None:

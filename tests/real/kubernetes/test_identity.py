@@ -34,7 +34,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 @asynccontextmanager
 async def collector(cluster: Cluster, folder: Path, family: Family) -> AsyncIterator[Collector]:
-    """One that may ask who calls, and nothing else."""
+    """One that may review tokens and rights, and nothing else."""
     flags: dict[str, Any] = {
         "listen": "127.0.0.1:0",
         "http_listen": "",
@@ -102,7 +102,7 @@ async def test_other_tokens_report_nothing(kube: Cluster, tmp_path: Path, family
         ),
         "for the audience 'other'": (kube.token(AGENT, NAMESPACE, "other", pod=pod), Code.UNAUTHENTICATED),
         "is not bound to a node": (kube.token(AGENT, NAMESPACE, AUDIENCE), Code.PERMISSION_DENIED),
-        "hyperscout:someone may not report": (agent_token(kube, "n1", "someone"), Code.PERMISSION_DENIED),
+        "hyperscout:stranger may not report": (agent_token(kube, "n1", "stranger"), Code.PERMISSION_DENIED),
         "its pod or service account may be gone": (of_gone, Code.UNAUTHENTICATED),
         "does not know this token": (of_gone[:-8] + "AAAAAAAA", Code.UNAUTHENTICATED),
     }
@@ -116,27 +116,31 @@ async def test_other_tokens_report_nothing(kube: Cluster, tmp_path: Path, family
 async def test_rights_are_the_cluster_s_own(kube: Cluster, tmp_path: Path, family: Family) -> None:
     kube.grant("collector", ASK, NAMESPACE)
     kube.nodes(["n1"])
-    for who, verbs in (("reader", ["get"]), ("lister", ["list", "watch"]), ("approver", ["get", "update"])):
-        kube.grant(who, [{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}], NAMESPACE)
+    for account, verbs in (
+        ("reader", ["get"]),
+        ("lister", ["list", "watch"]),
+        ("approver", ["get", "update"]),
+    ):
+        kube.grant(account, [{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}], NAMESPACE)
     kube.grant("elsewhere", [{"apiGroups": ["x"], "resources": [RESOURCE], "verbs": ["get"]}], NAMESPACE)
     denied, no_such_generation = Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION
     async with collector(kube, tmp_path, family) as running:
-        for who, status, approve in (
+        for account, status, approve in (
             ("reader", Code.OK, denied),
             ("approver", Code.OK, no_such_generation),
             ("lister", denied, denied),
             ("elsewhere", denied, denied),
-            ("nobody", denied, denied),
+            ("stranger", denied, denied),
         ):
-            token = kube.token(who, NAMESPACE, AUDIENCE)
+            token = kube.token(account, NAMESPACE, AUDIENCE)
             for ask, expected in (("status", status), ("watch", status), ("approve", approve)):
                 code, words = await asked(running.address, family.channel(), ask, token)
-                assert code == expected, (who, ask, words)
+                assert code == expected, (account, ask, words)
         code, _ = await asked(running.address, family.channel(), "status", agent_token(kube, "n1"))
         assert code == denied
 
 
-@pytest.mark.parametrize("left", [[], ASK[:1]], ids=["who", "may they"])
+@pytest.mark.parametrize("left", [[], ASK[:1]], ids=["caller", "rights"])
 async def test_a_collector_without_the_rights_to_ask_says_so(
     kube: Cluster, tmp_path: Path, family: Family, left: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,7 +166,7 @@ async def test_an_api_server_that_is_away(
 
     async def stream(node: str) -> tuple[grpc.StatusCode, str]:
         found: tuple[grpc.StatusCode, str] = await said(
-            running.address, tls, "someone", metadata=show(tokens[node])
+            running.address, tls, "stranger", metadata=show(tokens[node])
         )
         return found
 
@@ -173,7 +177,7 @@ async def test_an_api_server_that_is_away(
         cluster.plane.kill_apiserver()
         assert await agent.store(lldp("n1", "eth0")) == []
         assert (await stream("n2"))[0] == Code.UNAVAILABLE
-        # Who was asked about a moment ago is still known (and is somebody else than Hello says).
+        # A token that was reviewed a moment ago is still known (and names another node than Hello).
         assert (await stream("n1"))[0] == Code.PERMISSION_DENIED
         cluster.plane.start_apiserver()
         await asyncio.to_thread(cluster.plane.await_ready)

@@ -32,7 +32,7 @@ ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
 
 
 def refused(kube: Cluster) -> float:
-    """How many requests, of anybody, the server has refused since it started."""
+    """How many requests, of all clients, the server has refused since it started."""
     return sum(map(float, _REFUSED.findall(kube.api.text("GET", "/metrics"))))
 
 

@@ -1,4 +1,4 @@
-"""Two collectors, a real Lease and a real mosquitto: whoever leads says so there, and nobody else speaks.
+"""Two collectors, a real Lease and a real mosquitto: the leader says so there, and no other replica speaks.
 
 What they know comes by MQTT, too: three switches and four DPUs report to whichever of them reads.
 """
@@ -66,7 +66,7 @@ async def follows(standby: CollectorProcess) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_who_leads_speaks_and_who_led_does_not(kube: Cluster, tmp_path: Path) -> None:
+async def test_the_leader_speaks_and_a_former_leader_does_not(kube: Cluster, tmp_path: Path) -> None:
     schemas = Reader()
     async with mosquitto(tmp_path / "broker") as broker, listening(broker, "lab/#") as other:
         async with replica(kube, broker, tmp_path, "a") as a:

@@ -123,7 +123,7 @@ async def test_racks_become_hypernodes_and_a_killed_link_shows_where_it_is(
                 rack = next((r.name for r in ROW.racks if nodes <= set(r.trays)), *sorted(nodes)[:1])
                 assert name.startswith(rack)
 
-        # One NVLink of one GPU is killed: its rack is Degraded, nobody else, and the message says which.
+        # One NVLink of one GPU is killed: its rack is Degraded, no other is, and the message says which.
         began_s = time.monotonic()
         player.set_gpus(tray, nvlink.dead_link(gpus, 2, 11))
         found = await seen.until(degraded, "Degraded")

@@ -26,7 +26,7 @@ from support.waiting import TIMEOUT_S, eventually
 LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-LONG = "a-node-with-a-name-that-somebody-must-have-liked.rack-17.row-33.example"
+LONG = "a-node-with-a-name-that-its-owner-must-have-liked.rack-17.row-33.example"
 
 
 @asynccontextmanager
@@ -142,7 +142,7 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
         now[0] += 30 * 10**9
         await taints.publish(two_leaves())
         assert taints_of(kube, "n03") == [OTHER, TAINT]
-        # Somebody else's taint goes and another comes: the watch tells, and nothing of theirs is undone.
+        # Another owner's taint goes and another comes: the watch tells, and nothing of theirs is undone.
         await kube.kubectl_async("taint", "node", "n03", "nvidia.com/gpu-", "mine=x:NoExecute")
         healthy = replace(two_leaves(), anomalies=())
         await taints.publish(healthy)
@@ -179,7 +179,7 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
 
 
 async def test_two_writers_of_one_list(kube: Cluster) -> None:
-    """While ours go on and off, somebody adds twenty of their own: none is lost."""
+    """While ours go on and off, another client adds twenty of its own: none is lost."""
     kube.nodes(["n01", "n02", "n03", "n04"])
     now = two_leaves().anomalies[0].since_ns
     settings = TaintSettings(after_s=0, clear_after_s=0)

@@ -231,7 +231,7 @@ spec:
 """
 
 
-async def test_nothing_that_somebody_else_holds_is_published_until_it_is_gone(kube: Cluster) -> None:
+async def test_what_another_owner_s_hypernode_holds_is_published_when_that_is_gone(kube: Cluster) -> None:
     kube.apply(FOREIGN)
     kube.nodes(["n1", "n2", "n3", "n4"])
     before = kube.hypernodes()["by-hand"]["metadata"]
@@ -449,7 +449,7 @@ async def test_measured_figures_are_annotations_that_move_by_a_fifth(kube: Clust
         assert kube.writes("hypernodes") == written
 
 
-async def test_an_annotation_of_somebody_else_is_neither_ours_nor_in_the_way(kube: Cluster) -> None:
+async def test_an_annotation_of_another_client_is_neither_ours_nor_in_the_way(kube: Cluster) -> None:
     async with publisher(kube) as hypernodes:
         await hypernodes.publish(measured(10.0, None))
         kube.kubectl("annotate", "hn", "leaf-b", "hyperscout.io/latency-us=1")

@@ -352,7 +352,7 @@ def rule_of(rule: dict[str, Any]) -> Rule:
 
 @pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels", "gates tried"])
 async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -> None:
-    """Compared with an account that nobody gave anything, in three namespaces."""
+    """Compared with an account without any grant, in three namespaces."""
     define_others(kube)
     install(kube, PROFILES[profile] | NO_CRD)
     kube.service_account("plain", NAMESPACE)
@@ -402,7 +402,7 @@ def test_people_get_their_rights_by_the_usual_roles(kube: Cluster, tmp_path: Pat
         ours = kube.api.items(f"{path}?labelSelector={labels},app.kubernetes.io/part-of=hyperscout")
         assert [o["metadata"]["name"] for o in ours] == [f"{RELEASE}-{role}"]
         kube.grant(f"some-{role}", ours[0]["rules"])
-        who = kube.kubeconfig_of(f"some-{role}")
+        account = kube.kubeconfig_of(f"some-{role}")
         for verb in ("get", "list", "watch", "update", "delete", "create", "patch"):
-            said = kube.run("kubectl", "auth", "can-i", verb, "hypernodes", kubeconfig=who)
+            said = kube.run("kubectl", "auth", "can-i", verb, "hypernodes", kubeconfig=account)
             assert said.out.strip() == ("yes" if verb in verbs else "no"), (role, verb)

@@ -1,6 +1,6 @@
 """Two collectors and a real API server: one leads, and when it goes in whatever way, the other does.
 
-Agents are played through the real uplink. Who wrote what is read from the API server's own audit log: each
+Agents are played through the real uplink. Writers are read from the API server's own audit log: each
 collector is a service account of its own.
 """
 
@@ -200,7 +200,7 @@ async def test_a_killed_leader_is_followed_and_nothing_flaps(audited: Cluster, t
         total_s = time.monotonic() - began_s
         print(f"kill -9: elected after {elected_s:.1f} s, all agents settled after {total_s:.1f} s")
         assert r.holder().startswith("b_")
-        await until(lambda: b"take-over complete" in r.b.said, "everybody was heard")
+        await until(lambda: b"take-over complete" in r.b.said, "all agents were heard")
         print(f"take-over complete after {time.monotonic() - began_s:.1f} s")
         assert await r.all_written(1) == published, "nothing was written"
         r.cut(HOSTS[5])
@@ -224,7 +224,7 @@ async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path)
         lease = audited.api.ask("GET", LEASE)
         assert lease["spec"]["leaseTransitions"] == 1
         assert lease["metadata"]["annotations"]["hyperscout.io/address"] == r.b.address
-        await until(lambda: b"take-over complete" in r.b.said, "everybody was heard")
+        await until(lambda: b"take-over complete" in r.b.said, "all agents were heard")
         assert await r.leadership(1) == (1, 1)
         assert await r.all_written(1) == published
 
@@ -260,6 +260,6 @@ async def test_an_api_server_that_was_away_changes_nothing(audited: Cluster, tmp
         await until(lambda: r.player.settled, "evidence goes on")
         audited.plane.start_apiserver()
         await until(lambda: len(r.degraded()) == 1, "what came meanwhile is written")
-        assert r.holder().startswith("a_"), "nobody took its place while nobody could"
+        assert r.holder().startswith("a_"), "no replica took its place while none could"
         assert b"deposed" not in r.a.said
         assert set(r.writers()) == {"a"}

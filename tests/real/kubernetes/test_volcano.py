@@ -137,7 +137,7 @@ async def test_a_gang_lands_in_one_discovered_domain_and_one_too_large_waits(
         refusal = await on.until(lambda: on.volcano.refusal("too-large"), "a refusal of too-large")
         print(f"\nthe gang that is too large: {refusal}")
 
-        # It is in nobody's way, and a tier higher the same gang finds room: it is the tree that holds it.
+        # It is in no gang's way, and a tier higher the same gang finds room: it is the tree that holds it.
         await on.submit("behind", 4, highest_tier_allowed=1)
         second = await on.placed("behind", 4)
         assert second in set(LEAVES) - {first}

@@ -30,7 +30,7 @@ OTHERS = re.compile(r"\bhs[a-z]*\d+x\d+| /run/netns |/hyperscout/images/|/hypers
 DATA = ("lab.json", "nodes", "etcd", "run")
 # The kernel writes these itself.
 COUNTED = ("/proc/sys/kernel/ns_last_pid", "/proc/sys/kernel/random/", "/proc/sys/fs/dentry-state")
-# Starts a lab with a node and a switch, says who keeps it, and stays until it is killed.
+# Starts a lab with a node and a switch, prints its keeper, and stays until it is killed.
 STARTER = """
 import sys, time
 from pathlib import Path
@@ -55,7 +55,7 @@ def namespaces(pids: Iterable[int]) -> set[str]:
     return found
 
 
-def everybody() -> set[int]:
+def all_processes() -> set[int]:
     return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
 
 
@@ -152,9 +152,9 @@ class Watched:
 
     def assert_gone(self, *, cgroups: bool = True) -> None:
         """Nothing is left but its logs."""
-        assert self.processes, "nobody looked"
+        assert self.processes, "look() was not called"
         until(lambda: not self.lives(), "processes live on")
-        until(lambda: not self._namespaces & namespaces(everybody()), "somebody is in its namespaces")
+        until(lambda: not self._namespaces & namespaces(all_processes()), "a process is in its namespaces")
         if cgroups:
             until(lambda: not any(path.exists() for path in self._cgroups), "its cgroups are left")
             until(lambda: not any((self.folder / name).exists() for name in DATA), "its data is left")
@@ -196,7 +196,7 @@ def test_a_lab_that_is_stopped(tmp_path: Path) -> None:
         watched.look(lab.keeper_pid)
 
 
-@pytest.mark.parametrize("victim", ["whoever started it", "its keeper"])
+@pytest.mark.parametrize("victim", ["its starter", "its keeper"])
 def test_a_lab_that_is_killed(tmp_path: Path, victim: str) -> None:
     with nothing_changes(tmp_path / "lab") as watched:
         command = [sys.executable, "-c", STARTER, str(ROOT / "tests"), str(watched.folder)]
@@ -205,12 +205,12 @@ def test_a_lab_that_is_killed(tmp_path: Path, victim: str) -> None:
                 assert starter.stdout is not None
                 keeper_pid = int(starter.stdout.readline())
                 watched.look(keeper_pid)
-                os.kill(starter.pid if victim == "whoever started it" else keeper_pid, signal.SIGKILL)
+                os.kill(starter.pid if victim == "its starter" else keeper_pid, signal.SIGKILL)
                 until(lambda: not watched.lives(), "it lives on")
             finally:
                 starter.kill()
         if victim == "its keeper":
-            # Nobody was left to sweep: the next one in the folder does.
+            # No process was left to sweep: the next one in the folder does.
             with pytest.raises(LabError, match="no lab runs there"):
                 Lab.attach(watched.folder)
             watched.assert_gone(cgroups=False)

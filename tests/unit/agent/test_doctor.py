@@ -242,7 +242,7 @@ def test_host(
     found = verdicts(seen, agent, **settings)[check]
     assert found.verdict == verdict
     assert words in found.why
-    assert bool(found.todo) == (verdict in ("failed", "warning")), "who is told of trouble is told what to do"
+    assert bool(found.todo) == (verdict in ("failed", "warning")), "each trouble comes with what to do"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_the_clock(offset_s: float, uncertain_s: float, verdict: str) -> None:
         assert ("ahead of" if offset_s > 0 else "behind") in found.why
 
 
-def test_a_clock_that_nobody_told_is_not_judged() -> None:
+def test_a_clock_without_a_collector_s_time_is_not_judged() -> None:
     assert way_checks.clock((CollectorSeen("c:1", "connect"),)).verdict == "skipped"
 
 

@@ -219,7 +219,7 @@ def test_bulk_texts_live_as_long_as_a_finding_names_them() -> None:
     assert store.bulk(third), "another finding names it"
     orphan = store.put_bulk(compress(bytes(range(256))))
     store.put_bulk(compress(bytes(reversed(range(256)))))
-    assert store.bulk(orphan) is None, "room is made from what nobody names"
+    assert store.bulk(orphan) is None, "room is made from texts that no finding names"
     with pytest.raises(StoreFull, match=r"a text of 2560 bytes .* was not stored"):
         store.put_bulk(compress(bytes((i * i * 7919 + i // 3) % 251 for i in range(2560))))
     store.remove(FindingKey(node="n1", probe="ibnetdiscover", subject="q"))

@@ -1,4 +1,4 @@
-"""Who counts as a neighbour, and until when."""
+"""Which sender counts as a neighbour, and until when."""
 
 from dataclasses import replace
 
@@ -28,11 +28,11 @@ def test_heard_refreshed_expired() -> None:
     assert table.neighbours("eth0", 302 * S) == ()
     assert table.again("eth0", A, 303 * S), "so does the cable that is back"
     assert table.neighbours("eth0", 304 * S) == (LEAF,)
-    assert not table.again("eth0", B, 305 * S), "a sender that nobody knows brings nobody"
+    assert not table.again("eth0", B, 305 * S), "an unknown sender adds no neighbour"
 
 
 def test_a_cable_that_is_moved_at_once() -> None:
-    """Faster than anybody looks: whoever speaks next on the port is there instead of who spoke before."""
+    """Faster than the probe looks: the next sender on the port replaces the one before."""
     table = NeighbourTable()
     table.heard("eth0", A, LEAF, 10 * S)
     table.blinked("eth0", 11 * S)
@@ -61,7 +61,7 @@ def test_two_neighbours_stay_when_the_carrier_blinks() -> None:
     assert table.neighbours("eth0", 41 * S) == (LEAF, OTHER)
 
 
-def test_a_newcomer_beside_a_steady_cable_takes_nobody_away() -> None:
+def test_a_newcomer_beside_a_steady_cable_removes_no_neighbour() -> None:
     table = NeighbourTable()
     table.heard("eth0", A, LEAF, 10 * S)
     table.heard("eth0", B, OTHER, 20 * S)
@@ -105,7 +105,7 @@ def test_carrier_loss_forgets() -> None:
     assert table.trouble("eth0", 2 * S) == ""
 
 
-def test_an_unreadable_frame_takes_nobody_away_and_is_forgotten() -> None:
+def test_an_unreadable_frame_removes_no_neighbour_and_is_forgotten() -> None:
     table = NeighbourTable()
     table.heard("eth0", A, LEAF, 1 * S)
     assert table.unreadable("eth0", "cut short", 2 * S)

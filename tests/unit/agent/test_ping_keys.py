@@ -1,4 +1,4 @@
-"""Who gets an answer: a table of those who do not."""
+"""Which sender gets an answer: a table of those that do not."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ def ring_of(*tasks: LiveTask) -> Keyring:
         ("replayed", lambda ring: heard(ring, ping(3)) and heard(ring, ping(2))),
     ],
 )
-def test_who_gets_no_answer(reason: str, try_it: Callable[[Keyring], bool]) -> None:
+def test_a_ping_without_an_answer(reason: str, try_it: Callable[[Keyring], bool]) -> None:
     ring = ring_of()
     assert not try_it(ring)
     assert ring.dropped == {reason: 1}

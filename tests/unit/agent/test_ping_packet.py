@@ -1,4 +1,4 @@
-"""Datagrams: what goes in comes out, and nobody without the key makes one."""
+"""Datagrams: what goes in comes out, and no sender without the key makes one."""
 
 import pytest
 from hyperscout_agent.ping.packet import (

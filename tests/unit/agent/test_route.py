@@ -33,12 +33,12 @@ Steps = Sequence[tuple[str | None, str, float]]
         pytest.param(
             "a b",
             [("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5), (None, "b", 2.0), (None, "a", 2.0)],
-            id="a hint: some tries, and back when nobody listens there",
+            id="a hint: some tries, and back when no collector listens there",
         ),
         pytest.param(
             "a",
             [("", "a", 2.0), ("", "a", 2.0), ("", "a", 2.0), ("", "a", 2.0)],
-            id="nobody leads: soon again",
+            id="no replica leads: soon again",
         ),
         pytest.param(
             "a b",
@@ -137,10 +137,10 @@ def test_silence_of_a_target_is_no_news_about_hints() -> None:
 
 @pytest.mark.parametrize("listens_after_s", [3.0, 10.0, 30.0])
 def test_a_new_leader_that_takes_its_time_is_found_soon(listens_after_s: float) -> None:
-    """The standby points at itself once it is elected, and nobody listens there until it leads."""
+    """The standby points at itself once it is elected, and does not listen there until it leads."""
     tried = route("a:1", "b:1")
     now_s = 0.0
-    for _ in range(20):  # the old leader is away for long: nobody is elected yet
+    for _ in range(20):  # the old leader is away for long: no replica is elected yet
         now_s += tried.failed(leader="a:1" if tried.target == "b:1" else None)
     elected_s = now_s
     tried.failed(leader="b:1")

@@ -54,7 +54,7 @@ class FakeProbe:
             case ["part", *subjects]:
                 return Observation({s: data(LldpPort(interface=s)) for s in subjects}, complete=False)
             case ["mixed"]:
-                return Observation({"eth0": nothing("nobody heard"), "eth1": failed("cannot be read")})
+                return Observation({"eth0": nothing("no neighbour"), "eth1": failed("cannot be read")})
             case subjects:
                 return Observation({s: data(LldpPort(interface=s)) for s in subjects})
         return Observation()
@@ -139,7 +139,7 @@ async def test_intervals_are_spread() -> None:
         pytest.param("huge", "lldp eth0: larger than 262144 bytes", id="a huge finding"),
     ],
 )
-async def test_a_bad_look_harms_nobody_and_erases_nothing(script: str, reason: str) -> None:
+async def test_a_bad_look_harms_no_other_probe_and_erases_nothing(script: str, reason: str) -> None:
     bad = FakeProbe("eth0", script, "eth0 eth1")
     sibling = FakeProbe("mlx5_0/1", name="infiniband", interval_s=1.0)
     async with scheduled(bad, sibling) as (scheduler, store, time):

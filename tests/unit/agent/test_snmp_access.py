@@ -1,4 +1,4 @@
-"""Credentials by range of addresses, out of files; secrets that show themselves to nobody."""
+"""Credentials by range of addresses, out of files; secrets that are not in any text."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Whom a crawl asks: breadth first, each switch once, inside its bounds, whatever the cables look like."""
+"""Which switches a crawl asks: breadth first, each once, inside its bounds, whatever the cables look like."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -153,7 +153,7 @@ def test_a_dead_switch_is_named_by_its_chassis_id() -> None:
     assert crawl.failures() == {"id-b": "10.0.0.2: no answer"}
 
 
-def test_one_that_nobody_hears_is_named_by_its_address() -> None:
+def test_a_switch_that_no_neighbour_hears_is_named_by_its_address() -> None:
     crawl = World.of().run(crawl_of(["10.0.0.9"]))
     assert crawl.failures() == {"10.0.0.9": "10.0.0.9: no answer"}
 
@@ -226,7 +226,7 @@ def test_a_cloned_chassis_id_is_told_with_both() -> None:
 
 
 def test_of_two_clones_the_same_one_stays() -> None:
-    """Whoever answers first in the next crawl."""
+    """Also where the other answers first in the next crawl."""
     boxes = (
         Box("a", ("10.0.0.1",), chassis="same", sysname="leaf-01"),
         Box("b", ("10.0.0.2",), chassis="same", sysname="leaf-02"),
@@ -258,7 +258,7 @@ def test_a_switch_that_was_renamed_is_no_clone() -> None:
 
 
 @pytest.mark.parametrize("seeds", [["10.0.0.1"], ["10.0.0.2"], ["10.0.0.1", "10.0.0.2"]])
-def test_who_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[str]) -> None:
+def test_a_switch_that_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[str]) -> None:
     world = World.of(Box("a", ("10.0.0.1",), ("b",)), Box("b", ("10.0.0.2",), ("a",), tells=False))
     crawl = world.run(crawl_of(seeds))
     table = crawl.tables()["id-b"]
@@ -271,7 +271,7 @@ def test_who_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[st
     assert [(p.chassis_id_subtype, p.chassis_id) for p in again.tables()["id-b"].ports] == [("mac", "id-b")]
 
 
-def test_who_tells_no_chassis_id_is_one_switch_at_all_its_addresses() -> None:
+def test_a_switch_that_tells_no_chassis_id_is_one_switch_at_all_its_addresses() -> None:
     alone = World.of(Box("a", ("10.0.0.1", "10.0.0.2"), tells=False))
     crawl = alone.run(crawl_of(["10.0.0.1", "10.0.0.2"]))
     assert list(crawl.tables()) == ["a@10.0.0.1"]
@@ -307,7 +307,7 @@ def test_addresses_outside_are_not_kept_for_the_next_time() -> None:
     assert [one.addresses for one in crawl.remembered(0.0, 1.0)] == [("10.0.0.1", "10.0.9.9")]
 
 
-def test_whom_nobody_hears_either_goes_by_what_the_reader_calls_it() -> None:
+def test_a_switch_that_no_neighbour_hears_either_goes_by_what_the_reader_calls_it() -> None:
     crawl = World.of(Box("a", ("10.0.0.1",), tells=False)).run(crawl_of(["10.0.0.1"]))
     assert list(crawl.tables()) == ["a@10.0.0.1"]
     assert crawl.tables()["a@10.0.0.1"].problems == ("goes by a@10.0.0.1",)
@@ -324,7 +324,9 @@ def test_whom_nobody_hears_either_goes_by_what_the_reader_calls_it() -> None:
         ((), "mac", "", False),
     ],
 )
-def test_who_may_switch(capabilities: tuple[str, ...], subtype: str, name: str, expected: bool) -> None:
+def test_which_neighbour_may_be_a_switch(
+    capabilities: tuple[str, ...], subtype: str, name: str, expected: bool
+) -> None:
     heard = LldpNeighbour("mac", "x", subtype, "p", 120, system_name=name, capabilities=capabilities)
     assert may_switch(heard) is expected
 
@@ -349,14 +351,14 @@ class TestMemory:
         self.crawl(memory, world, ["10.0.0.1"], 10.0 + 3600.0)
         assert self.crawl(memory, world, ["10.0.0.1"], 4000.0).failures() == {}
 
-    def test_not_while_somebody_hears_it(self) -> None:
+    def test_not_while_a_neighbour_hears_it(self) -> None:
         memory, world = self.memory(), fresh(RING)
         self.crawl(memory, world, ["10.0.0.1"], 0.0)
         world.dead = {"10.0.0.3"}
         for now_s in (10.0, 5000.0, 10_000.0):
             assert list(self.crawl(memory, world, ["10.0.0.1"], now_s).failures()) == ["id-c"]
 
-    def test_who_never_answered_is_asked_ever_less_and_told_all_the_time(self) -> None:
+    def test_an_address_that_never_answered_is_asked_ever_less_and_told_all_the_time(self) -> None:
         memory, world = self.memory(), World.of()
         asked_at = []
         for now_s in range(0, 4000, 10):
@@ -413,7 +415,7 @@ def test_any_world_is_walked_as_far_as_it_can_be(
     crawl = world.run(crawl_of(seeds), rng, at_once)
     assert len(world.asked) == len(set(world.asked))
     assert all(map(inside, world.asked))
-    # Who can be reached: by hand.
+    # The addresses that can be reached: by hand.
     alive = {n for n, b in world.boxes.items() if any(inside(a) and a not in world.dead for a in b.addresses)}
     seeded = {
         n for n, b in world.boxes.items() if any(s in b.addresses and s not in world.dead for s in seeds)

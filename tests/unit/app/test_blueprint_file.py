@@ -20,7 +20,7 @@ def messages(topology: Topology) -> list[str]:
 
 
 class Written:
-    """A file and who looks at it. Each write is a moment later than the one before."""
+    """A file and its reader. Each write is a moment later than the one before."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

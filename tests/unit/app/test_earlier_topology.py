@@ -56,7 +56,9 @@ def members(topology: Topology | None) -> list[tuple[str, ...]] | None:
     [
         pytest.param({}, FakeApi(), None, None, [("n1", "n2"), ("n3",)], 0, id="the cluster tells"),
         pytest.param({}, FakeApi([]), None, None, None, 0, id="nothing is published"),
-        pytest.param({}, FakeApi([], NotFoundError("")), None, None, None, 0, id="nobody defined HyperNodes"),
+        pytest.param(
+            {}, FakeApi([], NotFoundError("")), None, None, None, 0, id="HyperNodes are not defined"
+        ),
         pytest.param({}, FakeApi(), None, OLDER, [("n1",), ("n3",)], 7, id="alone: the own disk"),
         pytest.param({"kubernetes": "off"}, FakeApi(), None, None, None, 0, id="without Kubernetes"),
         pytest.param(

@@ -123,7 +123,7 @@ class Deaf(Follower):
 @pytest.mark.parametrize(
     ("leader", "from_s"),
     [
-        ("", 3.0),  # a new cluster: nobody leads, and nothing is to be learned
+        ("", 3.0),  # a new cluster: no replica leads, and nothing is to be learned
         ("10.0.0.7:50051", 30.0),  # an old leader that cannot be followed: the update must go on all the same
     ],
 )

@@ -326,7 +326,7 @@ async def test_texts_are_held_against_the_one_before(reading: Rig) -> None:
     assert await read(reading, 0, text(xaa=1000, xbb=1000)) == {}, "of long ago"
     assert await read(reading, 60, text(xaa=1000, xbb=1600)) == {"bb": 2.0}
     assert await read(reading, 120, text(xaa=1000, xbb=1600, xcc=900)) == {"bb": 2.0, "cc": 3.0}, (
-        "who was not told of had counted nothing"
+        "a port that was not reported had counted nothing"
     )
     told = reading.told
     assert await read(reading, 180, text(xaa=1000, xbb=1600, xcc=900)) == {"bb": 2.0, "cc": 3.0}
@@ -357,7 +357,7 @@ async def test_what_its_agent_takes_away_is_gone(reading: Rig) -> None:
     assert await read(reading, 120, text(xaa=9000)) == {}, "anew"
 
 
-async def test_what_nobody_counts_any_more_is_gone_after_an_hour(reading: Rig) -> None:
+async def test_what_no_reporter_counts_any_more_is_gone_after_an_hour(reading: Rig) -> None:
     await read(reading, 0, text(xaa=0))
     assert await read(reading, 60, text(xaa=900)) == {"aa": 3.0}
     reading.put(finding(LLDP), at_s=3660)

@@ -151,7 +151,7 @@ async def test_one_node() -> None:
     a = world.connect("a")
     async with running(world, "a") as (task_id, run):
         assert told(a) == [MeasureNccl(task_id=task_id, timeout_s=120.0)]
-        world.runs.take_id("a", NcclId(task_id=task_id, unique_id=ID))  # nobody to hand it on to
+        world.runs.take_id("a", NcclId(task_id=task_id, unique_id=ID))  # no other agent to hand it on to
         world.commit("a", "node")
         await asyncio.sleep(0)
         assert not run.done()  # its processes are not said to be gone
@@ -245,7 +245,7 @@ async def test_a_failed_run_says_why_and_ends_the_other_rank(
         assert str(caught.value) == words
 
 
-async def test_nobody_waits_for_an_agent_that_is_gone() -> None:
+async def test_a_run_does_not_wait_for_an_agent_that_is_gone() -> None:
     world = World()
     world.connect("a")
     world.connect("b")
@@ -280,7 +280,7 @@ async def test_a_result_counts_though_a_rank_does_not_say_that_it_is_over(
         assert (await ended(run)).method == "libnccl"
 
 
-async def test_who_hangs_up_ends_the_run() -> None:
+async def test_a_caller_that_hangs_up_ends_the_run() -> None:
     world = World()
     a, b = world.connect("a"), world.connect("b")
     async with running(world, "a", "b") as (task_id, run):
@@ -291,7 +291,7 @@ async def test_who_hangs_up_ends_the_run() -> None:
         assert told(a) == told(b) == [over]
 
 
-async def test_nobody_speaks_for_another_node() -> None:
+async def test_no_agent_speaks_for_another_node() -> None:
     world = World()
     _, b, _ = world.connect("a"), world.connect("b"), world.connect("c")
     async with running(world, "a", "b") as (task_id, _):

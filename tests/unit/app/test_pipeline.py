@@ -22,7 +22,7 @@ from support.waiting import TIMEOUT_S
 
 
 class Empty:
-    """A cluster of which the first list comes in late, and is empty: nobody is told of any node."""
+    """A cluster of which the first list comes in late, and is empty: no reader is told of any node."""
 
     is_known = False
 

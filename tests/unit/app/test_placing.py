@@ -88,7 +88,7 @@ def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
     assert world.free() == {"n01", "n03"}  # the cluster has no n04
     cluster.nodes["n02"] = None
     world.placing.tick()
-    assert (world.free(), cluster.asked) == ({"n01", "n03"}, 1)  # nobody said that it changed
+    assert (world.free(), cluster.asked) == ({"n01", "n03"}, 1)  # no event said that it changed
     world.placing.cluster_changed()
     world.placing.tick()
     assert world.free() == {"n01", "n02", "n03"}

@@ -94,7 +94,7 @@ async def test_what_is_over_does_not_come_back(tmp_path: Path) -> None:
     kept.close()
 
 
-async def test_who_asks_waits_for_the_disk(tmp_path: Path) -> None:
+async def test_a_caller_waits_for_the_disk(tmp_path: Path) -> None:
     kept = opened(tmp_path)
     await kept.written()  # nothing to wait for
     kept.follow("a", held("a"))
@@ -159,7 +159,7 @@ def test_a_power_cut_loses_nothing_that_was_told(tmp_path: Path) -> None:
     kept.close()
 
 
-async def test_one_who_does_not_wait_any_more_is_no_trouble(tmp_path: Path) -> None:
+async def test_a_caller_that_does_not_wait_any_more_causes_no_error(tmp_path: Path) -> None:
     kept = opened(tmp_path)
     kept.follow("a", held("a"))
     waiting = asyncio.create_task(kept.written())

@@ -1,4 +1,4 @@
-"""Which addresses those who look at fabrics are told, and when."""
+"""Which addresses the crawlers are told, and when."""
 
 import asyncio
 from typing import cast
@@ -97,7 +97,7 @@ async def test_they_are_told_at_once_and_when_they_change() -> None:
     late = r.connect("fabric/late")
     assert await told(late) == [["10.0.0.1"]]
     r.seeds.tick()
-    assert await told(crawl) == [["10.0.0.1"]], "another's coming takes nothing from those who wait"
+    assert await told(crawl) == [["10.0.0.1"]], "another's coming takes nothing from a crawler that waits"
     assert await told(node) == await told(switch) == []
 
 
@@ -121,7 +121,7 @@ def test_what_was_loaded_counts() -> None:
     assert seeds.addresses == ("10.0.0.2",)
 
 
-def test_one_alone_crowds_nobody_out() -> None:
+def test_one_reporter_crowds_out_no_other() -> None:
     r = Rig()
     r.put(
         *(

@@ -148,7 +148,7 @@ def test_plaintext_is_fine_on_this_machine(listen: str) -> None:
         TLS + "listen: h:1\nauthenticate: kubernetes\nagent_service_account: hyperscout:agent.v1",
     ],
 )
-def test_with_tls_and_somebody_to_ask_the_world_may_come(tmp_path: Path, text: str) -> None:
+def test_with_tls_and_authentication_it_may_listen_beyond_this_machine(tmp_path: Path, text: str) -> None:
     load_settings(file(tmp_path, text))
 
 

@@ -1,4 +1,4 @@
-"""Which columns are added to a HyperNode definition of somebody else, and how."""
+"""Which columns are added to a HyperNode definition of another owner, and how."""
 
 import copy
 import json

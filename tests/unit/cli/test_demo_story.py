@@ -101,7 +101,7 @@ async def test_what_never_turns_is_an_error_that_says_what_was_expected(
 
 
 class Looker:
-    """A witness who sees what the view says, or one thing never."""
+    """A witness that sees what the view says, or one thing never."""
 
     asked = "look"
 

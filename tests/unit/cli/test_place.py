@@ -306,7 +306,7 @@ def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
     assert nodes_of(files.placed(topology, "--workers", 4)) == ["a", "b", "c", "d"]
 
 
-def test_gpus_that_nobody_saw_are_said_to_be_assumed(files: Files) -> None:
+def test_gpus_that_no_host_reported_are_said_to_be_assumed(files: Files) -> None:
     ran = files.place(leaves(("a", "b")), "--workers", 2, "--gpus-per-worker", 8)
     assert ran.code == 0
     assert "warning: the topology has no numbers of GPUs: one worker on each node" in ran.err

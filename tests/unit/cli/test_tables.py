@@ -121,7 +121,7 @@ def test_conditions_are_coloured_and_columns_stay() -> None:
         ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, None, True, False),
     ],
 )
-def test_who_says_whether_there_are_colours(
+def test_what_decides_whether_there_are_colours(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], color: str | None, tty: bool, expected: bool
 ) -> None:
     for name in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):

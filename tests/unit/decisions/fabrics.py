@@ -59,7 +59,7 @@ class World:
         told = self.machine.handle(event, round(self.now_s * NS))
         for x in told:
             host = int(x.node[1:])
-            assert host in self.connected, "nobody is there to hear it"
+            assert host in self.connected, "no agent is there to hear it"
             mine = self.held.setdefault(host, {})
             if isinstance(x, Grant):
                 mine[x.lease_id] = x
@@ -105,7 +105,7 @@ class World:
         self.send(SweepFailed(grant.node, grant.lease_id, "exit 255"))
 
     def round(self, seconds: float = 60) -> None:
-        """Everybody sweeps once, then time passes."""
+        """All holders sweep once, then time passes."""
         for grant in self.grants():
             if grant.lease_id in self.held.get(int(grant.node[1:]), {}):
                 self.sweep(grant)

@@ -86,9 +86,9 @@ class World:
             ok = self.answers(task)
             if ok is None:
                 continue
-            who = (task.peer, task.peer_interface, task.method)
+            pair = (task.peer, task.peer_interface, task.method)
             rtt_us = self.rtt_us(task)
-            result = LatencyResult(*who, self.now_ns, 16, 16 if ok else 0, rtt_us, rtt_us + 1, 0.1)
+            result = LatencyResult(*pair, self.now_ns, 16, 16 if ok else 0, rtt_us, rtt_us + 1, 0.1)
             if not ok:
                 result = replace(result, min_us=0.0, failure="no answer")
             here = self.ports[node][task.interface]

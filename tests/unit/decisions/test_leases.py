@@ -158,7 +158,7 @@ def test_an_agent_that_is_back_in_time_keeps_its_lease() -> None:
     w.wait(1000)
 
 
-def test_the_lease_of_a_dead_agent_moves_and_nobody_explores() -> None:
+def test_the_lease_of_a_dead_agent_moves_and_no_agent_explores() -> None:
     w = explored(ONE)
     (before,) = w.grants()
     w.leave(0)
@@ -257,7 +257,7 @@ def test_a_partial_sweep_moves_the_lease_at_once_but_it_does_not_wander() -> Non
     assert w.reasons()[-1] == "its sweep is partial: mute node"
 
 
-def test_a_partial_sweep_never_uncovers_and_stays_where_nobody_else_can_look() -> None:
+def test_a_partial_sweep_never_uncovers_and_stays_where_no_other_agent_can_look() -> None:
     w = explored({(0, 0): "ib", (1, 0): "ib"})
     w.leave(1)
     (grant,) = w.grants()
@@ -327,7 +327,7 @@ def test_where_nothing_can_be_swept_it_is_tried_ever_more_seldom() -> None:
     assert 2 * 24 < granted < 2 * (24 + 12), "some six while it doubles, then about one an hour and port"
 
 
-def test_the_last_full_sweep_stays_while_nobody_can_sweep() -> None:
+def test_the_last_full_sweep_stays_while_no_agent_can_sweep() -> None:
     w = explored(ONE)
     for _ in range(100):
         for grant in w.grants():
@@ -347,7 +347,7 @@ def test_reports_of_others_are_answered_and_change_nothing() -> None:
         SweepFailed("h1", grant.lease_id, "x"),
     ):
         assert w.send(event) == [Revoke("h1", event.lease_id, "the lease is not held")]
-    assert w.machine.handle(SweepSeen("nobody", grant.lease_id, frozenset()), 0) == []
+    assert w.machine.handle(SweepSeen("stranger", grant.lease_id, frozenset()), 0) == []
     assert w.machine.leases() == before
 
 

@@ -74,7 +74,7 @@ class LeasesMachine(RuleBasedStateMachine):
         self.judged = len(self.world.told)
 
     def teardown(self) -> None:
-        """With everybody back and sweeps whole, each fabric has exactly one lease, and all is quiet."""
+        """With all agents back and sweeps whole, each fabric has exactly one lease, and all is quiet."""
         world = self.world
         world.wait(8000)  # back-offs are over
         world.connect(*range(HOSTS))

@@ -26,16 +26,16 @@ def sample(at_s: float, counts: Counts, source: str = "switch") -> CounterSample
 class World:
     """One finding that is looked at again and again; `told`: how often something was new."""
 
-    def __init__(self, settings: HealthSettings = SETTINGS, who: str = "a") -> None:
+    def __init__(self, settings: HealthSettings = SETTINGS, reporter: str = "a") -> None:
         self.machine = LinkHealth(settings)
-        self.who = who
+        self.reporter = reporter
         self.last: CounterSample | None = None
         self.told = 0
 
     def see(self, at_s: float, counts: Counts, source: str = "switch") -> PortHealth | None:
         now = sample(at_s, counts, source)
         if self.last is not None:
-            self.told += self.machine.compare(self.who, self.last, now)
+            self.told += self.machine.compare(self.reporter, self.last, now)
         self.last = now
         return self.machine.health.get(PORT)
 
@@ -138,7 +138,7 @@ def test_flaps_are_counted_for_an_hour() -> None:
     assert 60 < first_clear <= 65, "under half of the threshold, an hour after most of them"
 
 
-def test_flaps_where_nobody_counts_them() -> None:
+def test_flaps_where_no_reporter_counts_them() -> None:
     world = World()
     for i in range(10):
         found = world.see(60.0 * i, Counts(0, 0, None, up=i % 2 == 0))
@@ -175,7 +175,7 @@ def test_nothing_is_kept_of_ports_at_rest() -> None:
     assert (machine.watched, machine.watches("n")) == (0, False)
 
 
-def test_who_is_gone_says_nothing() -> None:
+def test_a_reporter_that_is_gone_says_nothing() -> None:
     world = World()
     world.run(minutes(0, 1000))
     assert world.machine.forget("a")
@@ -192,11 +192,11 @@ def test_who_is_gone_says_nothing() -> None:
 
 def test_two_that_count_on_one_port() -> None:
     machine = LinkHealth(SETTINGS)
-    for who, source, errors, flaps in (("switch/a", "switch", 600, 0), ("fabric/x", "snmp", 1200, 12)):
+    for reporter, source, errors, flaps in (("switch/a", "switch", 600, 0), ("fabric/x", "snmp", 1200, 12)):
         was = sample(0, Counts(0, 0, 0), source)
-        machine.compare(who, was, sample(60, Counts(errors, 0, 0), source))
+        machine.compare(reporter, was, sample(60, Counts(errors, 0, 0), source))
         machine.compare(
-            who, sample(60, Counts(errors, 0, 0), source), sample(120, Counts(errors, 0, flaps), source)
+            reporter, sample(60, Counts(errors, 0, 0), source), sample(120, Counts(errors, 0, flaps), source)
         )
     assert machine.health == {PORT: PortHealth(4.0, 0.0, 6.0, "snmp")}
     assert machine.forget("fabric/x")

@@ -54,13 +54,13 @@ def found(a: list[LatencyPort], b: list[LatencyPort]) -> list[tuple[str, str, st
             [port("i", "10.0.7.2", "172.31.0.1")],
             [("i", "10.0.7.1", "i", "10.0.7.2")],
         ),
-        # Addresses that are nobody's, or both ends'.
+        # Addresses that no host can have, or that both ends have.
         ([port("i", "127.0.0.1")], [port("i", "10.0.0.2")], []),
         ([port("i", "10.0.0.1")], [port("i", "224.0.0.1", "0.0.0.0", "255.255.255.255", "169.254.3.4")], []),
         ([port("i", "fe80::1", "ff02::1", "::", "::1")], [port("i", "fd00::2")], []),
         ([port("i", "10.0.0.1")], [port("i", "10.0.0.1")], []),
         ([port("i", "no address")], [port("i", "10.0.0.1")], []),
-        # Nobody answers.
+        # No process answers.
         ([port("i", "10.0.0.1", udp_port=0)], [port("i", "10.0.0.2")], []),
         ([port("i", "10.0.0.1", udp_port=70_000)], [port("i", "10.0.0.2")], []),
         ([port("i")], [port("i", "10.0.0.2")], []),

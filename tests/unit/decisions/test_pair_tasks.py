@@ -1,4 +1,4 @@
-"""Who measures whom: tasks for both ends, bounds on traffic, back-off, pause, RDMA."""
+"""Which node measures which: tasks for both ends, bounds on traffic, back-off, pause, RDMA."""
 
 from collections import Counter
 from dataclasses import replace
@@ -106,7 +106,7 @@ def test_all_was_tried_also_when_a_pair_never_agrees() -> None:
     w.connect("n0003")
     w.plan = None
     w.run(20)
-    assert not w.machine.all_tried, "until somebody new comes"
+    assert not w.machine.all_tried, "until a new node comes"
 
 
 def test_a_node_has_one_task_at_a_time_and_each_rail_its_turn() -> None:
@@ -156,7 +156,7 @@ def test_little_traffic_means_few_tasks() -> None:
         assert (most_within(seen, 60 * NS) - one_task) * 8 / 60 <= 10_000
 
 
-def test_pausing_leaves_no_task_alive_and_tells_everybody_at_once() -> None:
+def test_pausing_leaves_no_task_alive_and_tells_all_agents_at_once() -> None:
     w = world(50)
     w.run(7)
     assert w.machine.in_flight > 0
@@ -200,7 +200,7 @@ def test_what_fails_is_tried_again_later_and_later() -> None:
     assert w.machine.measured == 0
 
 
-def test_a_task_that_nobody_reports_fails_when_its_time_is_over() -> None:
+def test_a_task_without_a_report_fails_when_its_time_is_over() -> None:
     w = world(2, answers=lambda task: None)
     w.run(59)
     assert (w.machine.in_flight, w.machine.failed) == (1, 0)
@@ -218,7 +218,7 @@ def test_a_silent_node_is_left_alone_and_its_peers_are_not() -> None:
     assert w.machine.measured >= 21
 
 
-def test_who_reports_is_not_blamed_for_a_peer_that_does_not() -> None:
+def test_a_node_that_reports_is_not_blamed_for_a_peer_that_does_not() -> None:
     quick = PairSettings(back_off_s=1.0, node_back_off_s=1.0, reverify_s=60.0)
     w = world(8, settings=quick, answers=lambda task: None if task.node == "n0003" else False)
     w.plan = lambda wanted: [("n0003", x) for x in names(8) if x != "n0003"]
@@ -239,7 +239,7 @@ def test_an_old_result_ends_no_task() -> None:
     assert w.machine.measured == 1
 
 
-def test_an_agent_that_leaves_takes_its_tasks_with_it_and_nobody_is_blamed() -> None:
+def test_an_agent_that_leaves_takes_its_tasks_with_it_and_no_node_is_blamed() -> None:
     w = world(3, answers=lambda task: None)
     w.run(1.2)
     assert w.machine.in_flight > 0
@@ -287,7 +287,7 @@ def test_to_learn_one_rail_is_enough_to_verify_all_are_measured(learning: bool, 
     assert [t.interface for _, t in w.told if t.node == "n0"] == rails
 
 
-def test_who_answers_elsewhere_now_is_asked_there() -> None:
+def test_a_node_that_answers_elsewhere_now_is_asked_there() -> None:
     w = World(learning=False)
     w.connect("n0", "n1", rails=3)
     w.run(0.8)
@@ -300,7 +300,7 @@ def test_who_answers_elsewhere_now_is_asked_there() -> None:
     assert [(t.interface, t.peer_port) for t in later] == [("ib0", 4711), ("ib1", 5000)]
 
 
-def test_wishes_for_who_is_unknown_or_alone_come_to_nothing() -> None:
+def test_wishes_for_an_unknown_or_lone_node_come_to_nothing() -> None:
     w = world(2)
     w.plan = lambda wanted: [("n0000", "ghost"), ("n0001", "n0001"), ("n0000", "n0001")]
     w.run(1)
@@ -329,11 +329,11 @@ def test_rdma_is_for_representatives_one_at_a_time() -> None:
     assert len(w.tasks()) == 10
 
 
-@pytest.mark.parametrize("why", ["learning", "no port", "nobody stands"])
+@pytest.mark.parametrize("why", ["learning", "no port", "no representative"])
 def test_no_rdma(why: str) -> None:
     w = World(
         learning=why == "learning",
-        representatives=frozenset() if why == "nobody stands" else frozenset(names(3)),
+        representatives=frozenset() if why == "no representative" else frozenset(names(3)),
     )
     w.connect(*names(3), rdma=why != "no port")
     w.run(60)
@@ -379,7 +379,7 @@ def test_rdma_that_fails_leaves_the_node_in_peace_and_in_use() -> None:
     assert all(len(wanted.nodes) == 5 for wanted in w.plans)
 
 
-# --- who is left alone
+# --- nodes that are left alone
 
 
 def test_rests_are_bounded_and_forgotten() -> None:

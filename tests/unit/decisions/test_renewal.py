@@ -134,7 +134,7 @@ def test_a_tree_that_is_held_keeps_its_figures_up_to_date() -> None:
     assert player.decision.held is not None
     assert len(player.last.hypernodes) == 11
     assert latency(player.last) == first.latency_us
-    assert [t.tier for t in player.last.tiers] == [2]  # nobody offers one in its place
+    assert [t.tier for t in player.last.tiers] == [2]  # no measurement gives one in its place
 
 
 def test_figures_of_another_tier_are_not_taken() -> None:

@@ -47,16 +47,16 @@ def test_anomalies_of_one_link_go_together_whichever_end_is_named_first() -> Non
 
 
 HOST = Endpoint("0123456789abcdef", "n0005", "1")  # an adapter of this node
-LEAF, TOP, NOBODY = Endpoint("sw-l01", "leaf"), Endpoint("sw-top", "top"), Endpoint("x", "x")
+LEAF, TOP, UNKNOWN = Endpoint("sw-l01", "leaf"), Endpoint("sw-top", "top"), Endpoint("x", "x")
 PLACES: list[tuple[str, Endpoint, Endpoint | None, str | None, tuple[str | None, int | None]]] = [
     ("its own domain", HOST, LEAF, "l00", ("l00", 1)),
     ("its own domain, whose tier is another by now", HOST, LEAF, "top", ("top", 2)),
     ("the host's", HOST, TOP, "gone", ("l01", 1)),
     ("the lower switch's", TOP, LEAF, "gone", ("l01", 1)),
-    ("the only one known", NOBODY, TOP, "gone", ("top", 2)),
+    ("the only one known", UNKNOWN, TOP, "gone", ("top", 2)),
     ("no other end", LEAF, None, "gone", ("l01", 1)),
-    ("nobody's", NOBODY, None, "gone", (None, None)),
-    ("nobody's before", HOST, LEAF, None, (None, 1)),
+    ("an unknown device's", UNKNOWN, None, "gone", (None, None)),
+    ("new, with no domain before", HOST, LEAF, None, (None, 1)),
 ]
 
 

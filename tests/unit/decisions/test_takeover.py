@@ -1,4 +1,4 @@
-"""When a new leader begins to infer: tables over who was heard."""
+"""When a new leader begins to infer: tables over the reporters that were heard."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,8 +64,8 @@ def test_a_fabric_at_a_time() -> None:
     assert takeover.ended(START, [], [["t9"]], {})
 
 
-def test_who_has_just_begun_to_listen_is_waited_for() -> None:
-    """Agents that restart together with their collector say that they cannot tell yet who is there."""
+def test_an_agent_that_has_just_begun_to_listen_is_waited_for() -> None:
+    """Agents that restart together with their collector say that they do not know their neighbours yet."""
     tree = leaves(("n1", "n2"))
     heard = Link("n1", "eth0", "s1", "swp1", "ethernet", ("lldp",))
     takeover = Takeover(replace(tree, links=(heard,)), 30.0, START)
@@ -104,7 +104,7 @@ def stale_leaves(nodes: tuple[str, ...], *, above: bool) -> Topology:
         pytest.param((), True, ["n1", "n2", "n3", "n4", "n10"], id="no list, and stale above"),
     ],
 )
-def test_who_was_stale_stays_so_until_heard(nodes: tuple[str, ...], above: bool, stale: list[str]) -> None:
+def test_a_stale_reporter_stays_so_until_heard(nodes: tuple[str, ...], above: bool, stale: list[str]) -> None:
     takeover = Takeover(stale_leaves(nodes, above=above), 30.0, START)
     assert list(takeover.stale()) == stale
     for node in stale:
@@ -148,7 +148,7 @@ IDS = {"switch/leaf-a": {"s1"}, "switch/leaf-b": {"s2"}, "switch/spine": {"s9"}}
     ("links", "spoke", "ended"),
     [
         pytest.param([HOST], [], True, id="a host reports its cable itself"),
-        pytest.param([HOST, UP_1, UP_2], [], False, id="nobody at either end"),
+        pytest.param([HOST, UP_1, UP_2], [], False, id="no reporter at either end"),
         pytest.param([HOST, UP_1, UP_2], ["switch/spine"], True, id="the upper end of both"),
         pytest.param([HOST, UP_1, UP_2], ["switch/leaf-a"], False, id="the lower end of one"),
         pytest.param([HOST, UP_1, UP_2], ["switch/leaf-a", "switch/leaf-b"], True, id="the lower ends"),
@@ -156,7 +156,7 @@ IDS = {"switch/leaf-a": {"s1"}, "switch/leaf-b": {"s2"}, "switch/spine": {"s9"}}
             [HOST_BY_SWITCH], ["switch/spine"], False, id="a host's cable of which its switch knows"
         ),
         pytest.param([HOST_BY_SWITCH], ["switch/leaf-b"], True, id="that switch"),
-        pytest.param([UP_1], ["switch/new"], False, id="a switch that nobody knew"),
+        pytest.param([UP_1], ["switch/new"], False, id="a switch that was unknown"),
     ],
 )
 def test_a_switch_at_one_end_of_each_cable_that_switches_showed(

@@ -308,7 +308,7 @@ async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
         assert [one.text_missing for one in refused] == [True]  # type: ignore[attr-defined]
 
 
-async def test_what_a_manager_showed_goes_with_who_asked_it(tmp_path: Path) -> None:
+async def test_what_a_manager_showed_goes_with_the_agent_that_asked_it(tmp_path: Path) -> None:
     """Nothing would ever take its place, where that manager is not asked any more."""
     async with rig(tmp_path) as r:
         shown = sweep("fabric/a", hashlib.sha256(b"x").digest(), lease_id="")

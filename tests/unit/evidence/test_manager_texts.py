@@ -80,8 +80,8 @@ def sources(resolved: Resolved) -> list[str]:
 def test_neither_ends_the_other(rig: Rig, first: str) -> None:
     for n in range(4):
         for probe in ("ufm", "ibnetdiscover") if first == "ufm" else ("ibnetdiscover", "ufm"):
-            text, who = (UFM, "fabric/f") if probe == "ufm" else (SWEPT, "n1")
-            rig.put(who, probe, text, T0 + n * 60 * S)
+            text, reporter = (UFM, "fabric/f") if probe == "ufm" else (SWEPT, "n1")
+            rig.put(reporter, probe, text, T0 + n * 60 * S)
             found = rig.resolved(T0 + n * 60 * S + S)
             assert not found.superseded
     assert sources(found) == ["ibnetdiscover", "ufm"]
@@ -96,7 +96,7 @@ def test_a_second_manager_of_one_fabric_takes_the_place_of_the_first(rig: Rig) -
 
 
 @pytest.mark.parametrize(("silent", "speaks"), [("ufm", "ibnetdiscover"), ("ibnetdiscover", "ufm")])
-def test_who_looks_no_more_yields_to_who_does(rig: Rig, silent: str, speaks: str) -> None:
+def test_a_source_that_looks_no_more_yields_to_one_that_does(rig: Rig, silent: str, speaks: str) -> None:
     of = {"ufm": (UFM, "fabric/f"), "ibnetdiscover": (SWEPT, "n1")}
     rig.put(of[silent][1], silent, of[silent][0], T0)
     assert sources(rig.resolved(T0 + 1000 * S)) == [silent]
@@ -136,7 +136,7 @@ def test_whose_evidence_is_stale(rig: Rig) -> None:
     assert stale_nodes(rig.view.snapshot(T0 + 1001 * S), tree) == {"n1": T0}
 
 
-def test_an_adapter_of_nobody_has_its_own_witness() -> None:
+def test_an_adapter_without_a_host_has_its_own_witness() -> None:
     answers = ufm_answers(FABRIC)
     text = json.dumps(answers["ports"]).replace("node-0001 mlx5_0", "MT4129 ConnectX7 Mellanox Technologies")
     sweep = ibnetdiscover.parse(ufm.parse(text.encode()).text)

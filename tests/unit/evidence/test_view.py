@@ -205,7 +205,7 @@ def test_readings_by_node_and_only_the_touched_ones_anew(rig: Rig) -> None:
 def test_what_failed_says_nothing_of_the_wires(rig: Rig) -> None:
     rig.put(failed("n1", "lldp", "eth0"), failed("n2", "lldp", "*"), failed("n3", "infiniband", "mlx5_0/1"))
     assert rig.view.snapshot(T0).lldp == {}
-    assert rig.view.snapshot(T0).unsure == {"n1"}, "who cannot tell of a port may yet tell"
+    assert rig.view.snapshot(T0).unsure == {"n1"}, "a node that cannot tell of a port may yet tell"
     rig.put(lldp("n1", "eth0"))
     assert rig.view.snapshot(T0).unsure == set()
     rig.put(failed("n1", "lldp", "eth0", at_ns=T0 + S), at_ns=T0 + S)
@@ -291,7 +291,7 @@ def tables_of(rig: Rig, now_ns: int) -> list[tuple[str, str, int, bool]]:
 
 
 def test_the_newest_look_at_a_switch_is_in_force(rig: Rig) -> None:
-    """Whoever looked, and under whatever address; what a manager says of it is another witness."""
+    """Whichever reporter looked, and under whatever address; what a manager says of it is another witness."""
     small, large = {"swp1": ""}, {"swp1": "", "swp2": ""}
     rig.put(table("leaf-1", large, reporter="fabric/b"), table("leaf-1", small, reporter="fabric/a"))
     assert tables_of(rig, T0 + S) == [("leaf-1", "snmp", 2, False)], "of two at one time always the same"
@@ -314,10 +314,10 @@ def test_a_switch_that_does_not_answer_keeps_its_last_table_which_grows_old(rig:
     assert tables_of(rig, later) == [("leaf-1", "snmp", 1, True), ("leaf-2", "snmp", 1, False)]
     snapshot = rig.view.snapshot(later)
     assert stale_switches(snapshot) == {gone: T0}
-    assert stale_nodes(snapshot, Topology(1)) == {}, "who crawls is no node"
+    assert stale_nodes(snapshot, Topology(1)) == {}, "a crawler is no node"
 
 
-def test_a_switch_that_somebody_still_speaks_of_is_not_stale(rig: Rig) -> None:
+def test_a_switch_that_a_reporter_still_speaks_of_is_not_stale(rig: Rig) -> None:
     later = T0 + 301 * S
     rig.put(table("leaf-1", {"swp1": ""}), table("leaf-2", {"swp1": ""}), table("leaf-3", {"swp1": ""}))
     rig.put(table("leaf-2", {"swp1": ""}, later, reporter="fabric/b"), at_ns=later)
@@ -352,12 +352,12 @@ def test_what_a_manager_shows_and_what_was_swept_are_two_witnesses(
     assert [key.node for key in resolved.superseded] == ["fabric/a"]
 
 
-def test_a_text_of_a_format_that_nobody_reads() -> None:
+def test_a_text_of_a_format_without_a_reader() -> None:
     with pytest.raises(FormatError, match="unknown format 'x'; expected ibnetdiscover"):
-        SweepTexts(cast(SqliteStore, None)).read(b"", b"", "somebody", "x")
+        SweepTexts(cast(SqliteStore, None)).read(b"", b"", "stranger", "x")
 
 
-def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:
+def test_nothing_is_stale_when_the_collector_itself_was_away(rig: Rig) -> None:
     rig.put(lldp("n1", "eth0"))
     view = InputsView(rig.state, stale_after_s=300, started_ns=T0 + 5000 * S)
     view.touch(rig.state.nodes)
@@ -382,7 +382,7 @@ def measured(node: str, peer: str, us: float = 5.0, *, at_ns: int = T0, seen_ns:
     return latency(node, LatencyPort("ib0", ("10.0.0.1",), 4711, "", (result,)), seen_ns)
 
 
-def test_pairs_are_read_once_and_again_only_when_somebody_measured(rig: Rig) -> None:
+def test_pairs_are_read_once_and_again_only_after_a_new_measurement(rig: Rig) -> None:
     rig.put(measured("a", "b"), measured("b", "a"))
     first = rig.resolved().inputs.pairs
     assert (first.nodes, first.rtt_us.tolist(), first.at_ns.tolist()) == (("a", "b"), [5.0], [T0])
@@ -410,7 +410,7 @@ def test_a_measurement_is_as_old_as_our_clock_says(rig: Rig) -> None:
     assert rig.resolved().inputs.pairs.at_ns.tolist() == [T0 + 9 * S]  # not from the future
 
 
-def test_who_measures_no_more_is_in_no_pair(rig: Rig) -> None:
+def test_a_node_that_measures_no_more_is_in_no_pair(rig: Rig) -> None:
     rig.put(measured("a", "b"), measured("b", "a"))
     assert len(rig.resolved().inputs.pairs) == 1
     plan = EvidencePlan(rig.state, T0)
@@ -444,7 +444,7 @@ def four(rig: Rig) -> Rig:
 
 
 def test_a_restarted_agent_need_not_measure_all_at_once(four: Rig) -> None:
-    """Its node stays where it is until half is measured anew; who plans knows of nothing."""
+    """Its node stays where it is until half is measured anew; the planner knows of nothing."""
     four.put(port_of("a"), at_ns=T0 + 2 * S)
     assert pairs_seen(four, T0 + 3 * S) == ["b", "c", "d", "e"]
     assert len(four.view.tables.read(four.view.measured())) == 0
@@ -466,7 +466,7 @@ def test_what_a_restarted_agent_knew_fades(four: Rig) -> None:
     assert pairs_seen(four, T0 + 3605 * S) == ["c"], "and not again"
 
 
-def test_who_came_back_elsewhere_is_measured_anew(four: Rig) -> None:
+def test_a_node_that_came_back_elsewhere_is_measured_anew(four: Rig) -> None:
     four.put(port_of("a", address="10.0.9.9"), at_ns=T0 + 2 * S)
     assert pairs_seen(four, T0 + 3 * S) == []
 

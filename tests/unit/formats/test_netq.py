@@ -1,4 +1,4 @@
-"""NetQ's topology graph: who is a switch, cables between two nodes, quirks and bounds."""
+"""NetQ's topology graph: which node is a switch, cables between two nodes, quirks and bounds."""
 
 import contextlib
 import json

@@ -230,7 +230,7 @@ def test_what_is_no_output_of_it_is_refused(name: str) -> None:
 
 def test_the_dtd_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("somebody opens a file or a socket")
+        raise AssertionError("the parser opens a file or a socket")
 
     text = log(gpu(), dtd="http://127.0.0.1:9/nvsmi.dtd")
     monkeypatch.setattr("builtins.open", refuse)

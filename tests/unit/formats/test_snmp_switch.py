@@ -25,7 +25,7 @@ FCS = "1.3.6.1.2.1.10.7.2.1.3"
 Variables = Mapping[str, bytes | str | int | None]
 
 # One switch with one port, number 7 and ifIndex 107, that hears one neighbour.
-WHO: Variables = {
+IDENTITY: Variables = {
     f"{LOCAL}.1.0": 4,
     f"{LOCAL}.2.0": bytes.fromhex("020000000001"),
     f"{LOCAL}.3.0": b"leaf-01",
@@ -56,7 +56,7 @@ HEARD: Variables = {
     f"{REMOTE}.12.0.7.1": b"\x28\x00",
     f"{ADDRESS}.0.7.1.1.4.10.0.0.9": 2,
 }
-ALL: Variables = {**WHO, **PORT, **INTERFACE, **HEARD}
+ALL: Variables = {**IDENTITY, **PORT, **INTERFACE, **HEARD}
 
 
 def rows(variables: Variables) -> list[Row]:
@@ -464,7 +464,7 @@ def test_ports_that_announce_the_same_and_are_called_the_same() -> None:
     assert [port.port_id for port in seen(same).ports] == ["x (swp7)", "x (swp7) number 8"]
 
 
-def test_an_address_of_zeros_is_nobodys() -> None:
+def test_an_address_of_zeros_is_left_out() -> None:
     assert the_port(seen({f"{IF}.6.107": bytes(6)})).mac == ""
     assert the_port(seen({f"{IF}.6.107": b""})).mac == ""
 
@@ -534,7 +534,7 @@ NO_CHASSIS = f"{LOCAL}.2.0"
         ({NO_CHASSIS: None, f"{LOCAL}.3.0": None, "1.3.6.1.2.1.1.5.0": None}, "192.0.2.1", "a-file"),
     ],
 )
-def test_a_switch_that_does_not_tell_who_it_is(change: Variables, address: str, chassis: str) -> None:
+def test_a_switch_that_does_not_tell_its_identity(change: Variables, address: str, chassis: str) -> None:
     table = seen(change, address=address)
     port = the_port(table)
     assert (port.chassis_id, port.chassis_id_subtype) == (chassis, "")
@@ -620,7 +620,7 @@ def test_a_storm_on_all_ports_is_bounded() -> None:
         variables[f"{LOCAL}.7.1.3.{n}"] = b"swp%d" % n
         for remote in range(6):
             variables[f"{REMOTE}.5.0.{n}.{remote}"] = b"\2\0\0\0%c%c" % (n % 256, remote)
-    table = read(rows({**WHO, **variables}), "a-file")
+    table = read(rows({**IDENTITY, **variables}), "a-file")
     assert len(table.ports) == MAX_PORTS
     assert sum(len(port.neighbours) for port in table.ports) == MAX_NEIGHBOURS
     assert len(table.problems) == MAX_PROBLEMS
@@ -629,6 +629,6 @@ def test_a_storm_on_all_ports_is_bounded() -> None:
 
 def test_of_too_many_ports_those_are_kept_that_hear() -> None:
     quiet = {f"{LOCAL}.7.1.3.{n}": b"p%05d" % n for n in range(MAX_PORTS + 10)}
-    ports = read(rows({**WHO, **quiet, f"{REMOTE}.5.0.{MAX_PORTS + 9}.1": b"a"}), "a-file").ports
+    ports = read(rows({**IDENTITY, **quiet, f"{REMOTE}.5.0.{MAX_PORTS + 9}.1": b"a"}), "a-file").ports
     assert len(ports) == MAX_PORTS
     assert [port.interface for port in ports if port.neighbours] == [f"p{MAX_PORTS + 9:05d}"]

@@ -76,7 +76,7 @@ def test_a_node_that_takes_no_work_has_no_room(more: Object) -> None:
 
 def test_nodes_and_pods_may_come_in_any_order() -> None:
     room = FreeResources()
-    assert room.pod(None, bound("a", "n1", gpus=1)) == set()  # of a node that nobody told of
+    assert room.pod(None, bound("a", "n1", gpus=1)) == set()  # of a node that is not known
     assert room.of("n1") is None
     assert room.all() == {}
     assert room.node(None, kept_node("n1")) == {"n1"}

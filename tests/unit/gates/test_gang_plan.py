@@ -79,7 +79,7 @@ def test_the_stored_form_of_0_1_0_stays() -> None:
 
 
 def test_one_a_gang_and_run() -> None:
-    names = {name_of(*who) for who in (("a", "1"), ("a", "2"), ("b", "1"), ("a1", ""), ("a", ""))}
+    names = {name_of(*gang) for gang in (("a", "1"), ("a", "2"), ("b", "1"), ("a1", ""), ("a", ""))}
     assert len(names) == 5
     assert all(name.startswith(PREFIX) and len(name) < 64 for name in names)
 

@@ -77,7 +77,7 @@ def test_one_that_does_not_fit_waits_whole_and_lets_others_pass() -> None:
     assert nodes_of(found, A) == ["n0", "n0", "n1", "n2"]
 
 
-def test_who_came_first_is_first_when_there_is_room() -> None:
+def test_the_first_gang_is_first_when_there_is_room() -> None:
     found = world(0)
     for name in "ba":
         found.submit(gang_of(name, 2))
@@ -141,7 +141,7 @@ def test_of_a_gang_that_runs_in_part_only_the_others_move() -> None:
     assert found.jobs[A].made == 3, "the first pod was left alone"
 
 
-def test_pods_that_nobody_would_make_again_are_never_deleted() -> None:
+def test_pods_without_an_owner_are_never_deleted() -> None:
     found = world(2, 2)
     found.sick = {"n0"}
     found.submit(gang_of("a", 2))
@@ -317,7 +317,7 @@ def test_a_gang_is_cleared_of_gates_that_may_be_open_too(answer: str) -> None:
 
 
 def late_one(found: World, slot: str, answer: str) -> None:
-    """A pod of a staged gang comes, and its gate is opened without anybody noticing."""
+    """A pod of a staged gang comes, and its gate is opened but the machine is not told."""
     found.make(A, slot)
     while found.to_tell:
         found.tell()

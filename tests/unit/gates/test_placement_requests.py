@@ -132,7 +132,7 @@ def test_ranks_without_a_node_find_one(cluster: Cluster) -> None:
     assert answer.placement.nodes == ("a1", "a2", "a3")
 
 
-def test_who_arrives_is_held_for_no_more_and_who_departs_is_again(cluster: Cluster) -> None:
+def test_a_pod_that_arrives_is_held_for_no_more_and_one_that_departs_is_again(cluster: Cluster) -> None:
     of = gang(2)
     placed(cluster, of)
     assert cluster.free()["a1"] == 0

@@ -103,7 +103,7 @@ def test_others_are_none_of_ours() -> None:
     ],
     ids=str,
 )
-def test_what_somebody_else_wrote_is_no_mark(annotations: dict[str, str]) -> None:
+def test_what_another_client_wrote_is_no_mark(annotations: dict[str, str]) -> None:
     assert mark_of(train_pod(annotations=annotations)) is None
 
 
@@ -169,7 +169,9 @@ def test_the_pin_is_added_to_every_term_that_is_there() -> None:
         terms[0] | {"matchFields": [pin("n1")]},
         {"matchFields": [*terms[1]["matchFields"], pin("n1")]},
     ]
-    assert patch["metadata"]["resourceVersion"] == "7", "a term that somebody adds meanwhile would be lost"
+    assert patch["metadata"]["resourceVersion"] == "7", (
+        "a term that another client adds meanwhile would be lost"
+    )
 
 
 def test_only_what_was_seen_is_deleted() -> None:
@@ -184,7 +186,7 @@ def test_a_pod_of_an_unknown_controller_is_no_member() -> None:
         seen(keep(odd))
 
 
-def test_who_owns_it() -> None:
+def test_whether_it_has_an_owner() -> None:
     alone = train_pod()
     del alone["metadata"]["ownerReferences"]
     assert not seen(keep(alone)).owned

@@ -356,7 +356,7 @@ def test_a_pod_that_serves_for_itself_is_a_gang_of_one(owner: list[Object] | Non
     assert ranked(gang, [one]) == {"web-5f-x": 0}
 
 
-def test_who_only_keeps_a_pod_from_being_collected_is_not_its_controller() -> None:
+def test_an_owner_that_only_keeps_a_pod_from_being_collected_is_not_its_controller() -> None:
     other = owned_by("ray.io/v1", "RayCluster", "r")[0] | {"controller": False}
     one = admitted_pod("a", ownerReferences=[other, {**other, "controller": None}])
     assert membership(one).key == "ml/Pod/a"

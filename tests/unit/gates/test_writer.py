@@ -108,7 +108,7 @@ async def test_one_that_is_there_unheard_of_is_overwritten() -> None:
     assert await desk.writer.plans() == [plan("n2")]
 
 
-async def test_one_that_somebody_deleted_is_made_anew_at_the_next_try() -> None:
+async def test_a_deleted_plan_is_made_anew_at_the_next_try() -> None:
     desk = Desk()
     await desk.write(e.StorePlan(plan("n1")))
     del desk.server.objects[f"{PLANS}/{NAME}"]
@@ -178,7 +178,7 @@ async def test_a_pod_that_is_gone_is_deleted() -> None:
     assert await desk.write(e.DeletePod(POD_SEEN)) == [e.PodDeleted("u1")]
 
 
-async def test_one_refusal_holds_up_nobody() -> None:
+async def test_one_refusal_delays_no_other_write() -> None:
     desk = Desk()
     desk.server.before = failing(UnreachableError("no answer"), method="DELETE", times=1)
     answers = await desk.write(e.DeletePlan(), *[e.StorePlan(plan(f"n{i}")) for i in range(100)])

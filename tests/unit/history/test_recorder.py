@@ -117,7 +117,7 @@ async def test_closing_a_file_in_use_leaves_the_loop_free(tmp_path: Path) -> Non
         assert recorder._file is None
 
 
-async def test_writing_waits_for_nobody_and_nobody_for_it(
+async def test_the_writer_and_its_callers_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go = threading.Event(), threading.Event()

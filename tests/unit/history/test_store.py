@@ -121,7 +121,7 @@ def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path
         "a01:1--s1:1": {"LinkAdded", "LinkRemoved"},
         "n00": {"AnomalyAppeared", "AnomalyCleared"},
         "n00/p1 -- leaf-b/p1": set[str](),
-        "nobody": set[str](),
+        "absent": set[str](),
         "": set(KINDS[0:2]) | {"AnomalyAppeared", "AnomalyCleared", "GenerationPublished"},
     }.items():
         assert {x.kind for x in told(reader, about=name)} == kinds, name

@@ -1,4 +1,4 @@
-"""Who may stream and who may call, by what they showed; and what becomes of them when time has passed."""
+"""Which caller may stream and which may call, by what it showed; and what follows when time has passed."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -154,7 +154,7 @@ async def test_a_token_that_now_says_another_node_is_another_caller(world: World
     assert (await world.access.still_reports(caller)).name == "n2"
 
 
-async def test_where_nobody_asks_anyone_may() -> None:
+async def test_without_authentication_any_caller_may() -> None:
     access = Access()
     caller = await access.reporter(Context())
     assert caller.kind == "anonymous"
@@ -162,7 +162,7 @@ async def test_where_nobody_asks_anyone_may() -> None:
     assert (await access.admit(shown_by(), "update")).kind == "anonymous"
 
 
-async def test_an_unreadable_certificate_is_nobody_s() -> None:
+async def test_an_unreadable_certificate_is_refused() -> None:
     auth = {"x509_pem_cert": [b"junk"], "peer_uri": [b"hyperscout://admin/ann"]}
     with pytest.raises(UnknownCallerError, match="cannot be read"):
         await Access().reporter(Context(auth=auth))
@@ -170,7 +170,7 @@ async def test_an_unreadable_certificate_is_nobody_s() -> None:
         await Access().admit(shown(auth, ()), "get")
 
 
-# --- everybody else
+# --- other callers
 
 
 async def test_a_reader_is_looked_at_again_while_it_follows(world: World) -> None:
@@ -257,7 +257,7 @@ async def test_what_is_not_guarded(world: World, method: str, open_to_all: bool)
     assert await handler(world, method, None) is None
 
 
-async def test_one_who_follows_and_may_no_more_gets_nothing_more(world: World) -> None:
+async def test_a_follower_that_loses_its_rights_gets_nothing_more(world: World) -> None:
     closed = []
 
     async def follow(request: Any, context: Any) -> AsyncIterator[int]:
@@ -283,7 +283,7 @@ async def test_one_who_follows_and_may_no_more_gets_nothing_more(world: World) -
 async def test_a_certificate_that_has_expired_is_good_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A connection outlives it: whoever calls on must show a fresh one."""
+    """A connection outlives it: a client that keeps calling must show a fresh one."""
     monkeypatch.setattr(access_module, "not_after_s", lambda _: 1000.0)
     now_s = [999.0]
     access = Access(now_s=lambda: now_s[0])

@@ -1,4 +1,4 @@
-"""Who a caller is, from what it showed: every form that is taken, and every one that is not."""
+"""The identity of a caller, from what it showed: every form that is taken, and every one that is not."""
 
 import base64
 import math
@@ -173,7 +173,7 @@ def test_an_agent_is_the_node_of_its_token() -> None:
         (User(AGENT, extra={NODE_NAME: []}), AGENTS, "is not bound to a node"),
     ],
 )
-def test_nobody_else_is_an_agent(user: User, agents: str, words: str) -> None:
+def test_no_other_account_is_an_agent(user: User, agents: str, words: str) -> None:
     with pytest.raises(NotAllowedError, match=words):
         agent_of(user, agents)
 
@@ -190,7 +190,7 @@ def test_a_token_of_its_account_makes_an_agent_of_fabrics() -> None:
 
 
 @pytest.mark.parametrize("name", ["hyperscout:crawl2", "other:crawl", "hyperscout:", ""])
-def test_nobody_else_looks_at_fabrics(name: str) -> None:
+def test_no_other_account_is_a_crawler(name: str) -> None:
     with pytest.raises(NotAllowedError, match="of the service account hyperscout:agent and hyperscout:crawl"):
         agent_of(User(f"system:serviceaccount:{name}"), AGENTS, FABRIC)
 
@@ -266,7 +266,7 @@ def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, n
         ("GetTopology", "update"),
     ],
 )
-def test_what_nobody_thought_of_needs_the_most(method: str, verb: str | None) -> None:
+def test_an_unlisted_method_needs_the_most(method: str, verb: str | None) -> None:
     assert verb_for(method) == verb
 
 

@@ -45,13 +45,13 @@ async def test_an_answer_may_stand_for_this_once(stands_s: float) -> None:
     assert (ask.times, len(answers)) == (2, 0)
 
 
-async def test_who_ask_the_same_at_once_ask_once() -> None:
+async def test_callers_that_ask_the_same_at_once_ask_once() -> None:
     answers: RequestCache[str] = RequestCache(10, 10, lambda: 0.0)
     ask = Asked()
     ask.go.clear()
     tasks = [asyncio.create_task(answers.get(b"k", ask)) for _ in range(5)]
     await asyncio.sleep(0)
-    tasks[0].cancel()  # it takes the answer from nobody
+    tasks[0].cancel()  # it takes the answer from no other caller
     await asyncio.sleep(0)
     ask.go.set()
     assert await asyncio.gather(*tasks[1:]) == ["yes"] * 4

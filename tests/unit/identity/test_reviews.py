@@ -145,7 +145,7 @@ async def test_rights_of_one_token_or_verb_are_not_those_of_another(rig: Rig) ->
         (TimeoutError(), "no response of the API server within", "TimeoutError"),
     ],
 )
-async def test_while_the_server_is_away_nobody_is_let_in_and_nothing_is_kept(
+async def test_while_the_server_is_away_no_caller_is_let_in_and_nothing_is_kept(
     rig: Rig, trouble: Exception, said: str, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.server.trouble = trouble

@@ -1,4 +1,4 @@
-"""Refusals are counted one by one, and said in few lines whoever tries how often."""
+"""Refusals are counted one by one, and logged in few lines, whatever the caller and the number of tries."""
 
 import logging
 from collections import Counter
@@ -32,7 +32,7 @@ def world(caplog: pytest.LogCaptureFixture) -> World:
     return World(caplog)
 
 
-def test_one_line_says_who_and_as_whom(world: World) -> None:
+def test_one_line_names_the_caller_and_the_name_it_gave(world: World) -> None:
     world.tries()
     assert world.lines == [f"refused: ipv4:10.0.0.7:40000, which calls itself 'n2': {WHY}"]
 

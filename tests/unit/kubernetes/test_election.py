@@ -83,7 +83,7 @@ Steps = Sequence[tuple[float, Event, str]]
                 (2.2, Woke(), "update 2 a 3"),
             ],
             True,
-            id="nobody has it: create, then renew without looking",
+            id="no replica has it: create, then renew without looking",
         ),
         pytest.param(
             [
@@ -121,7 +121,7 @@ Steps = Sequence[tuple[float, Event, str]]
                 (8.0, Looked(of("b", "8")), "update 8 a 4 acquire"),
             ],
             False,
-            id="somebody's label on the lease is no renewal",
+            id="another client's label on the lease is no renewal",
         ),
         pytest.param(
             [
@@ -129,7 +129,7 @@ Steps = Sequence[tuple[float, Event, str]]
                 (121, Looked(of("b", duration_s=10**9)), "update 7 a 4 acquire"),
             ],
             False,
-            id="nobody keeps it for ever by claiming so",
+            id="no holder keeps it for ever by claiming so",
         ),
         pytest.param(
             [
@@ -161,7 +161,7 @@ Steps = Sequence[tuple[float, Event, str]]
                 (68, Looked(of("b")), "update 7 a 4 acquire"),
             ],
             False,
-            id="while nobody could look, nobody could renew: the leader has its time once more",
+            id="while no replica could look, none could renew: the leader has its time once more",
         ),
         pytest.param(
             [(0, Woke(), "look"), (2.5, Lost(), "sleep 1"), (3.5, Woke(), "look")],
@@ -208,7 +208,7 @@ def test_candidate(steps: Steps, leads: bool) -> None:
             ],
             True,
             1,
-            id="the server was away, nobody took it: goes on in the same term",
+            id="the server was away, no replica took it: goes on in the same term",
         ),
         pytest.param(
             [(105.2, Woke(), "look"), (160, Looked(of("b")), "sleep 1")],
@@ -231,7 +231,7 @@ def test_candidate(steps: Steps, leads: bool) -> None:
             ],
             True,
             1,
-            id="deleted within the deadline: nobody else can have had it",
+            id="deleted within the deadline: no other replica can have had it",
         ),
         pytest.param(
             [
@@ -257,7 +257,7 @@ def test_candidate(steps: Steps, leads: bool) -> None:
             [(106, Woke(), "look"), (160, Looked(of("")), "update 7 a 4 acquire")],
             False,
             1,
-            id="until it is confirmed, nobody leads",
+            id="until it is confirmed, no replica leads",
         ),
     ],
 )
@@ -277,10 +277,10 @@ def test_the_deadline_counts_from_when_the_update_was_sent() -> None:
     e.handle(Woke(), 104.4)
     e.handle(Lost(), 106.9)
     assert e.write_until_s == 106.0
-    assert e.leading, "nobody is known to have taken over"
+    assert e.leading, "no replica is known to have taken over"
 
 
-def test_who_leads_is_told_while_it_renews() -> None:
+def test_the_leader_is_told_while_it_renews() -> None:
     e = election()
     assert e.leader(0.0) is None
     e.handle(Looked(of("b")), 10.0)
@@ -332,7 +332,7 @@ class Fate:
 class Pause:
     """A process that is stopped (SIGSTOP) for a while."""
 
-    who: int
+    replica: int
     at_s: float
     for_s: float
 
@@ -371,7 +371,7 @@ class Cluster:
 
     def step(self, i: int, event: Event) -> None:
         for pause in self.pauses:
-            if pause.who == i and pause.at_s <= self.now_s < pause.at_s + pause.for_s and not self.calm:
+            if pause.replica == i and pause.at_s <= self.now_s < pause.at_s + pause.for_s and not self.calm:
                 self.at(pause.at_s + pause.for_s, lambda: self.step(i, event))
                 return
         instruction = self.candidates[i].handle(event, self.clock(i))
@@ -432,8 +432,8 @@ def test_never_two_writers_and_one_in_the_end(
 
 
 @given(rates=st.lists(st.sampled_from([0.95, 1.0, 1.05]), min_size=2, max_size=3), seed=st.integers(0, 99))
-def test_a_lease_that_somebody_deletes_makes_no_second_writer(rates: list[float], seed: int) -> None:
-    """Its holder does not know yet, and may write; who else followed it can wait as after its death."""
+def test_a_lease_that_a_client_deletes_makes_no_second_writer(rates: list[float], seed: int) -> None:
+    """Its holder does not know yet, and may write; another replica that followed it waits as after death."""
     cluster, rng = Cluster(rates, [Fate(0.01, 0.01, "")], []), Random(seed)
     for _ in range(5):
         cluster.at(rng.uniform(20.0, 120.0), lambda: setattr(cluster.server, "lease", None))

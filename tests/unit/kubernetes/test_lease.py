@@ -173,12 +173,12 @@ async def test_a_fence_is_of_one_term() -> None:
         await world.time.pass_s(2)
         fence = a.fence()
         assert world.api.lease is not None
-        taken = {**world.api.lease["spec"], "holderIdentity": "someone"}
+        taken = {**world.api.lease["spec"], "holderIdentity": "other-holder"}
         world.api.put({**world.api.lease, "spec": taken})
         await world.time.pass_s(3)
         assert not a.leading
         await world.time.pass_s(10)
-        assert a.leading, "whoever it was did not renew"
+        assert a.leading, "the other holder did not renew"
         assert a.term == 2
         with pytest.raises(NotLeaderError, match="another"):
             fence.remaining_s()
@@ -219,7 +219,7 @@ async def test_a_lease_that_may_not_be_had_is_said_once(caplog: pytest.LogCaptur
         {"holderIdentity": None, "leaseDurationSeconds": -5},
     ],
 )
-def test_garbage_is_nobody_s_lease(spec: Any) -> None:
+def test_garbage_is_a_lease_without_a_holder(spec: Any) -> None:
     record = record_of({"metadata": {"name": "x", "annotations": None}, "spec": spec})
     assert record.holder == ""
     assert record.duration_s <= 0

@@ -29,7 +29,7 @@ def test_an_older_version_is_passed_over(came: Object, then: Object, expected: s
     assert nodes.labels_of("n1") == {"hyperscout.io/leaf": expected}
 
 
-def test_a_version_that_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
+def test_a_version_that_changes_nothing_that_is_kept_is_not_told() -> None:
     told: list[str] = []
     reflector = Reflector(
         FakeKube().kube(),

@@ -151,13 +151,13 @@ CASES: list[tuple[str, Sequence[Object], Sequence[Object | str], list[tuple[str,
         [("unnamed-child", "S", 1)],
     ),
     (
-        "somebody else's is changed",
+        "another owner's is changed",
         (thing("A", 1, "n1", labels={}),),
         (thing("A", 1, "n2", labels={}),),
         [("foreign", "A", 1)],
     ),
-    ("somebody else's is adopted", (thing("A", 1, "n1", labels={}),), (A,), [("foreign", "A", 1)]),
-    ("somebody else's is deleted", (thing("A", 1, "n1", labels={}),), ("A",), [("foreign", "A", 1)]),
+    ("another owner's is adopted", (thing("A", 1, "n1", labels={}),), (A,), [("foreign", "A", 1)]),
+    ("another owner's is deleted", (thing("A", 1, "n1", labels={}),), ("A",), [("foreign", "A", 1)]),
     (
         "half a label is not ours",
         (thing("A", 1, labels=dict([*LABELS.items()][:1])),),
@@ -191,7 +191,7 @@ def test_each_state_is_judged(
     assert sorted(story.broken()) == sorted(broken)
 
 
-def test_what_others_break_is_theirs_and_what_was_broken_before_is_nobodys() -> None:
+def test_what_others_break_is_theirs_and_what_was_broken_before_is_not_reported() -> None:
     story = Story(*TREE, thing("X", 2, "A", labels={}))
     assert not story.broken()
     story.put(thing("Y", 2, "B", labels={}), by="kubectl")
@@ -248,7 +248,7 @@ def test_a_problem_says_what_was_written() -> None:
         ([], [], ""),
     ],
 )
-def test_who_wrote_is_read_from_the_managed_fields(
+def test_the_writer_is_read_from_the_managed_fields(
     before: list[Object] | None, after: list[Object], by: str
 ) -> None:
     def wrapped(entries: list[Object]) -> Object:

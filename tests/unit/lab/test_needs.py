@@ -34,7 +34,7 @@ def test_hierarchies_are_found_with_the_controllers_that_they_share() -> None:
     assert needs.hierarchies("") == ()
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "not root" in (needs.lack_of_machine() or "")
 

@@ -94,7 +94,7 @@ def test_a_name_is_one_level_whatever_is_in_it(name: str) -> None:
 
 
 @given(st.text())
-def test_topics_of_others_are_nobody_s(topic: str) -> None:
+def test_topics_of_others_belong_to_no_device(topic: str) -> None:
     topics = Topics("a/b")
     assert topics.device_in(topic) is None or topic.startswith("a/b/findings/")
     assert topics.device_in("a/b/findings/" + topic) is None or "/" not in topic

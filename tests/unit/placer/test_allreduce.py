@@ -40,7 +40,7 @@ def of(*nodes: int, message_bytes: int = 1000) -> Predicted:
 US = 1e-6
 
 
-def test_one_rank_has_nobody_to_reduce_with() -> None:
+def test_one_rank_has_no_other_to_reduce_with() -> None:
     assert of(3) == Predicted(0.0, 0.0, 1000, True)
 
 
@@ -98,7 +98,7 @@ def test_trees_are_logarithmic_and_rings_are_not() -> None:
 
 
 def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> None:
-    """Who is in the middle of one tree is at the end of the other; both are as low as can be."""
+    """A rank in the middle of one tree is at the end of the other; both are as low as can be."""
     forest = Forest.of(leaves(tuple(f"n{i:03}" for i in range(130))))
     wide = [TierSpeed(0.0, 8.0, True)] * 4
     near = [TierSpeed(1.0, 1e12, True)] * 4
@@ -109,7 +109,7 @@ def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> N
 
 
 @given(st.lists(st.integers(0, 15), min_size=2, max_size=40), st.integers(1, 1 << 30))
-def test_both_trees_reach_everybody_and_the_ring_beats_what_no_wire_can(nodes: list[int], size: int) -> None:
+def test_both_trees_reach_all_ranks_and_the_ring_beats_what_no_wire_can(nodes: list[int], size: int) -> None:
     found = of(*nodes, message_bytes=size)
     n = len(nodes)
     fastest = 2 * size * 8e-9 / SPEEDS[0].bandwidth_gbps

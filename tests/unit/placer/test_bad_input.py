@@ -207,7 +207,7 @@ groups = st.recursive(
 @given(
     gang=groups,
     mode=st.sampled_from(("hard", "soft")),
-    avoid=st.frozensets(st.sampled_from(("a1", "leaf-b", "pod-1", "nobody")), max_size=2),
+    avoid=st.frozensets(st.sampled_from(("a1", "leaf-b", "pod-1", "absent")), max_size=2),
 )
 def test_any_request_has_an_answer(gang: Group, mode: str, avoid: frozenset[str]) -> None:
     request = Request(replace(gang, count=1), mode, avoid)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def full(*leaves: str) -> list[Running]:
     return [running(f"fixed-{x}", *(f"{x}{i}" for i in range(4)), movable=False) for x in leaves]
 
 
-def test_nobody_moves_onto_what_the_new_gang_needs() -> None:
+def test_no_gang_moves_onto_what_the_new_gang_needs() -> None:
     gangs = [
         running("pair", "a0", "a1", tier=1),
         running("fixed-b", "b0", "b1", movable=False),
@@ -193,7 +193,7 @@ def test_workers_that_go_along_count() -> None:
 
 
 def test_a_gang_of_other_tiers_stays_where_it_is() -> None:
-    """Asked for when there was a tier more: nobody can say where it may go."""
+    """Asked for when there was a tier more: no rule says where it may go."""
     old = Running("old", Request(Group(1, (Workers(1),), tier=5)), ("a0",))
     gangs = [old, running("fixed-b", "b0", movable=False), *full("c", "d")]
     found = defragment(with_gangs(gangs), one(4, 1), gangs, {})

@@ -51,7 +51,7 @@ def test_workers_that_need_nothing_follow_too() -> None:
     assert capacity.fit(nothing).nodes.tolist() == fits
 
 
-@pytest.mark.parametrize("parent", ["leaf", "nobody"])
+@pytest.mark.parametrize("parent", ["leaf", "absent"])
 def test_the_highest_tier_has_no_parent(parent: str) -> None:
     with pytest.raises(ForestError, match=f"HyperNode leaf: parent {parent}, but it is in the highest tier"):
         forest(hypernode("leaf", ("a", "b"), parent=parent))
@@ -65,7 +65,7 @@ def test_a_cycle_of_parents() -> None:
 
 def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
     tree = forest(hypernode("a", ("a", "b")), hypernode("c", ("c", "d")), hypernode("d", ("e",)))
-    assert tree.below(frozenset({"d", "nobody"})).tolist() == [False, False, False, True, True]
+    assert tree.below(frozenset({"d", "absent"})).tolist() == [False, False, False, True, True]
     answer = place(worker_capacity(tree), Request(Group(1, (ONE,)), avoid=frozenset({"a", "d"})))
     assert isinstance(answer, Placement)
     assert answer.nodes == ("c",)

@@ -63,7 +63,7 @@ C = {"core": 1}
         ("an uplink", [link(LEAF, SPINE)], "", {}, B),
         ("two uplinks", [link(LEAF, SPINE), link(PORT_2, SPINE, "SlowLink")], "", {}, {"leaf-b": 2}),
         ("an uplink twice", [link(LEAF, SPINE, "ErroringLink"), link(SPINE, LEAF, "SlowLink")], "", {}, B),
-        ("two uplinks whose ports nobody knows", [BARE, BARE], "", {}, {"leaf-b": 2}),
+        ("two uplinks of unknown ports", [BARE, BARE], "", {}, {"leaf-b": 2}),
         ("in no domain", [link(LEAF, SPINE, hypernode=None)], "", {}, {}),
         ("in a domain that is no more", [link(LEAF, SPINE, hypernode="leaf-z")], "", {}, {}),
         ("storage", [link(Endpoint("st", "storage-1", "1"))], "", {}, {}),
@@ -212,7 +212,7 @@ def test_a_host_that_lost_all_its_gpus_is_down() -> None:
 CLOS = shapes.clos3(2, 3, 6, 3, 2, seed=1)
 
 
-def test_what_is_measured_to_be_slow_takes_nobody_out_of_use() -> None:
+def test_what_is_measured_to_be_slow_takes_no_node_out_of_use() -> None:
     pings = pinged(CLOS)
 
     def slowed(chosen: np.ndarray, us: float, bursts: int = 3) -> tuple[Topology, Health]:

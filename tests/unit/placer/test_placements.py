@@ -101,7 +101,7 @@ def test_a_trial_is_on_what_was_free_then() -> None:
 
 
 def leader_and(count: int) -> Request:
-    """Two kinds of workers: nobody knows how long that takes."""
+    """Two kinds of workers: the time that takes has no bound."""
     return Request(Group(1, (Workers(1, (("workers", 1),), role="leader"), Workers(count, ((GPU, 1),)))))
 
 
@@ -144,7 +144,7 @@ async def test_what_does_not_fit_any_more_is_decided_anew() -> None:
     async def slowly(trial: Callable[[], Trial]) -> Trial:
         found = trial()
         seen.append(placed(found.answer).nodes)
-        if len(seen) == 1:  # somebody takes its nodes meanwhile
+        if len(seen) == 1:  # another gang takes its nodes meanwhile
             placements.set_unusable(seen[0])
         return found
 
@@ -260,7 +260,7 @@ def test_what_is_held_outlives_topologies() -> None:
     placements = book()
     placements.place("a", gang(2), holder="api")
     placements.set_topology(leaves(("n2", "n3"), ("n4", "n5")))
-    assert free_nodes(placements) == {"n3", "n4"}  # nobody knows of room on n5
+    assert free_nodes(placements) == {"n3", "n4"}  # the room on n5 is not known
     placements.place("b", gang(1), holder="api")
     placements.set_topology(leaves(("n4", "n5")))
     placements.release("a")
@@ -310,7 +310,7 @@ def test_whole_nodes_and_devices_do_not_share_a_node() -> None:
     assert free_of(placements)["n1"] == free_of(placements)["n2"] == {"workers": 1, GPU: 8, "cpu": 64_000}
 
 
-def test_who_arrived_is_counted_by_the_room_alone() -> None:
+def test_a_pod_that_arrived_is_counted_by_the_room_alone() -> None:
     placements = book()
     placements.place("a", gang(2), holder="Job")
     placements.set_unused_of("n1", {"workers": 0})  # its pod runs there
@@ -419,7 +419,7 @@ def test_nodes_that_take_no_work_have_no_room() -> None:
     assert free_nodes(placements) == {"n1", "n3", "n4"}
 
 
-def test_who_took_a_node_whole_gives_back_its_devices_too() -> None:
+def test_a_gang_that_took_a_node_whole_gives_back_its_devices_too() -> None:
     placements = book()
     placements.set_unused({node: {"workers": 1, GPU: 8} for node in NODES})
     placements.place("a", gang(1), holder="api")
@@ -523,7 +523,7 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
     await asyncio.gather(reading, return_exceptions=True)
 
 
-def test_what_nobody_has_takes_no_room_in_memory() -> None:
+def test_what_no_node_has_takes_no_room_in_memory() -> None:
     placements = book()
     for i in range(100):
         asked = gang(1, resources={f"vendor.example/{i}": 1})

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
         """not one worker fits on any node: none has 1.5 cpu free, the most is 0.5 and none has 128Gi memory
         free, the most is 1Gi and none has 16 nvidia.com/gpu free, the most is 8""",
     ),
-    "a resource that nobody has": (
+    "a resource that no node has": (
         gpus(8),
         gang(of(1, role="leader", rdma=1), of(1, gpu=1)),
         "not one worker of role leader fits on any node: none has 1 rdma free, the most is 0",

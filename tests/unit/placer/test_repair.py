@@ -345,7 +345,7 @@ def test_a_replacement_is_near(case: str, small: int, monkeypatch: pytest.Monkey
     assert found.placement.nodes == tuple(moves.get(rank, name) for rank, name in enumerate(names))
 
 
-def test_masks_avoid_and_nodes_down_hold_for_those_who_move_only() -> None:
+def test_masks_avoid_and_nodes_down_hold_only_for_workers_that_move() -> None:
     request = Request(Group(1, (Workers(2), Workers(1, role="leader")), tier=2), avoid=frozenset(("a1", "c")))
     names = ("a0", "a1", "b0")
     capacity = cluster(Counter(["a2", "a3", "b1", "b2", "c0"]), names, request, down=frozenset(("a2", "b0")))

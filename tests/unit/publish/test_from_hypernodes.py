@@ -1,4 +1,4 @@
-"""What is published tells the tree again, whatever somebody did to it meanwhile."""
+"""What is published tells the tree again, whatever other clients did to it meanwhile."""
 
 import json
 from typing import Any

@@ -49,7 +49,7 @@ THEIRS = {"type": "Checked", "status": "True", "reason": "R", "message": "", "la
          [written(Condition("Degraded", "False", "X", "other"), LATER)], []),
         # One of ours that is no longer written goes.
         (found(written(Condition("Stale", "True", "R", "m")), written(OK)), (OK,), [written(OK)], []),
-        # Somebody's garbage of our type is replaced.
+        # Another client's garbage of our type is replaced.
         (found({"type": "Degraded"}), (OK,), [written(OK)], [("False", "")]),
     ],
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_letting_go_changes_nothing_else() -> None:
     }
 
 
-def test_annotations_that_somebody_else_wrote_are_not_ours() -> None:
+def test_annotations_that_another_client_wrote_are_not_ours() -> None:
     def field(manager: str, *keys: str, **more: str) -> dict[str, Any]:
         annotations = {f"f:{key}": {} for key in keys}
         return {"manager": manager, "fieldsV1": {"f:metadata": {"f:annotations": annotations}}, **more}
@@ -118,7 +118,7 @@ def test_annotations_that_somebody_else_wrote_are_not_ours() -> None:
     annotations = {f"hyperscout.io/{key}": "1" for key in ("nodes", "latency-us", "source", "confidence")}
     metadata = {"name": "a", "managedFields": [ours, theirs, status], "annotations": annotations}
     assert present(kept({"metadata": metadata})).annotations == (("hyperscout.io/latency-us", "1"),)
-    assert len(present({"metadata": metadata}).annotations) == 3  # who wrote them is not known
+    assert len(present({"metadata": metadata}).annotations) == 3  # their writer is not known
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_annotations_of_what_was_measured() -> None:
         ([{"manager": "a", "time": "1"}, {"manager": "vc", "time": "2", "subresource": "status"}], "a"),
     ],
 )
-def test_who_edited_it_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
+def test_its_editor_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
     object_ = {"metadata": {"name": "a", "managedFields": fields}, "spec": {"tier": 1}}
     found = kept(object_)
     assert found.pop("owned", ()) == ()

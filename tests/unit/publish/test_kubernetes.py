@@ -176,7 +176,7 @@ async def test_one_that_is_refused_for_ever_holds_up_no_other() -> None:
     assert "old" not in fake.hypernodes()
 
 
-async def test_what_was_never_written_was_changed_by_nobody() -> None:
+async def test_what_was_never_written_was_not_changed_by_another_client() -> None:
     """A parent that waits for a child which is refused."""
     fake = ApplyKube()
     made = publisher(fake)
@@ -230,7 +230,7 @@ async def test_selectors_of_strangers_do_not_stop_the_loop(monkeypatch: pytest.M
 
 
 async def test_a_condition_that_came_meanwhile_is_merged_and_not_lost() -> None:
-    """The status was written by somebody else after the watch told: refused, looked at, merged anew."""
+    """The status was written by another client after the watch told: refused, looked at, merged anew."""
     fake = ApplyKube()
     made = publisher(fake)
     await made.publish(two_leaves())
@@ -290,7 +290,7 @@ async def test_a_figure_that_is_no_more_goes_from_the_cluster() -> None:
     assert len(fake.writes) == before
 
 
-async def test_a_figure_that_somebody_edits_is_put_right_and_said() -> None:
+async def test_a_figure_that_another_client_edits_is_put_right_and_said() -> None:
     fake = ApplyKube()
     made = publisher(fake)
     await made.publish(with_latency(10.0))

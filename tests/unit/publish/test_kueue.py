@@ -73,7 +73,7 @@ async def test_it_is_created_once_and_is_ours() -> None:
     assert len(fake.writes) == 1, "a restart finds it right"
 
 
-async def test_one_that_somebody_deleted_is_found_missing_after_a_while() -> None:
+async def test_a_deleted_object_is_found_missing_after_a_while() -> None:
     fake = cluster()
     kueue = publisher(fake)
     await kueue.publish(two_leaves())
@@ -105,7 +105,7 @@ async def test_without_kueue_the_problem_is_clear_and_tried_again(fake: FakeKube
     assert caught.value.retry
 
 
-async def test_other_levels_replace_it_while_nobody_uses_it() -> None:
+async def test_other_levels_replace_it_while_no_flavor_uses_it() -> None:
     fake = cluster()
     fake.put(f"{FLAVORS}/other", {"metadata": {"name": "other"}, "spec": {"topologyName": "default"}})
     fake.put(f"{FLAVORS}/plain", {"metadata": {"name": "plain"}, "spec": {}})
@@ -131,7 +131,7 @@ async def test_one_that_is_used_stays_and_the_problem_names_the_users() -> None:
     assert keys(fake) == [CORE, POD, LEAF, HOST]
 
 
-async def test_somebody_elses_is_never_changed() -> None:
+async def test_another_owner_s_is_never_changed() -> None:
     fake = cluster()
     level = {"levels": [{"nodeLabel": "rack"}]}
     fake.put(PATH, {"metadata": {"name": "wires"}, "spec": level})
@@ -141,7 +141,7 @@ async def test_somebody_elses_is_never_changed() -> None:
     assert fake.writes == []
 
 
-async def test_somebody_elses_with_the_right_levels_is_fine() -> None:
+async def test_another_owner_s_with_the_right_levels_is_fine() -> None:
     fake = cluster()
     level = {"levels": [{"nodeLabel": key} for key in (CORE, LEAF, HOST)]}
     fake.put(PATH, {"metadata": {"name": "wires"}, "spec": level})

@@ -37,7 +37,7 @@ async def test_labels_are_written_once_in_one_patch_a_node(fake: FakeKube) -> No
     assert len(fake.writes) == 4, "what the answers told is known: a steady state writes nothing"
 
 
-async def test_what_somebody_changed_is_put_right_for_that_node_alone(fake: FakeKube) -> None:
+async def test_what_another_client_changed_is_put_right_for_that_node_alone(fake: FakeKube) -> None:
     nodes = fake.nodes()
     publisher = NodeLabelsPublisher(fake.kube(), nodes, "on", print)
     topology = two_leaves()
@@ -113,7 +113,7 @@ async def test_a_dry_run_is_bounded() -> None:
         (RejectedError("422 is not valid"), 4),
         (UnreachableError("no answer"), 1),
         (ForbiddenError("403: may not patch nodes"), 1),
-        (NotLeaderError("somebody else leads"), 1),
+        (NotLeaderError("another replica leads"), 1),
     ],
 )
 async def test_a_refused_node_holds_up_no_other_and_no_answer_stops_at_once(

@@ -68,7 +68,9 @@ ALL = frozenset(h.name for h in TREE)
         ([child("theirs")], frozenset()),
     ],
 )
-def test_what_somebody_elses_claims(members: list[dict[str, Any]], blocked: frozenset[str]) -> None:
+def test_what_another_owner_s_hypernode_claims(
+    members: list[dict[str, Any]], blocked: frozenset[str]
+) -> None:
     present = [
         object_("theirs", *members),
         object_("below", node(exactMatch={"name": "n2"}), ours=True),

@@ -149,7 +149,7 @@ def test_a_change_of_mind_half_way_is_as_good(
 
 
 @given(trees(), trees(), st.randoms(use_true_random=False))
-def test_somebody_elses_is_never_written_nor_robbed(
+def test_another_owner_s_is_never_written_nor_robbed(
     before: dict[str, Wanted], after: dict[str, Wanted], rng: Random
 ) -> None:
     there = world(*before.values())
@@ -220,7 +220,7 @@ def test_a_tier_in_between_raises_those_above_first() -> None:
     assert [w.wanted.name for w in done if isinstance(w, Update)] == ["top", "a"]
 
 
-def test_what_is_named_by_somebody_else_is_not_deleted() -> None:
+def test_what_another_owner_s_hypernode_names_is_not_deleted() -> None:
     there = world(leaf("a", "n1")) | {"theirs": as_present(above("theirs", 2, "a"), ours=False)}
     plan = next_writes(there, {})
     assert plan == WritePlan((), {"a": "it is to be deleted, but is still a member of theirs"})

@@ -182,7 +182,7 @@ async def test_standard_output_is_one_stream_of_documents(capsys: pytest.Capture
     assert len(list(yaml.safe_load_all(capsys.readouterr().out))) == 4
 
 
-async def test_who_is_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_publisher_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_BASE_S", 1e6)
     monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_CAP_S", 1e6)
     flaky, healthy = Flaky(1), Flaky()

@@ -1,4 +1,4 @@
-"""The taint policy: whose links are degraded, who is tainted first, and how slowly it lets go."""
+"""The taint policy: whose links are degraded, which node is tainted first, how slowly taints are cleared."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -177,7 +177,7 @@ def test_the_worst_goes_first_and_the_rest_is_named() -> None:
     assert list(lines(decision, bad)) == ["n09: taint (4 down)", "n03: taint (1 down)"]
 
 
-def test_who_is_tainted_stays_so_when_a_worse_one_comes_and_makes_room_when_cleared() -> None:
+def test_a_tainted_node_stays_so_when_a_worse_one_comes_and_makes_room_when_cleared() -> None:
     policy = TaintPolicy(TaintSettings(share=0.05, after_s=0, clear_after_s=60))
     both = ill(("n01", 1, 0), ("n02", 4, 5))
     kept = policy.decide(both, NODES, ("n01",), 10 * NS)

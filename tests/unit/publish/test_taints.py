@@ -197,7 +197,7 @@ TAINT = st.fixed_dictionaries(
 
 
 @given(taints=st.lists(TAINT, max_size=5))
-def test_everybody_elses_taints_stay_in_their_order(taints: Sequence[dict[str, Any]]) -> None:
+def test_other_owners_taints_stay_in_their_order(taints: Sequence[dict[str, Any]]) -> None:
     others = [t for t in taints if not is_ours(t)]
     for change, ours in ((with_ours, True), (without_ours, False)):
         after = change(taints)

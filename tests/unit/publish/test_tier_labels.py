@@ -1,4 +1,4 @@
-"""Labels of nodes by tier: what nodes should carry, and patches that leave everybody else's labels alone."""
+"""Labels of nodes by tier: what nodes should carry, and patches that leave other owners' labels alone."""
 
 from typing import Any
 
@@ -52,9 +52,9 @@ def test_levels_begin_with_the_widest() -> None:
         ("a tier that is no more", {LEAF: "a", CORE: "c"}, {LEAF: "a"}, {CORE: None}),
         ("a deeper tier", {"hyperscout.io/core-4": "c"}, {}, {"hyperscout.io/core-4": None}),
         ("no domain any more", {LEAF: "a", POD: "p", "x": "y"}, {}, {LEAF: None, POD: None}),
-        ("emptied by somebody", {LEAF: ""}, {LEAF: "a"}, {LEAF: "a"}),
+        ("emptied by another client", {LEAF: ""}, {LEAF: "a"}, {LEAF: "a"}),
         ("no tier of ours", {"hyperscout.io/gang": "g", "hyperscout.io/leafy": "s"}, {}, {}),
-        ("somebody else's leaf", {"example.com/leaf": "a", "leaf": "b"}, {}, {}),
+        ("another owner's leaf", {"example.com/leaf": "a", "leaf": "b"}, {}, {}),
     ],
 )
 def test_patches(name: str, present: dict[str, str], labels: dict[str, str], patch: Patch) -> None:
@@ -115,7 +115,7 @@ def trees(draw: st.DrawFn) -> Topology:
 
 
 @given(topology=trees(), present=st.dictionaries(st.sampled_from(["n0000", "n0001", "other"]), LABELS))
-def test_nobody_carries_the_leaf_of_one_pod_and_another_pod(
+def test_no_node_carries_the_leaf_of_one_pod_and_another_pod(
     topology: Topology, present: dict[str, dict[str, str]]
 ) -> None:
     parents = {h.name: h.parent for h in topology.hypernodes}

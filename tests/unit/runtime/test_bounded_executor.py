@@ -37,7 +37,7 @@ async def test_more_than_may_wait_are_turned_away() -> None:
     executor.close()
 
 
-async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
+async def test_a_caller_that_hangs_up_counts_until_the_thread_is_through() -> None:
     executor, go, begun = BoundedExecutor("test", threads=1, most=2), threading.Event(), threading.Event()
 
     def works() -> None:

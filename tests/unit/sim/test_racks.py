@@ -66,7 +66,7 @@ def test_trays_may_hang_on_another_unit() -> None:
     assert cluster.nvlink == plain.nvlink
 
 
-def test_nvlink_that_joins_nobody_is_no_tier() -> None:
+def test_nvlink_that_joins_no_hosts_is_no_tier() -> None:
     cluster = racks(1, 1, trays=1, hgx=3)
     assert [Counter(map(len, tier)) for tier in cluster.tiers] == [{1: 1, 3: 1}, {4: 1}]
 

@@ -34,7 +34,7 @@ def test_nothing_is_lost_on_the_wire() -> None:
         measured(),
         anomalies=(
             *two_leaves().anomalies,
-            Anomaly("UnknownHost", Endpoint("ff", "ff"), None, None, (), 0.25, "who is it?"),
+            Anomaly("UnknownHost", Endpoint("ff", "ff"), None, None, (), 0.25, "unknown host"),
             Anomaly("Miswired", Endpoint("a", "a", ""), Endpoint("b", "b"), 2, ("lldp",), 1.0, "", "core", 1),
         ),
     )

@@ -42,7 +42,7 @@ def test_usual_names_stay_plain(text: str) -> None:
         ("a\n", False, False),
     ],
 )
-def test_who_may_have_which_name(name: str, kubernetes: bool, slurm: bool) -> None:
+def test_which_names_are_valid_where(name: str, kubernetes: bool, slurm: bool) -> None:
     assert (is_node_name(name), is_slurm_name(name)) == (kubernetes, slurm)
 
 

@@ -185,7 +185,7 @@ def test_one_of_two_cables_on_a_port_is_left_out() -> None:
     assert new.text.endswith("- h2/eth0 -> l1/p1\n- h3/eth0 -> l1\n- h4/eth0 -> l1\n")
 
 
-def test_what_nobody_can_see_stays_declared() -> None:
+def test_what_no_reporter_can_see_stays_declared() -> None:
     """Hosts alone tell: of what is above their leaves nothing is known, and a spine is in no topology."""
     links = [Link(f"h{i}", "eth0", f"l{i}", "1", "ethernet", ("lldp",)) for i in (1, 2)]
     switches = tuple(Switch(x, x, 1) for x in ("l1", "l2"))

@@ -255,7 +255,7 @@ def test_what_a_blueprint_speaks_of(plan: str, wires: list[str], expected: list[
     assert told(compare(fabric(wires), parse(plan.encode()))) == expected
 
 
-def test_a_switch_without_an_id_is_nobody_else() -> None:
+def test_a_switch_without_an_id_matches_no_other() -> None:
     """What is heard without a chassis id goes by none."""
     nameless = fabric([*WIRES, "l2/30 /x"], SWITCHES | {"": ("odd", 0)})
     plan = PLAN.replace("spine-2]", "spine-2, odd]") + "links: [leaf-2/p30 -> odd/x]\n"
@@ -281,7 +281,7 @@ def test_a_link_that_contradicts_the_declared_one_is_not_another_drift() -> None
     assert found.anomaly.confidence == 0.5
 
 
-def test_what_is_no_host_s_is_nobody_s_drift_but_on_a_declared_port() -> None:
+def test_what_is_no_host_s_is_no_drift_but_on_a_declared_port() -> None:
     def with_storage(port: int, gone: Sequence[str] = ()) -> list[str]:
         wires = rewired(gone, [f"x/eth0 l1/{port}"])
         found = fabric(wires)
@@ -297,7 +297,7 @@ def test_what_is_no_host_s_is_nobody_s_drift_but_on_a_declared_port() -> None:
     ]
 
 
-def test_an_adapter_that_nobody_claims_may_be_the_declared_one() -> None:
+def test_an_unclaimed_adapter_may_be_the_declared_one() -> None:
     wires = rewired(["g1 l1/1"], ["u1 l1/1"])
     unknown = Anomaly("UnknownHost", Endpoint("u1", "u1"), None, 1, (), 1.0, "whose?")
     topology = replace(fabric(wires), anomalies=(unknown,))
@@ -312,12 +312,12 @@ def test_an_adapter_that_nobody_claims_may_be_the_declared_one() -> None:
 @pytest.mark.parametrize(
     ("sources", "wires", "unseen", "missing"),
     [
-        pytest.param(["lldp"], WIRES[:4], 4, 0, id="hosts alone: nobody sees what is above leaves"),
+        pytest.param(["lldp"], WIRES[:4], 4, 0, id="hosts alone: no reporter sees what is above leaves"),
         pytest.param(["lldp"], [*WIRES[:3]], 4, 1, id="a host's own cable they see"),
         pytest.param(["lldp", "snmp"], WIRES[:4], 0, 2, id="a leaf that was asked has no uplink"),
     ],
 )
-def test_what_nobody_can_see_is_no_drift(
+def test_what_no_reporter_can_see_is_no_drift(
     sources: list[str], wires: list[str], unseen: int, missing: int
 ) -> None:
     found = compare(fabric(wires, sources=sources), parse(PLAN.encode()))

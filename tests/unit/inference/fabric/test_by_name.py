@@ -1,4 +1,4 @@
-"""NetQ's names beside LLDP: one switch, one cable, more witnesses; and by itself where nobody else hears."""
+"""NetQ's names beside LLDP: one switch, one cable, more witnesses; and by itself, without other sources."""
 
 import json
 from collections.abc import Callable
@@ -110,7 +110,7 @@ def named(name: str, *neighbours: str) -> SwitchTableSeen:
             [switch("leaf-01", "m1"), switch("leaf-01.b", "m2")], "m1", id="one of them to the letter"
         ),
         pytest.param([replace(switch("leaf-01", "x"), chassis_id_subtype="")], "leaf-01", id="a makeshift"),
-        pytest.param([], "leaf-01", id="nobody"),
+        pytest.param([], "leaf-01", id="no neighbour"),
     ],
 )
 def test_which_chassis_id_a_name_stands_for(told: list[SwitchPort], expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Fusion: one cable for all who saw it, identity before description, and sources that disagree."""
+"""Fusion: one cable for all witnesses, identity before description, and sources that disagree."""
 
 from dataclasses import replace
 from random import Random
@@ -217,7 +217,7 @@ def test_beside_infiniband_ethernet_is_shown_and_shapes_nothing() -> None:
     ],
     ids=["nic-agent-beside-switch", "nic-agent-alone", "no-capabilities", "no-carrier", "silence"],
 )
-def test_who_is_at_the_other_end(port: LldpPort, links: int) -> None:
+def test_which_neighbour_makes_a_link(port: LldpPort, links: int) -> None:
     topology = infer(FabricInputs(lldp={"n1": (port,)}))
     assert len(topology.links) == links
     assert topology.nodes_without_evidence == (() if links else ("n1",))

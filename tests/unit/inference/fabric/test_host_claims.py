@@ -26,7 +26,7 @@ def accused(topology: Topology) -> list[str]:
     return sorted(x.subject.name for x in topology.anomalies if x.kind == "SourcesDisagree")
 
 
-def test_who_reports_the_port_of_a_published_cable_is_named_alone() -> None:
+def test_a_host_that_reports_the_port_of_a_published_cable_is_named_alone() -> None:
     inputs = HONEST.inputs()
     before = infer(inputs)
     lie = hearing(inputs, "h32", chassis_id=chassis("leaf-1a"), port_id="swp1", system_name="leaf-1a")

@@ -31,7 +31,7 @@ def test_what_a_description_claims(description: str, claim: Claim) -> None:
     assert claims([description]) == [claim]
 
 
-def test_a_cloned_claim_is_nobodys() -> None:
+def test_a_cloned_claim_identifies_no_host() -> None:
     texts = ["node-1 mlx5_0", "node-1 mlx5_0", "node-2 mlx5_0", "node-3", "node-3"]
     assert [c.host for c in claims(texts)] == ["", "", "node-2", "node-3", "node-3"]
 

@@ -1,4 +1,4 @@
-"""A UFM beside sweeps, and instead of them: one fabric with two witnesses, and who is believed."""
+"""A UFM beside sweeps, and instead of them: one fabric with two witnesses, and which is believed."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def moved(fabric: SimFabric) -> tuple[SimFabric, Cable, Cable]:
 
 
 @pytest.mark.parametrize("ufm_at", [1, 9])
-def test_who_swept_is_believed(ufm_at: int) -> None:
+def test_the_agent_that_swept_is_believed(ufm_at: int) -> None:
     fabric = without_port_guids(clos2(3, 4, 2))
     now, _, _ = moved(fabric)
     found = inferred(*swept(now, 5), managed(fabric, ufm_at))
@@ -91,7 +91,7 @@ def test_who_swept_is_believed(ufm_at: int) -> None:
 
 
 def test_what_no_sweep_reached_is_the_managers_to_tell() -> None:
-    """A plane that nobody sweeps."""
+    """A plane that no agent sweeps."""
     fabric = without_port_guids(rail_optimised(2, 4, 2, 2))
     first, second = swept(fabric)
     found = inferred(first, managed(fabric))

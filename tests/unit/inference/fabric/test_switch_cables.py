@@ -1,4 +1,4 @@
-"""What switches say of their ports: one cable for all who saw it, and who is believed where they differ."""
+"""What switches say of their ports: one cable for all witnesses, and which is believed where they differ."""
 
 from dataclasses import replace
 from itertools import product
@@ -61,7 +61,7 @@ def test_the_tier_above_comes_from_switches() -> None:
     assert {tier for tier, _ in domains(hosts_only)} == {1}
 
 
-def test_each_cable_is_one_link_with_all_who_saw_it() -> None:
+def test_each_cable_is_one_link_with_all_its_witnesses() -> None:
     found = shown(CLOS)
     assert found == {
         ends(text): ("switch",) if all(is_switch(d) for d, _ in cable(text)) else ("lldp", "switch")
@@ -87,7 +87,9 @@ def test_each_cable_is_one_link_with_all_who_saw_it() -> None:
         pytest.param({"agents": ["leaf-1a"]}, None, id="a host without an agent"),
     ],
 )
-def test_who_saw_a_host_s_cable(change: dict[str, object], sources: tuple[str, ...] | None) -> None:
+def test_which_witnesses_saw_a_host_s_cable(
+    change: dict[str, object], sources: tuple[str, ...] | None
+) -> None:
     assert shown(replace(CLOS, **change)).get(ends(HOST_LEAF)) == sources  # type: ignore[arg-type]
 
 
@@ -98,7 +100,7 @@ def said(wiring: Wiring, reporter: str, end: str, **change: object) -> FabricInp
     return replace(inputs, switch_ports={**inputs.switch_ports, reporter: ports})
 
 
-NOBODY: dict[str, object] = {"neighbours": ()}
+NO_NEIGHBOUR: dict[str, object] = {"neighbours": ()}
 DARK: dict[str, object] = {"neighbours": (), "carrier": False}
 
 
@@ -107,12 +109,14 @@ DARK: dict[str, object] = {"neighbours": (), "carrier": False}
     [
         pytest.param({}, [], True, id="both say so"),
         pytest.param(DARK, [], False, id="the leaf has no carrier, the spine has not noticed yet"),
-        pytest.param(NOBODY, [], True, id="the leaf hears nobody: its lldpd may not receive"),
+        pytest.param(NO_NEIGHBOUR, [], True, id="the leaf hears no neighbour: its lldpd may not receive"),
         pytest.param({}, ["switch/leaf-1a", "switch/spine-1"], True, id="both are silent"),
         pytest.param(DARK, ["switch/leaf-1a"], True, id="no carrier, but said long ago"),
         pytest.param(DARK, ["switch/spine-1"], False, id="the spine is silent, the leaf is not"),
-        pytest.param(NOBODY, ["switch/spine-1"], False, id="the leaf hears nobody, the spine is silent"),
-        pytest.param(NOBODY, ["switch/leaf-1a"], True, id="the leaf is silent and heard nobody"),
+        pytest.param(
+            NO_NEIGHBOUR, ["switch/spine-1"], False, id="the leaf hears no neighbour, the spine is silent"
+        ),
+        pytest.param(NO_NEIGHBOUR, ["switch/leaf-1a"], True, id="the leaf is silent and heard no neighbour"),
         pytest.param(DARK, ["switch/leaf-1a", "switch/spine-1"], False, id="both are silent, one was dark"),
     ],
 )
@@ -220,7 +224,7 @@ def test_a_host_is_known_by_its_addresses_and_by_its_name_last(
     assert note.startswith("it announces the name h11, and has none")
 
 
-def test_an_address_that_two_nodes_have_is_nobody_s() -> None:
+def test_an_address_that_two_nodes_have_names_neither() -> None:
     inputs = replace(CLOS, deaf=[("h11", "eth0")]).inputs()
     twin = tuple(
         replace(p, mac=mac(("h11", "eth0"))) if p.interface == "eth0" else p for p in inputs.lldp["h12"]
@@ -386,7 +390,7 @@ def test_an_agent_that_is_silent_is_no_missing_cable() -> None:
 
 
 @given(data=st.data())
-def test_whoever_of_the_two_ends_reports_a_cable_it_is_there_once(data: st.DataObject) -> None:
+def test_a_cable_that_either_end_reports_is_there_once(data: st.DataObject) -> None:
     """As long as one end of each cable speaks, and all hosts say what they are."""
     switches = sorted(d for d in _devices(CLOS) if is_switch(d))
     quiet = data.draw(st.sets(st.sampled_from(switches)))

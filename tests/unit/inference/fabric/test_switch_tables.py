@@ -1,4 +1,4 @@
-"""Switches that somebody else asked: tiers without agents on them, witnesses, and rows that are in doubt."""
+"""Switches that a crawler asked: tiers without agents on them, witnesses, and rows that are in doubt."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,7 +70,7 @@ def renamed(inputs: FabricInputs, new: Callable[[SwitchPort], SwitchPort]) -> Fa
     )
 
 
-# --- who saw it
+# --- witnesses
 
 
 @pytest.mark.parametrize("wiring", [ASKED, FILES], ids=["hosts with agents", "walks alone"])
@@ -92,7 +92,7 @@ def test_two_tiers_from_switches_that_were_asked(wiring: Wiring) -> None:
 
 
 def test_a_cable_has_three_witnesses() -> None:
-    """Its host, the switch's own agent, and who asked the switch."""
+    """Its host, the switch's own agent, and the crawler that asked the switch."""
     topology = infer(replace(ASKED, agents=None).inputs())
     assert set(shown(topology).values()) == {("lldp", "snmp", "switch"), ("snmp", "switch")}
     assert len(topology.links) == len(CABLES)
@@ -124,7 +124,7 @@ def test_a_switch_that_does_not_answer_is_one_all_the_same(asked: list[str], cab
         assert domains(topology) == TWO_TIERS
 
 
-# --- what is gone, and who is believed
+# --- what is gone, and which witness is believed
 
 
 @pytest.mark.parametrize("late", ["leaf-1a", "spine-1", None])
@@ -182,7 +182,7 @@ def test_a_table_that_is_silent_gives_way_and_is_no_missing_cable() -> None:
     assert odd(topology) == []
 
 
-def test_who_is_still_heard_on_a_port_that_is_down_is_gone() -> None:
+def test_a_neighbour_still_heard_on_a_port_that_is_down_is_gone() -> None:
     """The switch has not forgotten its neighbour yet."""
     inputs = with_port(
         replace(ASKED, asked=["leaf-1a", "leaf-1b"]).inputs(), "leaf-1a", "swp31", carrier=False
@@ -200,7 +200,7 @@ def test_a_switch_s_own_agent_knows_better_than_an_old_table() -> None:
     assert [x.kind for x in topology.anomalies] == ["MissingLink"]
 
 
-def test_in_files_nobody_knows_which_was_first_so_a_dark_port_is_noted() -> None:
+def test_in_files_no_time_says_which_was_first_so_a_dark_port_is_noted() -> None:
     inputs = with_port(FILES.inputs(), "leaf-1a", "swp31", neighbours=(), carrier=False)
     topology = infer(inputs)
     assert notes(topology) == {ends(LEAF_SPINE): "leaf-1a/swp31 is down"}
@@ -256,7 +256,7 @@ def test_ports_that_share_a_port_id_go_by_their_interface() -> None:
 
 @pytest.mark.parametrize("sign", ["address", "name", "cable", "mac"])
 def test_a_switch_that_keeps_its_chassis_id_to_itself_is_the_one_that_is_heard(sign: str) -> None:
-    """All leaves' tables go by made-up names, and nothing but one sign tells who they are."""
+    """All leaves' tables go by made-up names, and nothing but one sign tells which switches they are."""
 
     def nameless(seen: SwitchTableSeen) -> SwitchTableSeen:
         name = seen.table.ports[0].system_name
@@ -286,7 +286,7 @@ def test_a_switch_that_keeps_its_chassis_id_to_itself_is_the_one_that_is_heard(s
     assert topology.anomalies == ()
 
 
-def test_who_has_no_chassis_id_at_all_is_no_switch_s_namesake() -> None:
+def test_a_device_without_a_chassis_id_is_no_switch_s_namesake() -> None:
     """A switch that does not tell its id, and a neighbour of it that has its name and no id either."""
     own = SwitchPort(
         "swp1", "", "walk", (LldpNeighbour("", "", "local", "?", 120, system_name="x"),), "x", "", "swp1"
@@ -386,7 +386,7 @@ def test_a_node_that_the_cluster_lists_is_known_by_its_name_even_if_it_routes() 
         (("", "", "local", "unknown at swp20", "", ("Bridge",)), "switch"),
     ],
 )
-def test_who_is_in_a_leaf_s_port(
+def test_which_device_is_in_a_leaf_s_port(
     neighbour: tuple[str, str, str, str, str, tuple[str, ...]], what: str
 ) -> None:
     *identity, name, can = neighbour
@@ -407,7 +407,7 @@ def test_who_is_in_a_leaf_s_port(
     assert kinds == ({"UnknownHost"} if what == "unknown" else set())
 
 
-def test_a_name_that_two_machines_have_is_nobody_s() -> None:
+def test_a_name_that_two_machines_have_names_neither() -> None:
     heard = [
         LldpNeighbour(
             "mac",
@@ -432,7 +432,7 @@ def test_a_name_that_two_machines_have_is_nobody_s() -> None:
 
 
 def test_a_host_s_file_and_a_switch_s_walk_tell_of_one_cable() -> None:
-    """What `lldpctl` prints has no addresses of the host's own ports: the cable itself says who it is."""
+    """What `lldpctl` prints has no addresses of the host's own ports: the cable itself identifies it."""
     inputs = replace(ASKED, asked_at_ns=0).inputs()
     lldp = {node: tuple(replace(p, mac="") for p in ports) for node, ports in inputs.lldp.items()}
     topology = infer(replace(inputs, lldp=lldp))
@@ -635,7 +635,7 @@ def test_clear_cables_are_what_settling_all_of_them_gives(
     impostor: bool,
     asked_at_ns: int,
 ) -> None:
-    """Those that nobody disputes are not gone through; that changes nothing."""
+    """Undisputed cables are not gone through; that changes nothing."""
     wiring = replace(
         ASKED,
         agents=[d for d in DEVICES if d not in quiet],
@@ -652,7 +652,7 @@ def test_clear_cables_are_what_settling_all_of_them_gives(
             carrier=port.carrier and port.port_id not in down,
         ),
     )
-    # What somebody else saw at another time.
+    # What another reporter saw at another time.
     if moved:
         seen = {device for device, _ in cable(moved) if is_switch(device)}
         others = replace(ASKED, cables=[moved], agents=[], asked=sorted(seen), silent=silent)

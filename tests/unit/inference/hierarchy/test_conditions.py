@@ -225,7 +225,7 @@ READY = [
     ("one of four down", {"n2": "kubelet"}, "False", "True", "3 of 4 nodes ready; not ready: n2 (kubelet)"),
     ("no reason given", {"n2": ""}, "False", "True", "3 of 4 nodes ready; not ready: n2"),
     ("a whole child", ALL_A, "False", "False", "0 of 4 nodes ready; not ready: n0, n1, n2 and 1 more"),
-    ("somebody else", {"x": ""}, "True", "True", "4 of 4 nodes ready"),
+    ("another node", {"x": ""}, "True", "True", "4 of 4 nodes ready"),
 ]  # fmt: skip
 
 

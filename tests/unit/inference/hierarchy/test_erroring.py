@@ -114,7 +114,7 @@ def test_the_lower_end_comes_first_whatever_the_ids() -> None:
 
 
 def test_what_is_no_link_is_not_told() -> None:
-    health = {("h11", "eth5"): ERRORS, ("nobody", "eth0"): ERRORS, (chassis("leaf-1"), "swp60"): ERRORS}
+    health = {("h11", "eth5"): ERRORS, ("absent", "eth0"): ERRORS, (chassis("leaf-1"), "swp60"): ERRORS}
     assert erroring(infer(replace(WIRING.inputs(), health=health))) == []
 
 
@@ -129,7 +129,7 @@ def fabric(**more: object) -> FabricInputs:
         pytest.param(HOST, "1", "node-0001/p1 to leaf1/p1", id="adapter"),
         pytest.param(HOST | 1, "1", "node-0001/p1 to leaf1/p1", id="adapter-by-the-guid-of-its-port"),
         pytest.param(OTHER | 2, "2", "node-0002/p2 to spine1/p2", id="its-second-port"),
-        pytest.param(SPINE | 7, "1", None, id="nobody's"),
+        pytest.param(SPINE | 7, "1", None, id="the-guid-of-no-adapter"),
         pytest.param(-1, "1", None, id="no-guid"),
     ],
 )
@@ -152,7 +152,7 @@ def test_an_adapter_that_its_own_agent_and_the_sweep_both_count() -> None:
 
 
 @pytest.mark.parametrize("young", [True, False])
-def test_after_a_restart_nobody_can_tell_yet(young: bool) -> None:
+def test_after_a_restart_no_reporter_can_tell_yet(young: bool) -> None:
     inputs = WIRING.inputs()
     published = infer(replace(inputs, health={("h11", "eth0"): LOUD, (chassis("leaf-2"), "swp2"): ERRORS}))
     again = infer(
@@ -184,7 +184,7 @@ SHAPES = {
 
 @given(st.sampled_from(sorted(SHAPES)), st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_any_cable_of_any_fabric(shape: str, number: int, other_end: bool, by_port: bool) -> None:
-    """It is named with both ends, counts against one domain that holds its lower end, and moves nobody."""
+    """It is named with both ends, counts against one domain that holds its lower end, and moves no host."""
     fabric = SHAPES[shape]
     wrong = fabric.cables[number % len(fabric.cables)]
     ends = {(f"{wrong.a:016x}", str(wrong.a_port)), (f"{wrong.b:016x}", str(wrong.b_port))}

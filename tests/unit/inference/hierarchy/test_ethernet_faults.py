@@ -85,7 +85,7 @@ def test_switches_of_all_makers(shape: str, agents: str) -> None:
 
 
 def test_a_host_that_is_in_no_domain_is_listed() -> None:
-    """Two leaves of one chassis id: cables to their ports contradict, and shape nothing. Nobody is lost."""
+    """Two leaves of one chassis id: cables to their ports contradict, and shape nothing. No host is lost."""
     fabric = FABRICS["clos2"]
     tables = healthy_tables("clos2")
     chassis = [seen.table.ports[0].chassis_id for seen in tables if seen.table.ports[0].system_name < "m"][:2]

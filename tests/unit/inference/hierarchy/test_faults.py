@@ -42,7 +42,7 @@ SHAPES = {
 
 
 def hosts_by_adapter(topology: Topology, fabric: SimFabric) -> list[set[frozenset[str]]]:
-    """The tiers, with adapters that nobody claims counted as their hosts."""
+    """The tiers, with adapters that no agent claims counted as their hosts."""
     host_of = {f"{x.guid:016x}": x.host for x in fabric.adapters}
     return [{frozenset(host_of.get(n, n) for n in d) for d in tier} for tier in tiers(topology)]
 
@@ -133,7 +133,7 @@ def test_many_faults_at_1024_hosts(shape: str, seed: int) -> None:
     traced = [i for i, fault in enumerate(faults) if fault.leaves_trace]
     assert traced
     assert sum(i in named for i in traced) >= 0.95 * len(traced)
-    # Nobody who is healthy is accused; where a host's cables tie, both candidates are named, at even odds.
+    # No healthy cable is accused; where a host's cables tie, both candidates are named, at even odds.
     healthy = set(faulty.cables) & set(fabric.cables)
     present = {frozenset((namer.host_of.get(c.a, c.a), c.b)) for c in healthy}
     accused = [x for x in topology.anomalies if namer.ends(x) in present and namer.ends(x) not in may_name]

@@ -1,4 +1,4 @@
-"""Grouping by majority, as tables: who joins whom, and what is only a tie."""
+"""Grouping by majority, as tables: which child joins which group, and what is only a tie."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def grouped(children: list[str], **options: object) -> tuple[list[int], list[str
         (["abcd", "abcd", "abch", "efgh", "efgd", "efgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
         (["abcd", "abcd", "abc", "efgh", "efgh", "fgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
         (["abcd", "abcd", "abh", "efgh", "efgh", "efgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
-        # nobody has the whole set, yet the majority has each of its items
+        # no child has the whole set, yet the majority has each of its items
         (["bcd", "acd", "abd", "abc"], [0, 0, 0, 0], ["abcd"]),
         # wide rails: c and d serve both units, and are items of both
         (["acd", "acd", "bcd", "bcd"], [0, 0, 1, 1], ["acd", "bcd"]),
@@ -56,11 +56,11 @@ def test_kin_decides_where_items_tie() -> None:
         assert not tie[3]
 
 
-def test_who_has_no_voice_only_joins() -> None:
+def test_a_child_without_a_voice_only_joins() -> None:
     children = ["ab", "ab", "ab", "a", "a", "a", "a", "b", "b", "b", "b"]
     voters = np.array([True] * 3 + [False] * 8)
     assert grouped(children, voters=voters)[1] == ["ab"]
-    assert grouped(children)[1] == ["a", "b"]  # without it those who hang on one item would decide
+    assert grouped(children)[1] == ["a", "b"]  # without it the children with one item would decide
 
 
 def test_woven_groups_are_one_and_astray_cables_weave_nothing() -> None:

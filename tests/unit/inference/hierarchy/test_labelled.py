@@ -154,7 +154,7 @@ def test_a_host_whose_cables_lead_elsewhere_is_named() -> None:
         pytest.param(lambda host, number: (host,), id="one for each"),
     ],
 )
-def test_labels_that_say_nothing_of_the_wires_accuse_nobody(labels: object) -> None:
+def test_labels_that_say_nothing_of_the_wires_accuse_no_node(labels: object) -> None:
     fabric = clos2(4, 4, 2)
     said_of = {host: labels(host, n) for n, host in enumerate(fabric.hosts)}  # type: ignore[operator]
     found = infer(replace(inputs_of(fabric), labels=said_of))
@@ -184,7 +184,7 @@ def test_the_cluster_may_be_a_part_of_it() -> None:
     assert tiers(part) == kept
 
 
-def test_half_and_half_accuses_nobody() -> None:
+def test_half_and_half_accuses_no_node() -> None:
     fabric = clos2(4, 4, 2)
     labels = labels_of(fabric)
     for host in fabric.hosts[2:6]:
@@ -194,7 +194,7 @@ def test_half_and_half_accuses_nobody() -> None:
 
 
 def test_a_domain_is_named_after_what_the_cloud_calls_it() -> None:
-    """Whoever is in it first."""
+    """Whichever host is in it first."""
 
     def ends(hosts: Sequence[str]) -> set[str]:
         return {h.name.rpartition("-")[2] for h in inferred({h: ("x", f"{h[0]}") for h in hosts}).hypernodes}

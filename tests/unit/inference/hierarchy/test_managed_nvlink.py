@@ -53,7 +53,7 @@ def managed_of(gpus: Mapping[str, tuple[Gpu, ...]], rename: bool) -> dict[str, t
 @examples(0.5)
 @given(st.data(), st.booleans())
 def test_hosts_without_agents_come_out_as_if_they_had_one(data: st.DataObject, rename: bool) -> None:
-    """At least one host of each domain has one, or nobody has, or the words are the same."""
+    """At least one host of each domain has one, or no host has, or the words are the same."""
     inputs = seen(CLUSTER)
     keep = {min(domain) for domain in CLUSTER.tiers[0]}
     silent = set(data.draw(st.lists(st.sampled_from(sorted(set(inputs.gpus) - keep)), unique=True)))
@@ -79,8 +79,8 @@ def gpu(cluster: str, clique: int = 0, uuid: str = "GPU-x") -> tuple[Gpu, ...]:
     )
 
 
-def test_what_the_manager_calls_otherwise_is_nobodys() -> None:
-    told = {"a": gpu("D"), "b": gpu("D"), "somebody-else": gpu("D")}
+def test_what_the_manager_calls_otherwise_is_no_node_s() -> None:
+    told = {"a": gpu("D"), "b": gpu("D"), "stranger": gpu("D")}
     known = frozenset({"a", "b"})
     found = infer(FabricInputs(managed_gpus=told), InferOptions(cluster_nodes=known))
     assert tiers(found) == [{known}]

@@ -1,4 +1,4 @@
-"""The hierarchy against measurements: figures, planted faults that are named, nobody accused without one."""
+"""The hierarchy against measurements: figures, planted faults that are named, no node accused without one."""
 
 import re
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def table(
 
 
 def ends(found: Measurements) -> list[tuple[str, str | None]]:
-    """Whom the suspicions name: two nodes, or one and its port."""
+    """The subjects of the suspicions: two nodes, or one and its port."""
     return [(x.subject.name, x.peer.name if x.peer else x.subject.port) for x in found.suspicions]
 
 
@@ -169,7 +169,7 @@ def test_nccl_between_two_nodes_is_a_weight_on_the_path_between() -> None:
     assert found.bandwidth_gbps[0][0] == Measured(400.0, 400.0, 1, 6)
     assert found.bandwidth_gbps[1][0] == Measured(176.0, 160.0, 2, 5)
     assert [t[1] for t in found.tiers] == [found.bandwidth_gbps[0][0], found.bandwidth_gbps[1][0]]
-    # Where nobody ran NCCL, what a port gives.
+    # Without NCCL runs, what a port gives.
     ports = measure(names, layers_of(fabric), pairs, {names[a]: (run(names[b], 45.0),)})
     assert ports.bandwidth_gbps[0][0] == Measured(360.0, 360.0, 1, 5)
     assert ports.bandwidth_gbps[1][0] is not None
@@ -217,7 +217,7 @@ def test_less_bandwidth_than_the_tier_s_is_named(method: str) -> None:
         assert numbers_of(x) == figures_of(x), x.message
 
 
-def test_bandwidth_that_varies_accuses_nobody() -> None:
+def test_bandwidth_that_varies_accuses_no_node() -> None:
     fabric = flat([12])
     rows = [(a, b, 3.0) for a in range(12) for b in range(a)]
     for seed in range(SEEDS):
@@ -228,7 +228,7 @@ def test_bandwidth_that_varies_accuses_nobody() -> None:
         assert not found.suspicions
 
 
-# -- nobody is accused without a fault ----------------------------------------------------------------------
+# -- no node is accused without a fault ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
@@ -237,7 +237,7 @@ def test_bandwidth_that_varies_accuses_nobody() -> None:
     slow_after(3, [{}, {"per_host": 4}, {"own_us": 4.0}, {"rails": 4}, {"per_host": 24}, {"own_us": 0.0}]),
     ids=str,
 )
-def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) -> None:
+def test_a_healthy_network_accuses_no_node(bursts: int, shape: dict[str, int]) -> None:
     for seed in range(SEEDS // 2):
         found = world(seed, **shape).measured(bursts).suspicions  # type: ignore[arg-type]
         assert not found, [x.message for x in found]
@@ -246,14 +246,14 @@ def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) ->
 @pytest.mark.parametrize(
     "counts", slow_after(1, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
 )
-def test_healthy_networks_of_all_sizes_accuse_nobody(counts: tuple[int, ...]) -> None:
+def test_healthy_networks_of_all_sizes_accuse_no_node(counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS):
         found = world(seed, *counts).measured(1 + seed % 9).suspicions
         assert not found, [x.message for x in found]
 
 
 @FEW_OR_ALL
-def test_small_gaps_between_tiers_accuse_nobody(seeds: range) -> None:
+def test_small_gaps_between_tiers_accuse_no_node(seeds: range) -> None:
     """Tiers that differ by less than hosts do."""
     for seed in seeds:
         base = world(seed)
@@ -357,7 +357,7 @@ def test_jitter_that_grew_is_named_and_nothing_else(fault: str, seeds: range) ->
     assert not others, [x.message for x in others]
 
 
-def test_jitter_without_a_past_is_nobody_s_fault() -> None:
+def test_jitter_without_a_past_is_no_fault() -> None:
     here, host = planted(1)
     unsteady = here.plus(here.touching(host), 0.0, jitter_us=6.0)
     assert not unsteady.measured(3).suspicions
@@ -377,7 +377,7 @@ def test_most_hosts_of_a_leaf_that_are_slow_are_one_anomaly() -> None:
 
 
 @FEW_OR_ALL
-def test_a_host_that_is_slow_as_hosts_may_be_is_nobody_s_fault(seeds: range) -> None:
+def test_a_host_that_is_slow_as_hosts_may_be_is_no_fault(seeds: range) -> None:
     for seed in seeds:
         here, host = planted(seed, own_us=0)
         assert not here.plus(here.touching(host), 3.0).measured(3).suspicions

@@ -34,7 +34,7 @@ def degraded(h: HyperNode) -> tuple[str, str, str]:
 
 @pytest.mark.slow
 @given(fabrics(), st.integers(0, 9))
-def test_any_healthy_wired_fabric_has_figures_and_accuses_nobody(fabric: SimFabric, seed: int) -> None:
+def test_any_healthy_wired_fabric_has_figures_and_accuses_no_node(fabric: SimFabric, seed: int) -> None:
     inputs = with_pairs(fabric, pinged(fabric, seed))
     plain, found = infer(replace(inputs, pairs=FabricInputs().pairs)), infer(inputs)
     assert not found.anomalies, [x.message for x in found.anomalies]
@@ -120,7 +120,7 @@ def test_an_opaque_fabric_is_judged_by_its_own_tiers(bursts: int) -> None:
 
 @given(fabrics(), st.integers(0, 10_000), st.integers(1, 400), st.booleans())
 def test_nonsense_is_borne(fabric: SimFabric, seed: int, count: int, wired: bool) -> None:
-    """Round trips from light's to a second's, rails without a plan, hosts that nobody knows."""
+    """Round trips from light's to a second's, rails without a plan, unknown hosts."""
     random = np.random.default_rng(seed)
     names = sorted({host for domain in fabric.truth.tiers[0] for host in domain} | {"stranger"})
     keys = np.unique(random.integers(0, len(names) ** 2 * 3, count))

@@ -1,4 +1,4 @@
-"""With what was published before: names live on, what is lost is named exactly, and nobody is moved."""
+"""With what was published before: names stay, what is lost is named exactly, and no host is moved."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -227,7 +227,7 @@ def test_a_dead_nvlink_switch_is_seen_where_all_hang_on_it() -> None:
     assert "12 NVLinks down" in next(iter(degraded(topology).values()))
 
 
-def test_bridges_that_nobody_bought_are_not_down() -> None:
+def test_bridges_that_were_never_fitted_are_not_down() -> None:
     """Cards with two of three bridges."""
     gpus = {
         host: tuple(
@@ -293,7 +293,7 @@ TWO_TRAYS = set(GROWN.racks[0].trays[4:])
 
 def without(cluster: RackCluster, gone: set[str]) -> FabricInputs:
     """What is seen before those hosts came (or after they went), and with them the leaves that serve
-    nobody else."""
+    no other host."""
     left = {x.guid for x in cluster.fabric.adapters if x.host in gone}
     cables = [c for c in cluster.fabric.cables if c.a not in left]
     serving = {c.b for c in cables if c.a in cluster.fabric.node_map()}
@@ -339,7 +339,7 @@ def test_what_loses_power_keeps_its_place(gone: set[str]) -> None:
     assert back.anomalies == ()
 
 
-def test_no_nvlink_evidence_for_a_while_moves_nobody() -> None:
+def test_no_nvlink_evidence_for_a_while_moves_no_host() -> None:
     """The probe is switched off, or the driver is being replaced everywhere."""
     first = inferred_racks(SMALL)
     after = inferred_racks(SMALL, {}, saved(first))
@@ -455,7 +455,7 @@ FAULTS: list[Callable[[Gpus], Gpus]] = [
 
 
 @given(plans(), st.data())
-def test_a_fault_of_less_than_half_a_trays_gpus_moves_nobody(
+def test_a_fault_of_less_than_half_a_trays_gpus_moves_no_host(
     plan: dict[str, Any], data: st.DataObject
 ) -> None:
     cluster = racks(**plan)

@@ -71,7 +71,7 @@ def test_nothing_but_latency(truth: Tiers, names: Sequence[str]) -> None:
     assert topology.anomalies == ()
 
 
-def test_too_little_was_measured_to_place_anybody() -> None:
+def test_too_little_was_measured_to_place_any_host() -> None:
     pairs = measured(TWO)
     topology = infer(FabricInputs(pairs=pairs), InferOptions(latency_places=False))
     assert topology.hypernodes == ()
@@ -202,7 +202,7 @@ def test_racks_in_an_opaque_fabric() -> None:
 
 
 @pytest.mark.slow
-def test_while_it_is_measured_anew_nobody_moves_and_new_hosts_wait() -> None:
+def test_while_it_is_measured_anew_no_host_moves_and_new_hosts_wait() -> None:
     """All agents have started anew: next to nothing is measured, and they answer."""
     hosts = {host for domain in TWO[0] for host in domain}
     first = infer(FabricInputs(pairs=measured(TWO)))

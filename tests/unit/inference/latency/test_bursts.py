@@ -78,7 +78,7 @@ def history(x: LatencyResult, y: LatencyResult) -> tuple[float, ...]:
 def test_both_ends_are_one_row() -> None:
     long = [(5.0, 0.1)] * 4 + [(6.0, 0.5)] * 2
     assert history(result("b", 6.0, 0.5, *long), result("a", 6.1, 0.4, *long)) == (6.0, 0.5, 3, 5.0, 0.1, 4)
-    # Of counts the lesser; what only one end knows of the past is nobody's.
+    # Of counts the lesser; a past that only one end knows is dropped.
     assert history(result("b", 6.0, 0.5, *long), result("a", 6.1, 0.4)) == (6.1, 0.5, 1, 0, 0, 0)
     assert history(result("b", 6.0, NAN, *[(6.0, NAN)]), result("a", 6.1, 0.4)) == (6.1, 0.4, 1, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Groups by votes: one wrong vote moves nobody, and small and large tables are summed alike."""
+"""Groups by votes: one wrong vote moves no host, and small and large tables are summed alike."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_groups_are_those_that_voted(wrong: float, seed: int) -> None:
 
 
 def test_a_hub_takes_all_that_want_it() -> None:
-    """Everybody voted with host 0 alone."""
+    """Every host voted with host 0 alone."""
     b = np.arange(1, 50)
     vote = np.where(b < 20, 1.0, -1.0)
     found = grouped(np.arange(50), np.zeros(49, np.int64), b, vote)
@@ -50,7 +50,7 @@ def test_summed_in_a_table_or_by_sorting(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.array_equal(grouped(np.arange(120), a, b, vote), in_table)
 
 
-def test_nobody() -> None:
+def test_no_hosts_and_no_votes() -> None:
     empty = np.zeros(0, np.int64)
     assert len(grouped(empty, empty, empty, np.zeros(0))) == 0
     assert grouped(np.arange(3), empty, empty, np.zeros(0)).tolist() == [0, 1, 2]

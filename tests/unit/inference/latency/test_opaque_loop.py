@@ -82,8 +82,8 @@ def test_the_same_again() -> None:
 
 
 @pytest.mark.slow
-def test_who_moved_is_found_by_verification_alone() -> None:
-    """A host is plugged in under another leaf, and nobody says so."""
+def test_a_host_that_moved_is_found_by_verification_alone() -> None:
+    """A host is plugged in under another leaf, and no message says so."""
     before = opaque(even(2, 3, 10), seed=6, noisy=0.0)
     learnt = learn(before, seed=6, limit=400)
     domain = [labels.copy() for labels in before.domain]

@@ -107,7 +107,7 @@ def test_a_pair_that_one_end_has_measured_is_left_out() -> None:
     assert len(pairs_of({})) == 0
 
 
-def test_nobody_is_a_pair_with_itself_or_with_who_is_no_agent() -> None:
+def test_no_node_is_a_pair_with_itself_or_with_a_peer_without_an_agent() -> None:
     ports = {"a": (port(result("a"), result("ghost"), result("b")),), "b": (port(result("a"), result("b")),)}
     assert rows(pairs_of(ports)) == [("a", "b", "ib0", 5.0, 0.0)]
 
@@ -208,7 +208,7 @@ def test_of_two_reports_of_one_end_the_newest_counts() -> None:
     noise_us=st.floats(0, 0.5),
     reports_too=st.booleans(),
 )
-def test_a_residence_that_is_a_lie_makes_nobody_near(
+def test_a_residence_that_is_a_lie_makes_no_pair_near(
     true_us: float, lie_us: float, noise_us: float, reports_too: bool
 ) -> None:
     """b says that it kept a's pings for longer than it did; what it measures itself it reports as it is, or
@@ -225,7 +225,7 @@ def test_a_residence_that_is_a_lie_makes_nobody_near(
 
 
 @given(before_us=st.floats(1.5, 200), now_us=st.floats(1.5, 200))
-def test_who_repeats_old_answers_makes_nobody_near(before_us: float, now_us: float) -> None:
+def test_a_node_that_repeats_old_answers_makes_no_pair_near(before_us: float, now_us: float) -> None:
     """b was re-cabled: a has measured it again, b tells for ever what it saw before."""
     table = pairs_of(both(result("", now_us), result("", before_us, at_ns=AT_NS - 10**15)))
     assert all(rtt >= now_us for rtt in table.rtt_us.tolist())

@@ -1,4 +1,4 @@
-"""Which pairs next: no more than asked for, the telling ones first, nobody forgotten, an end to learning."""
+"""Which pairs next: no more than asked for, the telling ones first, no node forgotten, an end to learning."""
 
 from collections import Counter
 from dataclasses import replace
@@ -51,7 +51,7 @@ def measured(fabric: OpaqueFabric, found: list[Wish], at_ns: int = NOW_NS) -> Pa
 
 
 @pytest.mark.parametrize("nodes", [[], ["a"]])
-def test_nobody_to_measure(nodes: list[str]) -> None:
+def test_no_pair_to_measure(nodes: list[str]) -> None:
     assert wishes(nodes) == []
 
 
@@ -105,7 +105,7 @@ def test_pairs_of_nodes_that_are_gone_do_not_matter() -> None:
     assert len(wishes(names, measured(fabric, [Wish(*fabric.names[30:32])]))) == 190
 
 
-def test_who_is_alone_asks_one_of_each_domain() -> None:
+def test_a_host_that_is_alone_asks_one_of_each_domain() -> None:
     """All landmarks are known; host 0 is in no leaf: it asks one member of each leaf, a few at a time."""
     fabric = opaque(even(6, 20), seed=2, noisy=0.0)
     names = list(fabric.names)
@@ -200,7 +200,7 @@ class TestVerification:
 
     @pytest.mark.parametrize("at_ns", [0, 1])
     def test_all_that_was_learnt_from_comes_round(self, at_ns: int) -> None:
-        """The oldest first: the landmarks, too, who are no neighbours in any ring."""
+        """The oldest first: the landmarks, too, which are no neighbours in any ring."""
         names = list(self.FABRIC.names)
         pairs = measured(self.FABRIC, wishes(names), at_ns=at_ns)
         where = {

@@ -39,7 +39,7 @@ def fabric(sizes: list, seed: int, **options: object) -> OpaqueFabric:  # type: 
 
 
 def valid(pairs: PairTable, found: LatencyTiers) -> None:
-    """What everybody may rely on."""
+    """What every caller may rely on."""
     n = len(pairs.nodes)
     assert tuple(found.hosts) == tuple(pairs.nodes)
     assert found.noisy.shape == found.offset_us.shape == (n,)
@@ -54,7 +54,7 @@ def valid(pairs: PairTable, found: LatencyTiers) -> None:
         assert set(domain[placed].tolist()) == set(range(count))
         assert confidence.shape == (count,)
         assert ((confidence >= 0) & (confidence <= 1)).all()
-        if inner is not None:  # laminar, and everybody is in a domain of each tier or of none
+        if inner is not None:  # laminar, and every host is in a domain of each tier or of none
             assert np.array_equal(inner >= 0, placed)
             assert len(set(zip(inner[placed].tolist(), domain[placed].tolist(), strict=True))) == len(
                 set(inner[placed].tolist())
@@ -164,7 +164,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 @pytest.mark.slow
 def test_rails_of_one_pair_count_once() -> None:
-    """A rail that is slower throughout, and that only some pairs measured, moves nobody."""
+    """A rail that is slower throughout, and that only some pairs measured, moves no host."""
     true = fabric(even(2, 2, 4), 4, noisy=0.0, jitter=Jitter(0.1, 0.5))
     one = all_pairs(true, 4)
     some = np.random.default_rng(0).random(len(one)) < 0.6

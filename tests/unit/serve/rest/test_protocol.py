@@ -355,7 +355,7 @@ async def test_an_application_may_take_its_time(monkeypatch: pytest.MonkeyPatch)
     assert wire.transport.aborted, "but then the next request must come in time"
 
 
-async def test_who_hangs_up_is_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_hangs_up_is_sent_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -413,7 +413,7 @@ async def test_a_bug_is_logged_and_never_looks_like_a_whole_answer(
 
 
 async def test_one_request_leaves_nothing_in_the_context_of_the_next() -> None:
-    caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody")
+    caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="unset")
 
     async def app(_: Scope, __: Receive, send: Send) -> None:
         found = caller.get()
@@ -422,7 +422,7 @@ async def test_one_request_leaves_nothing_in_the_context_of_the_next() -> None:
 
     wire = Wire(app)
     await wire.says(GET % 1 + GET % 2)
-    assert [body for _, _, body in wire.heard(b"GET", b"GET")] == [b"nobody", b"nobody"]
+    assert [body for _, _, body in wire.heard(b"GET", b"GET")] == [b"unset", b"unset"]
 
 
 async def test_connections_beyond_the_limit_are_ended() -> None:

@@ -66,7 +66,7 @@ def test_what_is_known_is_not_sent_again(sent: str, known: bool) -> None:
     ("accepted", "zipped"),
     [("gzip", True), ("br, gzip;q=0.1", True), ("*", True), ("gzip;q=0", False), ("br", False), ("", False)],
 )
-def test_large_answers_are_zipped_for_those_who_can(accepted: str, zipped: bool) -> None:
+def test_large_answers_are_zipped_for_clients_that_accept_it(accepted: str, zipped: bool) -> None:
     large = json_answer(asked(accept_encoding=accepted), {"x": "y" * 5000})
     assert (large.headers.get("content-encoding") == "gzip") is zipped
     small = json_answer(asked(accept_encoding=accepted), {})
@@ -86,7 +86,7 @@ def test_our_own_names_may_be_used(host: str) -> None:
 def test_names_of_others_may_not(host: str) -> None:
     with pytest.raises(ProblemError, match="rest_hosts"):
         Hosts(["map.example"]).check(asked(host=host))
-    Hosts(None).check(asked(host=host))  # where callers show who they are
+    Hosts(None).check(asked(host=host))  # where callers are authenticated
 
 
 def test_two_names_or_none_are_no_name() -> None:

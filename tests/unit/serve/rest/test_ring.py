@@ -1,4 +1,4 @@
-"""The stream's ring: what a reader who was away can go on from, and what stays bounded."""
+"""The stream's ring: what a reader that was away can go on from, and what stays bounded."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_a_snapshot_that_came_too_late_is_not_kept() -> None:
     assert found.snapshot is None
 
 
-def test_when_nobody_follows_nothing_is_kept_and_nobody_is_taken_for_another() -> None:
+def test_without_readers_nothing_is_kept_and_no_position_is_taken_for_another() -> None:
     found = grown(ring(), 2, 3)
     reader = found.next
     found.clear()

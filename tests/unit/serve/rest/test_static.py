@@ -1,4 +1,4 @@
-"""The map's files: the same for everybody, under one strict policy, and nothing from beside their folder."""
+"""The map's files: the same for each client, under one strict policy, and nothing from beside the folder."""
 
 import asyncio
 import json
