@@ -103,7 +103,8 @@ def test_get_of_an_unknown_name_fails_and_still_shows_the_known(
     ran = run("get", "hn", "core", "nope")
     assert ran.code == 1
     assert "core" in ran.out
-    assert ran.err == "error: no hypernode named 'nope': `hyperscout get hypernodes` lists all\n"
+    words = "expected its name; `hyperscout get hypernodes` lists all"
+    assert ran.err == f"error: no hypernode named 'nope': {words}\n"
 
 
 def test_the_note_of_a_link_is_shown(run: CommandLine, service: FakeTopologyService) -> None:
