@@ -217,6 +217,12 @@ def test_a_provisional_sweep_of_a_published_fabric_does_not_count_alone() -> Non
     assert counts(newer, from_host(with_invented(FABRIC))) == ["whole", "whole"]
 
 
+def test_a_provisional_sweep_without_changes_waits_without_a_count() -> None:
+    (found,) = judged(replace(from_host(FABRIC), node="new"))
+    assert (found.counts, found.anomaly) == ("nothing", None)
+    assert found.reason == "its port is not confirmed yet, so it waits for the sweep of a second node"
+
+
 def test_a_port_under_another_guid_is_provisional() -> None:
     false = replace(ADAPTER[HOSTS[5]], port_guid=0x77)
     fabric = replace(ONE_MOVED, adapters=tuple(false if x.host == false.host else x for x in FABRIC.adapters))
