@@ -150,10 +150,13 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 def test_every_setting_is_documented_and_no_other(heading: str, model: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
-    documented = re.findall(
+    documented: list[tuple[str, str, str]] = re.findall(
         r"^\| `([\w.]+)` \| (.*?) \| (.*?)(?: \(\[more\]\([^)]*\)\))? \|$", section, re.MULTILINE
     )
-    assert sorted(documented) == sorted(settings_of(model))  # on the page they stand by what they are about
+    known = list(settings_of(model))
+    assert set(documented) - set(known) == set(), "in the page, but not in the code"
+    assert set(known) - set(documented) == set(), "in the code, but not in the page"
+    assert len(documented) == len(known), "the page names a setting twice"
 
 
 def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
