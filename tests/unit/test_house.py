@@ -21,6 +21,8 @@ from hyperscout_agent.probes import registry
 from hyperscout_agent.settings import probe_settings
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import cli
+from hyperscout_cli.offline.infer import infer
+from hyperscout_cli.shared.writers import OUTPUTS
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from pydantic import BaseModel, Field, ValidationError, create_model
 from support import real
@@ -118,6 +120,17 @@ def test_commands_and_their_options_in_a_page_exist(page: Path) -> None:
             continue
         options = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert options - names == set(), f"hyperscout {name}"
+
+
+def test_the_readme_lists_every_option_and_output_of_infer() -> None:
+    section = (
+        (ROOT / "README.md").read_text().split("### With nothing but a dump", 1)[1].split("\n### ", 1)[0]
+    )
+    table = "".join(line for line in section.splitlines() if line.startswith("| `--"))
+    options = {max(x.opts, key=len) for x in infer.params} - {"--output", "--color", "--help"}
+    assert {x for x in options if f"`{x}" not in table} == set()
+    outputs = section.split("Outputs (`-o`):", 1)[1]
+    assert {x for x in OUTPUTS if f"`{x}`" not in outputs} == set()
 
 
 def test_the_version_is_one() -> None:
