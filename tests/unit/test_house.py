@@ -21,6 +21,8 @@ from hyperscout_agent.probes import registry
 from hyperscout_agent.settings import probe_settings
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import cli
+from hyperscout_cli.offline.infer import infer
+from hyperscout_cli.shared.writers import OUTPUTS
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from pydantic import BaseModel, Field, ValidationError, create_model
 from support import real
@@ -120,6 +122,17 @@ def test_commands_and_their_options_in_a_page_exist(page: Path) -> None:
         assert options - names == set(), f"hyperscout {name}"
 
 
+def test_the_readme_lists_every_option_and_output_of_infer() -> None:
+    section = (
+        (ROOT / "README.md").read_text().split("### With nothing but a dump", 1)[1].split("\n### ", 1)[0]
+    )
+    table = "".join(line for line in section.splitlines() if line.startswith("| `--"))
+    options = {max(x.opts, key=len) for x in infer.params} - {"--output", "--color", "--help"}
+    assert {x for x in options if f"`{x}" not in table} == set()
+    outputs = section.split("Outputs (`-o`):", 1)[1]
+    assert {x for x in OUTPUTS if f"`{x}`" not in outputs} == set()
+
+
 def test_the_version_is_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     result = CliRunner().invoke(cli, ["version"])
@@ -150,10 +163,13 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 def test_every_setting_is_documented_and_no_other(heading: str, model: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
-    documented = re.findall(
+    documented: list[tuple[str, str, str]] = re.findall(
         r"^\| `([\w.]+)` \| (.*?) \| (.*?)(?: \(\[more\]\([^)]*\)\))? \|$", section, re.MULTILINE
     )
-    assert sorted(documented) == sorted(settings_of(model))  # on the page they stand by what they are about
+    known = list(settings_of(model))
+    assert set(documented) - set(known) == set(), "in the page, but not in the code"
+    assert set(known) - set(documented) == set(), "in the code, but not in the page"
+    assert len(documented) == len(known), "the page names a setting twice"
 
 
 def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:

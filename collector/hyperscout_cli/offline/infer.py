@@ -73,7 +73,10 @@ Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the tree lacks something (only wit
     help="The cluster's nodes, one per line (default: every host found). Does not change the grouping.",
 )
 @click.option(
-    "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`; HyperNodes keep its names."
+    "--previous",
+    metavar="FILE",
+    type=click.Path(),
+    help="An earlier `-o json` of infer or tree (no YAML); HyperNodes keep its names.",
 )
 @click.option(
     "--blueprint", metavar="FILE", type=click.Path(), help="The intended wiring; differences are reported."

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hyperscout_cli.shared.errors import BadInputError, CliError
-from hyperscout_cli.shared.files import read_bytes, read_json, shown
+from hyperscout_cli.shared.files import SAVED_TOPOLOGY, read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def read_forest(path: str) -> "tuple[Topology, Forest]":
         topology = from_json(data)
         return topology, Forest.of(topology)
     except TopologyError as error:
-        raise BadInputError(f"{shown(path)}: not a saved topology: {error}") from error
+        raise BadInputError(
+            f"{shown(path)}: not a saved topology: {error}; expected {SAVED_TOPOLOGY}"
+        ) from error
     except ForestError as error:
         raise BadInputError(f"{shown(path)}: hypernodes: {error}") from error
 

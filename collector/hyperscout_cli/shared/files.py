@@ -14,6 +14,7 @@ _PIECE_BYTES = 1 << 20
 # The files that commands read become 10 to 50 times larger when they are unpacked.
 _MAX_RATIO = 100
 _SMALL_BYTES = 16 << 20  # a smaller file may have any ratio
+SAVED_TOPOLOGY = "what `hyperscout infer -o json` or `hyperscout tree -o json` prints"
 
 
 def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> bytes:
@@ -81,13 +82,15 @@ def node_name(path: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """A JSON file. Raises CliError that names the line."""
+    """The JSON of a saved topology. Raises CliError that names the line."""
     import json
 
-    data = read_bytes(path, "what `hyperscout infer -o json` prints")
+    data = read_bytes(path, SAVED_TOPOLOGY)
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        raise CliError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
+        raise CliError(
+            f"{shown(path)}:{error.lineno}: not JSON: {error.msg}; expected {SAVED_TOPOLOGY}"
+        ) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, or a number with thousands of digits
-        raise CliError(f"{shown(path)}: not JSON: {error}") from error
+        raise CliError(f"{shown(path)}: not JSON: {error}; expected {SAVED_TOPOLOGY}") from error

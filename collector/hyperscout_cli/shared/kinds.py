@@ -23,6 +23,14 @@ ALIASES = {
     "findings": ("finding", "fi"),
     "anomalies": ("anomaly", "an"),
 }
+_NAMES = {
+    "hypernodes": "its name",
+    "nodes": "its name",
+    "links": "the name of a node or switch at an end, or both ends as DEVICE:PORT--DEVICE:PORT",
+    "switches": "its name or id",
+    "findings": "the name of its node",
+    "anomalies": "its kind, HyperNode, or a node or switch at an end",
+}
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
 
 
@@ -30,7 +38,9 @@ def check_found(kind: str, table: Table, missing: Sequence[str]) -> None:
     """Raise CliError if `select` did not find all names."""
     if missing:
         names = ", ".join(map(repr, missing))
-        raise CliError(f"no {table.kind} named {names}: `hyperscout get {kind}` lists all")
+        raise CliError(
+            f"no {table.kind} named {names}: expected {_NAMES[kind]}; `hyperscout get {kind}` lists all"
+        )
 
 
 def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

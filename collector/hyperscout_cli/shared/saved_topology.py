@@ -7,7 +7,7 @@ from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.files import read_json, shown
+from hyperscout_cli.shared.files import SAVED_TOPOLOGY, read_json, shown
 
 
 def read_topology(path: str) -> Topology:
@@ -16,7 +16,7 @@ def read_topology(path: str) -> Topology:
         topology = from_json(read_json(path))
         _check(topology)
     except TopologyError as error:
-        raise CliError(f"{shown(path)}: not a saved topology: {error}") from error
+        raise CliError(f"{shown(path)}: not a saved topology: {error}; expected {SAVED_TOPOLOGY}") from error
     return topology
 
 

@@ -38,7 +38,7 @@ Examples:
   hyperscout describe anomaly MissingLink""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=live_names())
+@click.argument("names", metavar="NAME...", nargs=-1, shell_complete=live_names())
 @at_option
 @output_option("name")
 @topology_options
@@ -58,7 +58,12 @@ def describe(
     """
     found = KINDS.get(kind.lower(), "")
     if found not in DESCRIBED:
-        raise click.UsageError(f"cannot describe {kind!r}; kinds are {', '.join(DESCRIBED)}")
+        raise click.UsageError(
+            f"cannot describe {kind!r}: expected KIND NAME with one of the kinds {', '.join(DESCRIBED)}; "
+            "`hyperscout get KIND` lists the names"
+        )
+    if not names:
+        raise click.UsageError(f"expected a name after {kind!r}: `hyperscout get {found}` lists all")
     now_ns = time.time_ns()
     loaded = load(topology=topology, collector=collector, at_ns=at_ns)
     table, missing = select(found, TABLES[found](loaded, now_ns), names)

@@ -14,7 +14,7 @@ from hyperscout_cli.shared.options import Endpoint, expanded, output_option, top
 from hyperscout_cli.shared.output import emit, emit_data
 
 if TYPE_CHECKING:
-    from hyperscout.v1.topology_pb2 import ExplainResponse
+    from hyperscout.v1.topology_pb2 import ExplainResponse, StoredFinding
 
 
 @click.command(
@@ -31,7 +31,10 @@ Examples:
 @output_option()
 @topology_options
 def explain(*, nodes: Sequence[str], output: str, topology: str | None, collector: Endpoint) -> None:
-    """Explain how nodes A and B are connected: their lowest common HyperNode, a path, and its anomalies."""
+    """Explain how nodes A and B are connected: their lowest common HyperNode, a path, and its anomalies.
+
+    A finding that failed, is incomplete (a partial sweep) or is stale is marked with that word.
+    """
     if len(nodes) != 2:
         raise click.UsageError(f"expected two nodes, not {len(nodes)}: name A and B")
     answer = _of_file(topology, *nodes) if topology is not None else _of_collector(collector, *nodes)
@@ -39,8 +42,11 @@ def explain(*, nodes: Sequence[str], output: str, topology: str | None, collecto
         return
     lines = answer.text.splitlines()
     if answer.evidence:
+        marks = _marks(collector, nodes)
         lines.append("This is based on these findings:")
-        lines += [f"  {key.node} {key.probe} {key.subject}" for key in answer.evidence]
+        for key in answer.evidence:
+            mark = marks.get((key.node, key.probe, key.subject), "")
+            lines.append(f"  {key.node} {key.probe} {key.subject}{f' ({mark})' if mark else ''}")
     emit(visible(line) + "\n" for line in lines)
 
 
@@ -61,3 +67,26 @@ def _of_collector(collector: Endpoint, node_a: str, node_b: str) -> "ExplainResp
 
     with Collector(collector) as connection:
         return connection.explain(node_a, node_b)
+
+
+def _marks(collector: Endpoint, nodes: Sequence[str]) -> dict[tuple[str, str, str], str]:
+    """The marks of the findings of these nodes, by node, probe and subject."""
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        stored = [x for node in dict.fromkeys(nodes) for x in connection.findings(node)]
+    keys = [(x.finding.key.node, x.finding.key.probe, x.finding.key.subject) for x in stored]
+    return dict(zip(keys, map(_mark, stored), strict=True))
+
+
+def _mark(stored: "StoredFinding") -> str:
+    """What limits a finding: it failed, describes a part, or is stale; "" = nothing."""
+    from hyperscout.v1.finding_pb2 import Outcome
+
+    finding = stored.finding
+    marks = (
+        (finding.outcome == Outcome.OUTCOME_FAILED, "failed"),
+        (finding.sweep.partial, "incomplete"),
+        (stored.stale, "stale"),
+    )
+    return ", ".join(text for is_so, text in marks if is_so)

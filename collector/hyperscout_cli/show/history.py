@@ -1,5 +1,6 @@
 """`hyperscout history`: shows what changed, when and why."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,6 +12,7 @@ from hyperscout_topology.events import KINDS
 
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import note
 from hyperscout_cli.shared.tables import show
@@ -18,9 +20,20 @@ from hyperscout_cli.shared.times import time_option
 from hyperscout_cli.show.history_text import event_table, flap_table
 
 _PAGE = 1000  # the server's maximum
+_BETWEEN_ENDS = re.compile(r"\s+(?:--|->)\s+|--")  # of a link
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import HistoryEvent, ListHistoryRequest, ListHistoryResponse
+    from hyperscout_topology.topology import Topology
+
+    from hyperscout_cli.remote.client import Collector
+
+
+class _Kind(click.Choice[str]):
+    """A kind of event, in any case. The error lists the kinds as the history writes them."""
+
+    def get_invalid_choice_message(self, value: str, ctx: click.Context | None) -> str:
+        return f"unknown kind {value!r}: expected one of {', '.join(sorted(self.choices))}"
 
 
 @click.command(
@@ -49,8 +62,8 @@ Examples:
     "kinds",
     metavar="KIND",
     multiple=True,
-    type=click.Choice(KINDS, case_sensitive=False),
-    help=f"Only events of this kind; may be repeated. One of {', '.join(sorted(KINDS))}.",
+    type=_Kind(KINDS, case_sensitive=False),
+    help=f"Only events of this kind, in any case; may be repeated. One of {', '.join(sorted(KINDS))}.",
 )
 @click.option("--net", is_flag=True, help="Only the net difference within the time range.")
 @click.option("--flaps", is_flag=True, help="Show what changed more than twice, in place of events.")
@@ -80,6 +93,8 @@ def history(
 
     Each change belongs to a generation, which was published for a cause: changed findings, nodes of the
     cluster, an approval, stale evidence, or a collector that did not run.
+
+    A name that is neither in the history nor in the published topology is an error (exit code 1).
     """
     from hyperscout_cli.remote.client import Collector
 
@@ -90,12 +105,18 @@ def history(
         pages = connection.history(request)
         first = next(pages)
         reach(first, since_ns)
-        if flaps:
-            show(flap_table(first.flaps, time.time_ns()), output)
-            return
-        found = list(islice(_events(first, pages), limit + 1 if limit else None))
-    empty = f"nothing changed{f' about {about!r}' if about else ''}"
-    show(event_table(found[: limit or None]), output, empty)
+        found = [] if flaps else list(islice(_events(first, pages), limit + 1 if limit else None))
+        if about and not found and not first.flaps and not is_known(connection, about):
+            raise CliError(
+                f"nothing is recorded about {about!r}: expected a node, HyperNode, switch or link as "
+                "`hyperscout get nodes`, `get hypernodes`, `get switches` and `get links` list them"
+            )
+    subject = f" about {about!r}" if about else ""
+    if flaps:
+        empty = f"nothing changed more than twice{subject}"
+        show(flap_table(first.flaps, time.time_ns()), output, empty)
+        return
+    show(event_table(found[: limit or None]), output, f"nothing changed{subject}")
     if limit and len(found) > limit:
         note("there are older events: --limit 0 shows all, --since selects by time")
 
@@ -126,6 +147,32 @@ def reach(answer: "ListHistoryResponse", since_ns: int | None) -> None:
     """Print a note if the history begins later."""
     if since_ns is not None and answer.HasField("oldest") and since_ns < answer.oldest.ToNanoseconds():
         note(f"the history begins at {rfc3339(answer.oldest.ToNanoseconds())}")
+
+
+def is_known(connection: "Collector", about: str) -> bool:
+    """Whether the history has any event about a name, or the published topology contains it."""
+    if next(connection.history(asked(about=about, since_ns=None))).events:
+        return True
+    known = _names(connection.topology())
+    return about in known or known.issuperset(_BETWEEN_ENDS.split(about))
+
+
+def _names(topology: "Topology") -> set[str]:
+    """Names of nodes, HyperNodes, switches, links and ends of links, as the history writes them."""
+    from hyperscout_topology import objects
+    from hyperscout_topology.topology import Endpoint, say
+
+    found: set[str] = set()
+    for kind in ("hypernodes", "nodes", "switches", "links"):
+        for data in objects.OF_TOPOLOGY[kind](topology):
+            found |= objects.names_of(kind, data)
+            for end in (data["a"], data["b"]) if kind == "links" else ():
+                device, port = end["device"], end["port"]
+                found |= {
+                    say(Endpoint(device, name, port)) for name in (device, end["name"], end["node"] or device)
+                }
+                found.add(f"{device}:{port}")
+    return found
 
 
 def _events(

@@ -221,7 +221,11 @@ class _Judge:
         agreeing = tuple(j for j in self._others(i) if shows_all_of(claim.sweep, self._claims[j].sweep))
         if agreeing or (claim.node, claim.device) in self._witnesses.alone:
             return SweepVerdict("whole", claim.sweep, "", False, False, agreeing)
-        text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+        text = (
+            f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+            if len(disputed)
+            else "its port is not confirmed yet, so it waits for the sweep of a second node"
+        )
         # With new cables alone it may only be newer: the agent that holds the lease sweeps now.
         anomaly = _anomaly(claim, text) if len(disputed.cables) else None
         return SweepVerdict("nothing", claim.sweep, text, False, anomaly=anomaly)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_cli.shared.writers import OUTPUTS, written
 from hyperscout_cli.show.watch import changes
 from hyperscout_collector.app.status.event_logs import lines
@@ -103,7 +104,8 @@ def test_get_of_an_unknown_name_fails_and_still_shows_the_known(
     ran = run("get", "hn", "core", "nope")
     assert ran.code == 1
     assert "core" in ran.out
-    assert ran.err == "error: no hypernode named 'nope': `hyperscout get hypernodes` lists all\n"
+    words = "expected its name; `hyperscout get hypernodes` lists all"
+    assert ran.err == f"error: no hypernode named 'nope': {words}\n"
 
 
 def test_the_note_of_a_link_is_shown(run: CommandLine, service: FakeTopologyService) -> None:
@@ -234,6 +236,29 @@ def test_explain(run: CommandLine, service: FakeTopologyService) -> None:
     )
     ran = run("explain", "n01", "n02")
     assert (ran.code, ran.out) == (0, "n01 and n02 share leaf-a.\n")
+
+
+def test_explain_marks_findings_that_are_incomplete_failed_or_stale(
+    run: CommandLine, service: FakeTopologyService
+) -> None:
+    keys = [
+        FindingKey(node=n, probe="ibnetdiscover", subject=s)
+        for n, s in (("n01", "a"), ("n01", "b"), ("n02", "a"))
+    ]
+    service.explanation = pb.ExplainResponse(text="n01 and n02 share leaf-a.\n", evidence=keys)
+    whole, partial = Sweep(device="a"), Sweep(device="b", partial=True)
+    service.findings = [
+        pb.StoredFinding(finding=Finding(key=keys[0], outcome=Outcome.OUTCOME_DATA, sweep=whole)),
+        pb.StoredFinding(
+            finding=Finding(key=keys[1], outcome=Outcome.OUTCOME_DATA, sweep=partial), stale=True
+        ),
+        pb.StoredFinding(finding=Finding(key=keys[2], outcome=Outcome.OUTCOME_FAILED)),
+    ]
+    assert run("explain", "n01", "n02").out.splitlines()[2:] == [
+        "  n01 ibnetdiscover a",
+        "  n01 ibnetdiscover b (incomplete, stale)",
+        "  n02 ibnetdiscover a (failed)",
+    ]
 
 
 def test_watch_prints_changes_line_by_line(run: CommandLine, service: FakeTopologyService) -> None:

@@ -403,6 +403,13 @@ async def test_the_command_line_tells_it(
         assert "there are older events" in (await ask("history", "--limit", "1")).err
         another = await ask("history", "node-0001", "--since", before)
         assert "nothing changed about 'node-0001'" in another.err
+        unknown = await ask("history", "node-0999", "--since", before)
+        assert (unknown.code, unknown.out) == (1, "")
+        assert unknown.err.startswith("error: nothing is recorded about 'node-0999': expected a node, ")
+        assert (await ask("history", "node-0999", "--flaps")).code == 1
+        quiet = await ask("history", "--flaps", "--since", before)
+        assert (quiet.code, quiet.out, quiet.err) == (0, "", "nothing changed more than twice\n")
+        assert (await ask("history", "--flaps", "--since", before, "-o", "json")).out == "[]\n"
         assert (await ask("history", "--net", "--flaps")).code == 2
         for _ in range(2):
             player.restore(cable)

@@ -101,6 +101,49 @@ def test_a_file_that_is_no_topology_is_refused(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("apiVersion: topology.volcano.sh/v1alpha1\n", ":1: not JSON: Expecting value"),
+        ('{"items": []}', ": not a saved topology: topology.hypernodes: missing"),
+    ],
+)
+def test_the_error_about_previous_says_what_is_accepted(
+    run: CommandLine, tmp_path: Path, content: str, found: str
+) -> None:
+    path, pairs = tmp_path / "former", tmp_path / "pairs.csv"
+    path.write_text(content)
+    pairs.write_text("node_a,node_b,rtt_us\na,b,5\n")
+    ran = run("infer", "--latency", pairs, "--previous", path)
+    accepted = "expected what `hyperscout infer -o json` or `hyperscout tree -o json` prints"
+    assert (ran.code, ran.err) == (1, f"error: {path}{found}; {accepted}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("switch", "nope"),
+            "error: no switch named 'nope': expected its name or id; `hyperscout get switches`",
+        ),
+        (
+            ("anomaly", "nope"),
+            "expected its kind, HyperNode, or a node or switch at an end; `hyperscout get anom",
+        ),
+        (("n01",), "cannot describe 'n01': expected KIND NAME with one of the kinds hypernodes, nodes, "),
+        (("node",), "expected a name after 'node': `hyperscout get nodes` lists all"),
+    ],
+)
+def test_describe_says_which_names_it_takes(
+    run: CommandLine, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(to_json(two_leaves())))
+    ran = run("describe", *arguments, "--topology", path)
+    assert ran.code in (1, 2)
+    assert words in ran.err
+
+
 def test_saved_topologies_are_looked_at_offline(run: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps(to_json(two_leaves())))

@@ -1,9 +1,17 @@
 """Events in words."""
 
+from collections.abc import Iterator
+from typing import cast
+
 import pytest
-from hyperscout.v1.topology_pb2 import Cause, HistoryEvent
+from hyperscout.v1.topology_pb2 import Cause, HistoryEvent, ListHistoryRequest, ListHistoryResponse
+from hyperscout_cli.remote.client import Collector
+from hyperscout_cli.show.history import is_known
 from hyperscout_cli.show.history_text import about, cause, change, difference_line, event_table
 from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Topology
+from support.command_line import CommandLine
+from support.topologies import two_leaves
 
 WHY = {
     "kind": "findings",
@@ -90,6 +98,37 @@ def test_in_words(event: dict[str, object], subject: str, said: str, line: str) 
     (row,) = event_table([found]).rows
     assert row.cells == ("2026-01-01T00:00:00Z", event["kind"], subject, said)
     assert row.data["generation"] == 4
+
+
+@pytest.mark.parametrize(
+    "about",
+    ["n01", "leaf-a", "spine", "s9", "n01/p1", "s2:9", "s2:9--s9:2", "s9:2--s2:9", "leaf-b/p9 -> spine/p2"],
+)
+def test_what_is_published_is_known_without_an_event(about: str) -> None:
+    assert is_known(cast(Collector, Published()), about)
+
+
+@pytest.mark.parametrize("about", ["n99", "leaf-b/p77", "leaf-b/p9 -- n99", "n[01-02]"])
+def test_what_is_in_no_event_and_not_published_is_unknown(about: str) -> None:
+    assert not is_known(cast(Collector, Published()), about)
+
+
+class Published:
+    """A collector with a published topology and no events."""
+
+    def history(self, request: ListHistoryRequest) -> Iterator[ListHistoryResponse]:
+        yield ListHistoryResponse()
+
+    def topology(self) -> Topology:
+        return two_leaves()
+
+
+def test_a_kind_is_taken_in_any_case_and_an_unknown_one_lists_all(run: CommandLine) -> None:
+    ran = run("history", "--kind", "LINKADDED", "--net", "--flaps")
+    assert "--net and --flaps" in ran.err, "the kind is accepted"
+    ran = run("history", "--kind", "LinkGone")
+    assert ran.code == 2
+    assert "unknown kind 'LinkGone': expected one of AnomalyAppeared, AnomalyCleared, Cond" in ran.err
 
 
 def test_a_cause_names_some_and_counts_the_rest() -> None:

@@ -15,7 +15,9 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Topology
+from support.real import ROOT
 
+PAGE = ROOT / "docs/probes/ibnetdiscover.md"
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = FABRIC.hosts
 ADAPTER = {x.host: x for x in FABRIC.adapters}
@@ -72,6 +74,7 @@ def test_a_sweep_without_its_own_port_does_not_count() -> None:
     assert found.anomaly is not None
     assert found.anomaly.subject.name == HOSTS[0]
     assert "does not contain the port" in found.anomaly.message
+    assert f"`{found.reason}`" in PAGE.read_text()
 
 
 def kept(found: SweepVerdict) -> bool:
@@ -86,6 +89,7 @@ def test_an_unchanged_fabric_counts_at_once_and_a_moved_cable_waits_without_an_a
     (found,) = judged(from_host(ONE_MOVED))
     assert (found.counts, found.anomaly) == ("reduced", None)
     assert found.reason == "it changes 2 cables, which no sweep of another node confirms"
+    assert f"`{found.reason}`" in PAGE.read_text()
     assert kept(found)
     assert counts(from_host(ONE_MOVED), from_host(ONE_MOVED, HOSTS[5])) == ["whole", "whole"]
 
@@ -183,6 +187,7 @@ def test_devices_keep_their_published_kind_until_another_sweep_shows_the_other()
     (found,) = judged(false)
     assert (found.counts, found.sweep.kind[leaf]) == ("whole", SWITCH)
     assert found.reason == "it shows 1 device as another kind than published"
+    assert f"`{found.reason}`" in PAGE.read_text()
     again = from_host(FABRIC, HOSTS[5])
     kinds = again.sweep.kind.copy()
     kinds[again.sweep.guid == claim.sweep.guid[leaf]] = CA
@@ -215,6 +220,13 @@ def test_a_provisional_sweep_of_a_published_fabric_does_not_count_alone() -> Non
     (found, _) = judged(newer, from_host(FABRIC))
     assert (found.counts, found.anomaly) == ("nothing", None), "the fabric may have grown"
     assert counts(newer, from_host(with_invented(FABRIC))) == ["whole", "whole"]
+
+
+def test_a_provisional_sweep_without_changes_waits_without_a_count() -> None:
+    (found,) = judged(replace(from_host(FABRIC), node="new"))
+    assert (found.counts, found.anomaly) == ("nothing", None)
+    assert found.reason == "its port is not confirmed yet, so it waits for the sweep of a second node"
+    assert f"`{found.reason}`" in PAGE.read_text()
 
 
 def test_a_port_under_another_guid_is_provisional() -> None:
