@@ -195,3 +195,46 @@ async def test_the_holder_of_the_lease_exchanges_hosts_and_the_collector_restart
         exchanged = {frozenset([*HOSTS[4:6], *HOSTS[2:4]]), frozenset([*HOSTS[:2], *HOSTS[6:]])}
         after = await watcher.until(lambda topology: domains(topology) == exchanged, "both agree")
         assert not names(HOLDER)(after)
+
+
+async def test_the_holder_of_the_lease_exchanges_hosts_while_another_replica_takes_over(
+    tmp_path: Path,
+) -> None:
+    """The new leader has the published topology and no evidence. It holds the sweep as the former one did."""
+    new = swapped(FABRIC, 2)
+    text = {host: sweep_text(new, GUIDS[host]) for host in (HONEST, HOLDER)}
+    async with (
+        Collector(collector_settings(tmp_path / "first")) as running,
+        playing(running.address, FABRIC) as player,
+    ):
+        await Watcher(running.address).until(is_whole, "all hosts in the tree")
+        await at_rest(running, player)
+        before = running.components.publishing.watchers.current.topology
+    flags = {"leader_election": True, "takeover_limit_s": 3600.0}
+    async with (
+        Collector(collector_settings(tmp_path / "second", **flags), previous=before) as running,
+        channel_to(running.address) as channel,
+        AsyncExitStack() as stack,
+    ):
+        watcher = Watcher(running.address)
+        holder = await stack.enter_async_context(
+            AgentStream(running.address, HOLDER, probes=("infiniband", "ibnetdiscover"))
+        )
+        await holder.batch(port_of(HOLDER), full=True)
+        lease = await held_lease(running, holder)
+        await send_sweep(holder, lease, text[HOLDER], GUIDS[HOLDER] + 1)
+        agents = {}
+        for host in HOSTS:
+            if host != HOLDER:
+                probes = ("infiniband", "ibnetdiscover") if host == HONEST else ("infiniband",)
+                agent = AgentStream(running.address, host, probes=probes)
+                agents[host] = await stack.enter_async_context(agent)
+                await agents[host].batch(port_of(host), full=True)
+        held = await watcher.until(names(HOLDER), "the reporter is named")
+        assert domains(held) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
+        assert f"the sweep of {HOLDER} from mlx5_0 does not count" in await problems_shown(channel)
+        lease = await held_lease(running, agents[HONEST])
+        await send_sweep(agents[HONEST], lease, text[HONEST], GUIDS[HONEST] + 1)
+        exchanged = {frozenset([*HOSTS[4:6], *HOSTS[2:4]]), frozenset([*HOSTS[:2], *HOSTS[6:]])}
+        after = await watcher.until(lambda topology: domains(topology) == exchanged, "both agree")
+        assert not names(HOLDER)(after)
