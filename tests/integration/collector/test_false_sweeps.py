@@ -1,6 +1,7 @@
 """One agent with valid credentials sends a false sweep: the picture stays, and the agent is named."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -195,3 +196,86 @@ async def test_the_holder_of_the_lease_exchanges_hosts_and_the_collector_restart
         exchanged = {frozenset([*HOSTS[4:6], *HOSTS[2:4]]), frozenset([*HOSTS[:2], *HOSTS[6:]])}
         after = await watcher.until(lambda topology: domains(topology) == exchanged, "both agree")
         assert not names(HOLDER)(after)
+
+
+async def test_the_holder_of_the_lease_exchanges_hosts_while_another_replica_takes_over(
+    tmp_path: Path,
+) -> None:
+    """The new leader has the published topology and no evidence. It holds the sweep as the former one did."""
+    new = swapped(FABRIC, 2)
+    text = {host: sweep_text(new, GUIDS[host]) for host in (HONEST, HOLDER)}
+    async with (
+        Collector(collector_settings(tmp_path / "first")) as running,
+        playing(running.address, FABRIC) as player,
+    ):
+        await Watcher(running.address).until(is_whole, "all hosts in the tree")
+        await at_rest(running, player)
+        before = running.components.publishing.watchers.current.topology
+    flags = {"leader_election": True, "takeover_limit_s": 3600.0}
+    async with (
+        Collector(collector_settings(tmp_path / "second", **flags), previous=before) as running,
+        channel_to(running.address) as channel,
+        AsyncExitStack() as stack,
+    ):
+        watcher = Watcher(running.address)
+        holder = await stack.enter_async_context(
+            AgentStream(running.address, HOLDER, probes=("infiniband", "ibnetdiscover"))
+        )
+        await holder.batch(port_of(HOLDER), full=True)
+        lease = await held_lease(running, holder)
+        await send_sweep(holder, lease, text[HOLDER], GUIDS[HOLDER] + 1)
+        agents = {}
+        for host in HOSTS:
+            if host != HOLDER:
+                probes = ("infiniband", "ibnetdiscover") if host == HONEST else ("infiniband",)
+                agent = AgentStream(running.address, host, probes=probes)
+                agents[host] = await stack.enter_async_context(agent)
+                await agents[host].batch(port_of(host), full=True)
+        held = await watcher.until(names(HOLDER), "the reporter is named")
+        assert domains(held) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
+        assert f"the sweep of {HOLDER} from mlx5_0 does not count" in await problems_shown(channel)
+        lease = await held_lease(running, agents[HONEST])
+        await send_sweep(agents[HONEST], lease, text[HONEST], GUIDS[HONEST] + 1)
+        exchanged = {frozenset([*HOSTS[4:6], *HOSTS[2:4]]), frozenset([*HOSTS[:2], *HOSTS[6:]])}
+        after = await watcher.until(lambda topology: domains(topology) == exchanged, "both agree")
+        assert not names(HOLDER)(after)
+
+
+def with_second_cables(text: str, hosts: Sequence[str]) -> str:
+    """The ports of hosts on the first leaf are also shown at free ports of the second leaf.
+
+    The text of a port names the new cable alone, and that of the first leaf still names the old one.
+    """
+    cables = {cable.a: cable for cable in FABRIC.cables}
+    first, second = (cables[GUIDS[host]].b for host in (hosts[0], HOSTS[-1]))
+    blocks = text.split("\n\n")
+    for free, host in enumerate(hosts, 30):
+        guid, old = GUIDS[host], f'"S-{first:016x}"[{cables[GUIDS[host]].b_port}]'
+        row = f'[{free}]\t"H-{guid:016x}"[1]({guid + 1:x}) \t\t# "{host} mlx5_0" lid 9 4xHDR'
+        for n, block in enumerate(blocks):
+            if re.search(rf'^Switch\t\d+ "S-{second:016x}"', block, re.MULTILINE):
+                blocks[n] = block.rstrip("\n") + f"\n{row}"
+            elif re.search(rf'^Ca\t\d+ "H-{guid:016x}"', block, re.MULTILINE):
+                assert old in block
+                blocks[n] = block.replace(old, f'"S-{second:016x}"[{free}]')
+    return "\n\n".join(blocks) + "\n"
+
+
+async def test_ports_with_two_cables(tmp_path: Path) -> None:
+    """The holder of the lease shows hosts on two leaves: each keeps its published place."""
+    async with (
+        Collector(collector_settings(tmp_path)) as running,
+        channel_to(running.address) as channel,
+        AsyncExitStack() as stack,
+    ):
+        watcher = Watcher(running.address)
+        agents = await all_hosts(running.address, stack)
+        lease = await held_lease(running, agents[HONEST])
+        await send_sweep(agents[HONEST], lease, sweep_text(FABRIC, GUIDS[HONEST]), GUIDS[HONEST] + 1)
+        before = await watcher.until(is_whole, "all hosts in the tree")
+        lease = await held_lease(running, agents[HOLDER])
+        text = with_second_cables(sweep_text(FABRIC, GUIDS[HOLDER]).decode(), HOSTS[1:3]).encode()
+        await send_sweep(agents[HOLDER], lease, text, GUIDS[HOLDER] + 1)
+        await eventually(lambda: running.components.ingest.sweeps.problems, "the sweep is judged")
+        assert f"the sweep of {HOLDER} from mlx5_0 does not count" in await problems_shown(channel)
+        assert domains(await topology_of(channel)) == domains(before)
