@@ -45,7 +45,7 @@ def run(mode: Mode, driver: int, *, compared: bool = False, failures: float = 0.
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("driver", slow_after(2, range(5)))
+@pytest.mark.parametrize("driver", slow_after(1, range(5)))
 def test_no_placer_pays_less_than_the_exact_one_on_the_same_state(mode: Mode, driver: int) -> None:
     """Whichever placer fills the cluster: on every state all are asked, and the exact one is the best."""
     result = run(mode, driver, compared=True)
@@ -69,7 +69,7 @@ def test_the_others_do_pay_more_somewhere() -> None:
         assert any(exact < other for exact, other in pairs), name
 
 
-@pytest.mark.parametrize("driver", slow_after(2, range(5)))
+@pytest.mark.parametrize("driver", slow_after(1, range(5)))
 def test_the_same_seed_gives_the_same_run(driver: int) -> None:
     first, second = run("hard", driver), run("hard", driver)
     told = [[(start.at_s, start.nodes.tolist()) for start in one.starts] for one in (first, second)]
@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_run(driver: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("driver", range(5))
+@pytest.mark.parametrize("driver", slow_after(2, range(5)))
 def test_nothing_runs_where_something_else_does(mode: Mode, driver: int) -> None:
     """Told from the starts alone: at any start the GPUs of all gangs that run on a node are at most eight."""
     result = run(mode, driver, failures=0.0)
@@ -95,7 +95,7 @@ def test_nothing_runs_where_something_else_does(mode: Mode, driver: int) -> None
     assert len(result.starts) + len(result.waiting) == 120
 
 
-@pytest.mark.parametrize("driver", range(5))
+@pytest.mark.parametrize("driver", slow_after(2, range(5)))
 def test_hard_is_never_above_the_lowest_tier_that_could_hold_the_gang(driver: int) -> None:
     assert all(start.cost.top <= start.lowest for start in run("hard", driver).starts)
 

@@ -16,6 +16,7 @@ from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from unit.inference.hierarchy.test_shapes import check_tree
 
 DESCRIPTIONS = [
@@ -120,7 +121,7 @@ def evidence(draw: st.DrawFn) -> FabricInputs:
     )
 
 
-@settings(phases=[Phase.generate])
+@settings(examples(0.5), phases=[Phase.generate])
 @given(evidence(), evidence(), st.none() | st.frozensets(st.sampled_from([f"node-{i}" for i in range(6)])))
 def test_a_valid_tree_comes_out(
     before: FabricInputs, now: FabricInputs, cluster: frozenset[str] | None

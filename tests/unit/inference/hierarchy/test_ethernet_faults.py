@@ -13,7 +13,7 @@ from hyperscout_sim.readings.snmp import STYLES
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.ethernet import EthernetNamer, heard_by, inputs_of, tables_of
-from support.examples import examples, seeds
+from support.examples import examples, seeds, slow_after
 from support.inference import cut_off, tiers, truth
 from unit.inference.hierarchy.test_shapes import check_tree
 
@@ -56,7 +56,7 @@ def healthy_inputs(shape: str, agents: str) -> FabricInputs:
 
 
 @pytest.mark.parametrize("agents", AGENTS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", slow_after(5, list(SHAPES)))
 def test_a_healthy_fabric(shape: str, agents: str) -> None:
     fabric = FABRICS[shape]
     topology = infer(healthy_inputs(shape, agents))
@@ -71,7 +71,7 @@ def test_a_healthy_fabric(shape: str, agents: str) -> None:
 
 
 @pytest.mark.parametrize("agents", AGENTS)
-@pytest.mark.parametrize("shape", ["clos2", "rail", "dual-homed"])
+@pytest.mark.parametrize("shape", slow_after(1, ["clos2", "rail", "dual-homed"]))
 def test_switches_of_all_makers(shape: str, agents: str) -> None:
     """Each writes and numbers in its own way; some tell no chassis id. Where they keep names to themselves,
     hosts are known by their own agents alone."""

@@ -62,7 +62,7 @@ def cases() -> st.SearchStrategy[tuple[str, Fault]]:
     )
 
 
-@examples(3)
+@examples(2)
 @given(st.deferred(cases), st.integers(0, 10_000))
 def test_one_fault(case: tuple[str, Fault], seed: int) -> None:
     shape, fault = case

@@ -20,6 +20,7 @@ from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.inference import Tiers, inferred, tiers
 from support.rack_inputs import changed, condition, degraded, domain_of, inferred_racks, seen, true_tiers
 from unit.inference.hierarchy.test_shapes import check_tree
@@ -434,6 +435,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@examples(0.5)
 @given(plans())
 def test_any_healthy_cluster_gives_exactly_its_domains(plan: dict[str, Any]) -> None:
     cluster = racks(**plan)
@@ -454,6 +456,7 @@ FAULTS: list[Callable[[Gpus], Gpus]] = [
 ]
 
 
+@examples(0.5)
 @given(plans(), st.data())
 def test_a_fault_of_less_than_half_a_trays_gpus_moves_no_host(
     plan: dict[str, Any], data: st.DataObject
