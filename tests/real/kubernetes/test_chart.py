@@ -291,7 +291,7 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     assert pod["serviceAccountName"] not in bound, "no rights at the API server"
 
 
-def test_a_crawler_reaches_only_its_switches_and_the_collector() -> None:
+def test_the_policy_of_the_crawler_allows_dns_the_collector_and_the_given_ranges() -> None:
     objects = render(PROFILES["fabric"])
     policy = one(objects, "NetworkPolicy", "-fabric")["spec"]
     pod = one(objects, "Deployment", "-fabric")["spec"]["template"]["metadata"]["labels"]
