@@ -76,7 +76,7 @@ def test_without_a_cluster_each_node_takes_a_worker(world: World) -> None:
     assert free_of(world.placements) == dict.fromkeys(("n01", "n02", "n03", "n04"), ONE)
 
 
-def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
+def test_nodes_of_a_cluster_that_are_down_have_no_free_capacity(world: World) -> None:
     cluster = world.cluster
     cluster.is_known = False
     world.placing.published(healthy_leaves())
