@@ -1,4 +1,4 @@
-"""The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
+"""No file holds a local path or an index option; no code uses or overrides a private name of a library."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Python environments beside our own, for what would quarrel with it; .ci/setup makes them."""
+"""Python environments for packages that conflict with `.venv`. `.ci/setup` creates them."""
 
 import hashlib
 import os

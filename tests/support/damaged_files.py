@@ -135,10 +135,9 @@ async def _placements(folder: Path, found: Start) -> None:
     file = ReservationFile(folder / PLACEMENTS, lambda: T0, found.damage)
     writer = StoreWriter()
     reservations = Reservations(file, writer, now_ns=lambda: T0)
-    held, problems = reservations.load()
-    found.problems += problems
+    found.problems += reservations.problems
     book = Placements(clock_ns=lambda: T0, timer=lambda: 0.0, decided=lambda _: None)
-    for one in held:
+    for one in reservations.restored:
         book.restore(one)
         reservations.follow(one.gang, one)
     reservations.follow("new", Reservation("new", "api", _ASKED, _PLACED, T0))

@@ -64,7 +64,7 @@ class Gangs:
             self._kube.api.ask("POST", _PODS, pod)
 
     def finish(self, gang: str) -> None:
-        """Let its workers come to a good end, so that their nodes are free again."""
+        """Set its pods to Succeeded, which frees their nodes."""
         for pod in self._workers(gang):
             path = f"{_PODS}/{pod['metadata']['name']}/status"
             self._kube.api.ask("PATCH", path, {"status": {"phase": "Succeeded"}}, content=MERGE)
@@ -96,7 +96,7 @@ def label_values(kube: Cluster, key: str) -> dict[str, str]:
 
 
 async def until(what: str, happens: Callable[[], Any], kube: Cluster) -> Any:
-    """What it gives once that is something."""
+    """Return the first true result."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             while not (found := await asyncio.to_thread(happens)):

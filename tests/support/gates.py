@@ -215,7 +215,7 @@ class Seen:
         ]
 
     def finish(self, gang: str) -> None:
-        """Let its pods come to a good end."""
+        """Set its live pods to Succeeded."""
         for found in self.live(gang):
             self.end(found, "Succeeded")
 
@@ -230,7 +230,7 @@ class Seen:
         )
 
     async def until(self, what: str, happens: Callable[[], Any]) -> Any:
-        """What it gives once that is something."""
+        """Return the first true result."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while not (found := await asyncio.to_thread(happens)):

@@ -135,12 +135,12 @@ class World:
         for key, plan in self.plans.items():
             self.machines[key] = GangMachine(key, plan.uid, self.settings, plan, self.log)
         for uid, pod in self.pods.items():
-            self._machine(self.gang_by_pod[uid], pod).handle([e.PodSeen(pod)], self.now_s)
+            self._machine(self.gang_by_pod[uid]).handle([e.PodSeen(pod)], self.now_s)
         for key in sorted(self.machines):
             self.machines[key].handle([e.NodesDown(frozenset(self.down))], self.now_s)
             self.handle(key, e.Began())
 
-    def _machine(self, key: str, pod: Pod | None = None) -> GangMachine:
+    def _machine(self, key: str) -> GangMachine:
         if key not in self.machines:
             uid = self.jobs[key].gang.uid
             self.machines[key] = GangMachine(key, uid, self.settings, log=self.log)
@@ -343,7 +343,7 @@ class World:
                     self.handle(key, e.Tick())
 
     def finish(self, key: str) -> None:
-        """All its pods come to a good end."""
+        """Set its live pods to Succeeded."""
         self.jobs[key].is_over = True
         for pod in self._alive(key):
             self.put(replace(pod, succeeded=True))

@@ -30,14 +30,18 @@ def latency(node: str, port: LatencyPort, at_ns: int) -> Finding:
 
 @dataclass
 class MeasuringAgent:
-    """One agent. `heard`: every message down but acks; `tasks`: what it was told to measure."""
+    """One agent that answers each task at once with `rtt(node, peer)` microseconds.
+
+    `ports`: its ports by name, with their results. `tasks`: all tasks that it has received. `stopped`: the
+    reasons of the messages that ended its measuring.
+    """
 
     stream: AgentStream
     rtt: Rtt
     ports: dict[str, LatencyPort]
     tasks: list[PairTask] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
-    bandwidth_gbps: float = 0.0  # that RDMA finds as well; 0 = there is none
+    bandwidth_gbps: float = 0.0  # of an RDMA result beside each other one; 0 = no RDMA result
 
     async def publish(self) -> None:
         now_ns = time.time_ns()

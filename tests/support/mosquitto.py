@@ -111,7 +111,10 @@ class Heard:
 
 @dataclass(slots=True)
 class Listener:
-    """What a client hears below a prefix. `retained`: what stands at each topic, as far as it was told."""
+    """The messages that a client has received: `heard` has all, `standing` the last payload of each topic.
+
+    An empty payload, which clears a retained message, removes its topic from `standing`.
+    """
 
     heard: list[Heard] = field(default_factory=list)
     standing: dict[str, bytes] = field(default_factory=dict)

@@ -146,9 +146,27 @@ class Netlab:
             self.inside(name, _forward)
 
     def inside(self, name: str, work: Callable[[], T]) -> T:
-        """Do something in a namespace, in a thread that goes there. Threads and sockets it starts stay
-        there."""
-        return run_inside(self.namespace(name), work)
+        """Call `work` in a thread inside a namespace. The threads and sockets that it starts stay there."""
+        import ctypes
+
+        found: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                with (Path("/run/netns") / self.namespace(name)).open() as there:
+                    if ctypes.CDLL(None, use_errno=True).setns(there.fileno(), 0) != 0:
+                        raise OSError(ctypes.get_errno(), "setns")
+                found.append(work())
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(TIMEOUT_S)
+        if failed:
+            raise failed[0]
+        return found[0]
 
     def command(self, name: str, *argv: str | Path) -> list[str]:
         """A command line that runs in a namespace."""
@@ -157,30 +175,6 @@ class Netlab:
     def close(self) -> None:
         with contextlib.suppress(RuntimeError):
             _batch([f"netns del {name}" for name in self._made], force=True)
-
-
-def run_inside(namespace: str, work: Callable[[], T]) -> T:
-    """`work` in a thread of its own that is in this namespace."""
-    import ctypes
-
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with (Path("/run/netns") / namespace).open() as there:
-                if ctypes.CDLL(None, use_errno=True).setns(there.fileno(), 0) != 0:
-                    raise OSError(ctypes.get_errno(), "setns")
-            found.append(work())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(TIMEOUT_S)
-    if failed:
-        raise failed[0]
-    return found[0]
 
 
 @contextmanager
@@ -217,40 +211,6 @@ def three_tiers(
             router = lab.router(f"leaf{pod}{leaf}", spine, hops[0])
             for host in range(hosts):
                 lab.host(f"h{pod}{leaf}{host}", router)
-
-
-def chain(lab: Netlab, routers: Sequence[int]) -> None:
-    """Pairs of hosts with so many routers between them: "a<n>" and "b<n>". 0 = a cable from host to host is
-    not to be had here; see `cabled`."""
-    for count in routers:
-        low = lab.router(f"r{count}", None)
-        high = lab.router(f"s{count}", low, count - 1) if count > 1 else low
-        lab.host(f"a{count}", low)
-        lab.host(f"b{count}", high)
-
-
-@contextmanager
-def cabled() -> Iterator[tuple[str, str]]:
-    """Two namespaces with one cable between them: 10.9.0.1 and 10.9.0.2 on `eth0`."""
-    tag = f"hsn{os.getpid()}x{next(_numbers)}"
-    a, b = f"{tag}-a", f"{tag}-b"
-    try:
-        _batch([f"netns add {a}", f"netns add {b}"])
-        _batch([f"link add {INTERFACE} type veth peer name {INTERFACE} netns {b}"], a)
-        for number, name in enumerate((a, b), 1):
-            _batch(
-                [
-                    "link set lo up",
-                    f"address add 10.9.0.{number}/24 dev {INTERFACE}",
-                    f"address add fd00:9::{number}/64 dev {INTERFACE} nodad",
-                    f"link set {INTERFACE} up",
-                ],
-                name,
-            )
-        yield a, b
-    finally:
-        with contextlib.suppress(RuntimeError):
-            _batch([f"netns del {a}", f"netns del {b}"], force=True)
 
 
 def _parts(router: Router) -> list[str]:

@@ -38,7 +38,7 @@ class Published:
                 self._changed.notify_all()
 
     async def until(self, holds: Callable[[dict[str, Object]], Any], what: str) -> Any:
-        """What `holds` gives once that is something."""
+        """Return the first true result of `holds`."""
         try:
             async with asyncio.timeout(TIMEOUT_S), self._changed:
                 return await self._changed.wait_for(lambda: holds(self.now))

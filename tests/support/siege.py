@@ -18,7 +18,6 @@ from support.waiting import TIMEOUT_S, eventually
 
 LIMIT_MIB = 1024
 USED_MIB = 700
-HEALTHY_S = 5.0  # a collector answers in milliseconds; this is for a busy machine
 _PAUSE_S = 0.05
 _FLAGS = tuple(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value)))
 
@@ -31,7 +30,8 @@ def free_address() -> str:
 class HealthWatch(threading.Thread):
     """Asks for /healthz again and again, in a thread.
 
-    `slowest_s`: of all answers; `failures`: what else came.
+    `slowest_s`: the longest time of a request. It depends on the machine, so it is printed and not asserted.
+    `failures`: answers with another status than 200, and requests without an answer within `TIMEOUT_S`.
     """
 
     def __init__(self, address: str) -> None:
@@ -89,7 +89,7 @@ async def besieged(folder: Path, *flags: str) -> AsyncIterator[Siege]:
     """A collector with `LIMIT_MIB` of memory and eight honest agents, attacked by the block.
 
     After the block the tree of the honest agents is unchanged, the collector has used less than `USED_MIB`,
-    and it has answered each request for its health in time.
+    and it has answered each request for /healthz with status 200 within `TIMEOUT_S`.
     """
     http_address, rest_address = free_address(), free_address()
     ports = ("--http-listen", http_address, "--rest-listen", rest_address)
@@ -109,9 +109,9 @@ async def besieged(folder: Path, *flags: str) -> AsyncIterator[Siege]:
         finally:
             siege.watch.stop()
         peak = peak_mib(process.pid)
-        print(f"{peak} MiB, {siege.watch.answers} answers of {siege.watch.slowest_s:.2f} s at most")
-        assert siege.watch.failures == []
-        assert siege.watch.slowest_s < HEALTHY_S
+        watch = siege.watch
+        print(f"{peak} MiB, {watch.answers} requests for /healthz, the slowest {watch.slowest_s:.2f} s")
+        assert watch.failures == []
         assert peak < USED_MIB
 
 

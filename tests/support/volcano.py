@@ -193,7 +193,7 @@ class Volcano:
         self._kube.api.ask("POST", _JOBS, job)
 
     def finish(self, job: str) -> None:
-        """Let the pods of a job that runs come to a good end, so that their nodes are free again."""
+        """Set the pods of a running job to Succeeded, which frees their nodes."""
         for pod in self._pods_of(job):
             path = f"{_PODS}/{pod['metadata']['name']}/status"
             self._kube.api.ask("PATCH", path, {"status": {"phase": "Succeeded"}}, content=MERGE)

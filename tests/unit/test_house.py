@@ -1,4 +1,4 @@
-"""The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
+"""The lock, the pages, the version, the settings and the example probe agree with the code."""
 
 import asyncio
 import re

@@ -3,6 +3,7 @@
 An end of a cable is a number: the index of its device in a sorted table of GUIDs, and its port.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -240,14 +241,18 @@ def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:
     """Return these rows of the record, and those at the other ends of the cables that they replace."""
     guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
     (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
-    while True:
-        ends = np.concatenate([a[kept], b[kept]])
-        replaced = np.isin(own, ends) | np.isin(far, ends)
-        ends = np.concatenate([ends, own[replaced], far[replaced]])
-        more = np.flatnonzero(np.isin(a, ends) | np.isin(b, ends))
-        if len(more) == len(kept):
-            return kept
-        kept = more
+    others = defaultdict[int, list[int]](list)
+    for ends, peers in ((a, b), (own, far)):
+        for end, peer in zip(ends.tolist(), peers.tolist(), strict=True):
+            others[end].append(peer)
+            others[peer].append(end)
+    reached = {*a[kept].tolist(), *b[kept].tolist()}
+    waiting = list(reached)
+    while waiting:
+        new = {peer for peer in others[waiting.pop()] if peer not in reached}
+        reached |= new
+        waiting += new
+    return np.flatnonzero(np.isin(a, np.array(list(reached), np.int64)))
 
 
 def _with_devices(sweep: Sweep, rows: Rows, devices: Rows) -> Sweep:

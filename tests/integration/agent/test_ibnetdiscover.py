@@ -130,6 +130,7 @@ async def test_a_fabric_that_is_gone_times_out_and_leaves_no_process(ibsim: Ibsi
     observation = await leased_probe(timeout_s=0.5).observe()
     sample = observation.samples[SUBJECT]
     assert sample.outcome == Outcome.OUTCOME_FAILED
+    assert "still running after 0.5 s" in sample.reason
     assert children() == before
 
 

@@ -202,7 +202,7 @@ def test_a_failure_is_no_history() -> None:
     assert (found.at_ns, [x.at_ns for x in found.history]) == (4, [1])
 
 
-def test_the_peer_measured_longest_ago_goes_first() -> None:
+def test_the_oldest_result_is_dropped_first() -> None:
     held = Results()
     for number in range(MAX_RESULTS):
         held.put(result(f"n{number}", number))

@@ -266,7 +266,7 @@ async def test_what_may_come_from_further_away_is_not_heard(lab: Lab, listening:
 
 
 async def test_a_storm_on_one_port_leaves_the_other_alone(lab: Lab, listening: Listening) -> None:
-    lab.lldpd("leaf2", ["swp7"], ttl=(1, 3))
+    lab.lldpd("leaf2", ["swp7"])
     await listening.until(lambda s: s["eth1"].outcome == DATA)
     storm = [
         GROUP

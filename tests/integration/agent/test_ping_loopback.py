@@ -155,7 +155,7 @@ async def test_the_second_begins_when_it_never_hears_of_the_first(answering: End
         assert two.tasks.bursts == {"failed": 1}
 
 
-async def test_the_other_end_does_not_answer() -> None:
+async def test_a_peer_without_the_task_does_not_answer() -> None:
     async with ends() as (one, two):
         one.tasks.take([one.task(two)])  # the other end was told nothing
         found = await one.result()

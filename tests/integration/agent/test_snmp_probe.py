@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,6 +32,7 @@ from support.snmp_responder import Request, Responder, Table, refusing, respondi
 from support.waiting import eventually
 
 COMMUNITY = "open-sesame-3f9a"
+SHORT_S = 1.0  # request time-out where a switch stays silent, which takes four of them
 FABRIC = clos2(3, 2, 2)
 # lldpRemChassisIdSubtype, lldpRemChassisId, lldpRemPortIdSubtype, lldpRemPortId
 LLDP_IDS = tuple((1, 0, 8802, 1, 1, 2, 1, 4, 1, 1, column) for column in (4, 5, 6, 7))
@@ -68,7 +69,7 @@ class Here:
             "access": [{"ranges": ranges, "community_file": str(self.community)}],
             "seeds": seeds,
             "port": self.responder.port,
-            "request_timeout_s": 0.5,  # a busy machine is no dead switch
+            "request_timeout_s": 15.0,  # a busy machine is no dead switch
             **more,
         }
         constants: dict[str, Any] = {"retries": 3}
@@ -118,16 +119,16 @@ async def test_each_switch_is_one_finding(here: Here) -> None:
 async def test_one_dead_switch_costs_its_own_time_alone(here: Here) -> None:
     here.responder.add(FIRST, silent)
     others = [address for address in SWITCHES.values() if address != FIRST]
-    look = await here.probe(*others).observe()
+    look = await here.probe(*others, request_timeout_s=SHORT_S).observe()
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     assert outcomes(look) == dict.fromkeys(SWITCHES, "data") | {dead: "failed"}
-    assert look.samples[dead].reason.startswith(f"{FIRST}: no answer in 2 s")
+    assert look.samples[dead].reason.startswith(f"{FIRST}: no answer in 4 s")
     assert look.complete
 
 
 async def test_wrong_credentials_are_told_and_the_right_ones_count_at_once(here: Here) -> None:
     here.community.write_text("wrong")
-    probe = here.probe(FIRST)
+    probe = here.probe(FIRST, request_timeout_s=SHORT_S)
     look = await probe.observe()
     assert outcomes(look) == {FIRST: "failed"}
     assert "the community of snmp.access for 127.0.0.0/8 is not its own" in look.samples[FIRST].reason
@@ -141,7 +142,7 @@ async def test_wrong_credentials_are_told_and_the_right_ones_count_at_once(here:
 async def test_no_secret_leaves_it(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     here.responder.add(FIRST, silent)
-    look = await here.probe(*SWITCHES.values()).observe()
+    look = await here.probe(*SWITCHES.values(), request_timeout_s=SHORT_S).observe()
     told = "".join(str(s.payload) + s.reason for s in look.samples.values())
     assert COMMUNITY not in told + look.trouble + caplog.text
 
@@ -174,10 +175,15 @@ async def test_a_bound_that_is_met_is_told_and_nothing_is_taken_back(here: Here)
 async def test_the_whole_of_it_ends_in_time_with_what_it_has(here: Here) -> None:
     here.responder.add(FIRST, silent)
     chassis, other = max(SWITCHES.items(), key=lambda item: item[1])
-    probe = here.probe(FIRST, other, request_timeout_s=30, crawl_timeout_s=15, max_depth=0)
-    look = await probe.observe()
+    for limit_s in (1, 5, 50):  # a busy machine may take longer than 1 s for the other switch
+        probe = here.probe(FIRST, other, request_timeout_s=60, crawl_timeout_s=limit_s, max_depth=0)
+        with suppress(ProbeError):  # neither switch has answered
+            look = await probe.observe()
+            break
     assert outcomes(look) == {chassis: "data"}
-    assert look.trouble == "the crawl did not end in 15 s: 1 addresses are left; raise `snmp.concurrency`"
+    assert look.trouble == (
+        f"the crawl did not end in {limit_s} s: 1 addresses are left; raise `snmp.concurrency`"
+    )
     assert not look.complete
 
 
@@ -241,7 +247,7 @@ async def test_a_switch_that_omits_the_ids_is_asked_for_them_once_more_and_no_mo
     assert asked.count(LLDP_IDS[0]) == 1
 
 
-@pytest.mark.parametrize("more", [{}, {"request_timeout_s": 5.0, "switch_timeout_s": 2.0}])
+@pytest.mark.parametrize("more", [{"request_timeout_s": SHORT_S}, {"switch_timeout_s": 5.0}])
 async def test_a_second_walk_that_fails_leaves_what_the_first_one_found(
     here: Here, more: dict[str, float]
 ) -> None:
@@ -275,7 +281,7 @@ class TestPace:
         assert here.probe(FIRST).interval_s == 30.0
 
     async def test_it_looks_less_often_while_nothing_changes(self, here: Here) -> None:
-        probe = here.probe(*SWITCHES.values(), interval_s=10, max_interval_s=100)
+        probe = here.probe(*SWITCHES.values(), request_timeout_s=SHORT_S, interval_s=10, max_interval_s=100)
         intervals = []
         for turn in range(7):
             if turn == 5:
@@ -335,7 +341,7 @@ def looking(probe: SnmpProbe) -> Iterator[tuple[Scheduler, FindingStore]]:
 
 async def test_by_the_scheduler_into_the_store(here: Here) -> None:
     """A table that is there stays when its switch gives nothing."""
-    probe = here.probe(*SWITCHES.values(), max_interval_s=0.2)
+    probe = here.probe(*SWITCHES.values(), request_timeout_s=SHORT_S, max_interval_s=0.2)
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     with looking(probe) as (scheduler, store):
         task = asyncio.create_task(scheduler.run())

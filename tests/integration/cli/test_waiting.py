@@ -1,7 +1,8 @@
-"""What `status --wait` and `--for` wait for: a table of wishes, and the loop with a clock of its own."""
+"""`status --wait` and `--for` on the command line: exit codes, output and errors."""
 
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from support.command_line import CommandLine
 from support.topology_service import FakeTopologyService
@@ -19,14 +20,16 @@ def test_status_waits(run: CommandLine, service: FakeTopologyService) -> None:
     assert run("status", "--for", "happiness").code == 2
 
 
-def test_a_collector_that_never_answers_is_a_failure_and_not_a_no(run: CommandLine) -> None:
-    for address in _silent_address():
+def test_a_collector_that_refuses_connections_is_an_error_and_no_unmet_condition(run: CommandLine) -> None:
+    with refusing_address() as address:
         ran = run("status", "--wait", "--wait-timeout", 0, "--collector", address)
         assert ran.code == 1
         assert "cannot reach the collector" in ran.err
 
 
-def _silent_address() -> Iterator[str]:
+@contextmanager
+def refusing_address() -> Iterator[str]:
+    """An address that no other program can take. It refuses connections: its socket does not listen."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{reserved.getsockname()[1]}"

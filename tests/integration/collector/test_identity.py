@@ -184,7 +184,7 @@ async def test_what_each_certificate_may(
         assert (await asked(address, credentials, "health"))[0] == Code.OK
 
 
-async def test_a_certificate_that_the_ca_did_not_sign_does_not_get_as_far_as_a_call(
+async def test_a_caller_without_a_valid_certificate_gets_no_connection(
     tmp_path: Path, family: Family, strangers: Family
 ) -> None:
     foreign = strangers.client("admin/ann")

@@ -222,7 +222,7 @@ async def test_a_bad_finding_is_refused_and_the_rest_of_its_batch_is_taken(
         ("fabric/crawl", switch_port("fabric/crawl", "swp1"), "wrong_probe"),
     ],
 )
-async def test_a_switch_reports_its_own_ports_and_no_other_reporter_does(
+async def test_findings_of_another_reporter_or_probe_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, reporter: str, finding: Finding, why: str
 ) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, reporter) as agent:

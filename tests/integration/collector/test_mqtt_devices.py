@@ -200,7 +200,7 @@ async def test_what_is_no_report_is_answered_and_counted(tmp_path: Path, payload
         Reader().check(answers)
 
 
-async def test_what_is_sent_twice_kept_or_from_an_unknown_device(tmp_path: Path) -> None:
+async def test_retained_messages_and_unknown_devices_are_refused_and_duplicates_taken(tmp_path: Path) -> None:
     said = reports(time.time_ns())
     async with broker_with_users(tmp_path) as broker:
         await send(broker, "lab/findings/leaf-1", said["leaf-1"], user="leaf-1", retain=True)

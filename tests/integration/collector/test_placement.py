@@ -347,7 +347,7 @@ async def test_explained_improved_and_defragmented(tmp_path: Path) -> None:
         assert free_of(placements) == free
 
 
-async def test_gpus_of_agents_are_the_room(tmp_path: Path) -> None:
+async def test_gpus_of_agents_are_the_free_capacity(tmp_path: Path) -> None:
     """What `nvlink` found is asked for by its resource name; whole nodes and GPUs do not mix."""
     async with eight_hosts(tmp_path) as (collector, service):
         placements = collector.components.publishing.placing.placements

@@ -105,7 +105,7 @@ async def test_no_unknown_caller_gets_anything_anywhere(
         assert collector.watchers.current.topology.generation == 7
 
 
-async def test_a_reader_changes_nothing_anywhere(
+async def test_readers_and_agents_get_403_beyond_their_rights(
     tmp_path: Path, family: Family, reviews: FakeReviews
 ) -> None:
     reader, token = tls(family, "reader/ann"), bearer(reviews.user("bob"))

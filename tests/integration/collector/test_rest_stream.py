@@ -263,9 +263,7 @@ async def test_without_readers_nothing_is_encoded(tmp_path: Path, monkeypatch: p
     assert made == [9]
 
 
-async def test_silence_is_broken_for_proxies_that_cut_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_stream_sends_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "BEAT_S", 0.02)
     async with rest_collector(tmp_path, two_leaves()) as collector:
         host, _, port = collector.rest_address.rpartition(":")

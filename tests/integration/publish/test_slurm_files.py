@@ -13,7 +13,9 @@ from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.topology import Condition, Topology
+from support.nccl_stubs import alive
 from support.topologies import leaves, two_leaves
+from support.waiting import eventually
 
 
 def files(folder: Path) -> dict[str, Path]:
@@ -85,10 +87,19 @@ async def test_a_failing_hook_is_told_with_its_last_words_and_runs_again(tmp_pat
 
 
 async def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    child = 'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])'
-    publisher = SlurmFilesPublisher(files(tmp_path), python(child), hook_timeout_s=0.3)
-    with pytest.raises(PublishError, match=r"not finished within 0\.3 s"):
-        await publisher.publish(two_leaves())
+    pid = tmp_path / "pid"
+    hook = python(
+        'import subprocess; child = subprocess.Popen(["sleep", "600"]); '
+        f'open("{pid}", "w").write(str(child.pid)); child.wait()'
+    )
+    for timeout_s in (0.3, 3, 30):  # a busy machine may take longer than 0.3 s to start the hook
+        publisher = SlurmFilesPublisher(files(tmp_path), hook, hook_timeout_s=timeout_s)
+        with pytest.raises(PublishError, match=f"not finished within {timeout_s:g} s"):
+            await publisher.publish(two_leaves())
+        if pid.exists() and pid.read_text():
+            break
+    child = int(pid.read_text())
+    await eventually(lambda: not alive(child), "the hook's child has ended")
 
 
 @pytest.mark.parametrize(("status", "said"), [(0, contextlib.nullcontext()), (1, None)])

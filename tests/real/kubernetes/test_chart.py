@@ -291,7 +291,7 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     assert pod["serviceAccountName"] not in bound, "no rights at the API server"
 
 
-def test_a_crawler_reaches_only_its_switches_and_the_collector() -> None:
+def test_the_policy_of_the_crawler_allows_dns_the_collector_and_the_given_ranges() -> None:
     objects = render(PROFILES["fabric"])
     policy = one(objects, "NetworkPolicy", "-fabric")["spec"]
     pod = one(objects, "Deployment", "-fabric")["spec"]["template"]["metadata"]["labels"]
@@ -379,15 +379,25 @@ def test_the_policy_comes_with_the_right_to_patch_pods() -> None:
     assert account["expression"].endswith(f'== "system:serviceaccount:{NAMESPACE}:me"')
 
 
-def test_a_secret_that_changes_restarts_no_pod_and_settings_do() -> None:
-    def template(**fabric: Any) -> Any:
-        objects = render({"fabric": {**FABRIC, **fabric}})
-        return [one(objects, "Deployment", n)["spec"]["template"] for n in ("-fabric", "-collector")]
+def test_another_secret_restarts_no_pod_and_other_settings_restart_their_own_pod() -> None:
+    def rendered(**fabric: Any) -> tuple[Any, dict[str, Any]]:
+        """The data of the TLS Secret, which helm makes anew each time, and the pod templates by component.
 
-    before = template()
-    after = template(settings={"snmp": {**FABRIC["settings"]["snmp"], "port": 1161}})
-    assert before[0] != after[0], "its settings are another's"
-    assert before[1] == after[1], "and none of the collector's business"
+        `render` would return the same Secret again: it caches.
+        """
+        done = helm_template({"fabric": {**FABRIC, **fabric}})
+        assert done.returncode == 0, done.stderr
+        objects = [found for found in yaml.safe_load_all(done.stdout) if found]
+        pods = {name: one(objects, "Deployment", f"-{name}") for name in ("fabric", "collector")}
+        pods["agent"] = one(objects, "DaemonSet")
+        return one(objects, "Secret", "-tls")["data"], {n: o["spec"]["template"] for n, o in pods.items()}
+
+    secret, before = rendered()
+    other_secret, after = rendered()
+    assert secret["tls.key"] != other_secret["tls.key"]
+    assert before == after
+    _, changed = rendered(settings={"snmp": {**FABRIC["settings"]["snmp"], "port": 1161}})
+    assert [name for name in before if before[name] != changed[name]] == ["fabric"]
 
 
 @profiles

@@ -245,7 +245,7 @@ def test_columns_are_told_as_json_and_yaml(foreign: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("races", "code"), [(1, 0), (9, 1)])
-def test_another_owner_s_change_is_never_undone(
+def test_a_concurrent_change_of_the_crd_is_never_undone(
     foreign: Cluster, monkeypatch: pytest.MonkeyPatch, races: int, code: int
 ) -> None:
     """Between our look and our write another column comes: once, we look again; each time, it is an error."""

@@ -128,7 +128,7 @@ async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster
         await seen.until("the Job ends, and its plan goes", lambda: not seen.plans())
 
 
-async def test_room_that_others_leave_is_taken(kube: Cluster, me: Path) -> None:
+async def test_free_capacity_that_other_pods_leave_is_used(kube: Cluster, me: Path) -> None:
     """Pods that hyperscout has nothing to do with."""
     seen = Seen(kube)
     for name in ("a1", "b1"):

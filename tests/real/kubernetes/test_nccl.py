@@ -48,7 +48,7 @@ async def until_free(running: Collector, *nodes: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_only_on_nodes_that_no_other_workload_wants(
+async def test_a_run_needs_cordoned_or_reserved_nodes(
     kube: Cluster, tmp_path: Path, stubs: NcclCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kube.nodes(["node-a", "node-b"])

@@ -76,7 +76,7 @@ async def publisher(kube: Cluster, **options: Any) -> AsyncIterator[KubernetesPu
 
 
 async def until(happens: Callable[[], Any]) -> Any:
-    """What it gives once that is something."""
+    """Return the first true result."""
     async with asyncio.timeout(TIMEOUT_S):
         while not (found := await asyncio.to_thread(happens)):
             await asyncio.sleep(0.02)

@@ -56,7 +56,7 @@ class Stage:
     recorder: Recorder
 
     async def until(self, happens: Callable[[], T], what: str) -> T:
-        """What it gives once that is something. Volcano must live meanwhile."""
+        """Return the first true result. Fail if Volcano ends before."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while not (found := await asyncio.to_thread(happens)):

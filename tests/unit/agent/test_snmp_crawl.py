@@ -153,7 +153,7 @@ def test_a_dead_switch_is_named_by_its_chassis_id() -> None:
     assert crawl.failures() == {"id-b": "10.0.0.2: no answer"}
 
 
-def test_a_switch_that_no_neighbour_hears_is_named_by_its_address() -> None:
+def test_an_address_without_an_answer_is_reported_by_itself() -> None:
     crawl = World.of().run(crawl_of(["10.0.0.9"]))
     assert crawl.failures() == {"10.0.0.9": "10.0.0.9: no answer"}
 
@@ -351,7 +351,7 @@ class TestMemory:
         self.crawl(memory, world, ["10.0.0.1"], 10.0 + 3600.0)
         assert self.crawl(memory, world, ["10.0.0.1"], 4000.0).failures() == {}
 
-    def test_not_while_a_neighbour_hears_it(self) -> None:
+    def test_a_switch_that_a_neighbour_hears_is_not_forgotten(self) -> None:
         memory, world = self.memory(), fresh(RING)
         self.crawl(memory, world, ["10.0.0.1"], 0.0)
         world.dead = {"10.0.0.3"}

@@ -55,7 +55,7 @@ def change(node: str, before: list[Gpu], after: list[Gpu]) -> Any:
     return SimpleNamespace(key=key, before=rows[0], after=rows[1])
 
 
-def test_the_room_follows_what_agents_find() -> None:
+def test_the_free_capacity_follows_what_agents_find() -> None:
     placements = Placements(clock_ns=lambda: 0, timer=lambda: 0.0)
     placements.set_topology(two_leaves())
     state = State(n01=[gpu(0), gpu(1)], n02=[])

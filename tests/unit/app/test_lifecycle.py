@@ -8,7 +8,7 @@ import pytest
 from hyperscout_collector.app.build import lifecycle as module
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.store.writer import Priority, StoreWriter
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 
 async def forever() -> None:
@@ -76,13 +76,16 @@ async def test_a_transaction_that_hangs_does_not_hold_up_the_stop(monkeypatch: p
         begun.set()
         assert go.wait(TIMEOUT_S)
 
+    transaction = asyncio.create_task(writer.in_thread(Priority.EVIDENCE, hang))
+    await until(begun.is_set, "the transaction has begun")
     lifecycle = Lifecycle()
     lifecycle.on_stop("writer", writer.close)
-    lifecycle.on_stop("flush", lambda: writer.in_thread(Priority.EVIDENCE, hang))
+    lifecycle.on_stop("flush", lambda: transaction)
     async with asyncio.timeout(TIMEOUT_S):
         await lifecycle.stop()
-    assert begun.is_set()
+    assert not transaction.done()
     go.set()
+    await asyncio.wait([transaction])
     await writer.close()
 
 

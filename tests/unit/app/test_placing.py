@@ -36,12 +36,12 @@ class FakeCluster:
 
 
 class World:
-    def __init__(self, folder: Path, **more: Any) -> None:
-        self.now_ns = 100
+    def __init__(self, folder: Path, now_ns: int = 100, *, over: bool = False, **more: Any) -> None:
+        self.now_ns = now_ns
         self.cluster = FakeCluster()
         self.writer = StoreWriter()
         self.file = ReservationFile(folder / "placements.db")
-        self.reservations = Reservations(self.file, self.writer, now_ns=lambda: self.now_ns)
+        self.reservations = Reservations(self.file, self.writer, now_ns=lambda: self.now_ns, over=over)
         self.placing = Placing(
             self.reservations,
             EvidenceState(),
@@ -63,7 +63,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     found = World(tmp_path)
-    assert found.placing.load() == []
+    assert found.reservations.problems == []
     yield found
     found.close()
 
@@ -76,7 +76,7 @@ def test_without_a_cluster_each_node_takes_a_worker(world: World) -> None:
     assert free_of(world.placements) == dict.fromkeys(("n01", "n02", "n03", "n04"), ONE)
 
 
-def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
+def test_nodes_of_a_cluster_that_are_down_have_no_free_capacity(world: World) -> None:
     cluster = world.cluster
     cluster.is_known = False
     world.placing.published(healthy_leaves())
@@ -96,7 +96,6 @@ def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
 
 def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:
     world = World(tmp_path, pods_are_watched=True)
-    world.placing.load()
     world.placing.published(healthy_leaves())
     with pytest.raises(NotReadyError, match="the free resources of the nodes are unknown"):
         world.placements.place("a", gang(1), holder="Job")
@@ -108,7 +107,6 @@ def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:
 
 async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path: Path) -> None:
     first = World(tmp_path)
-    first.placing.load()
     first.placing.published(healthy_leaves())
     first.placements.place("a", gang(1), holder="api", expires_ns=200)
     first.placements.place("b", gang(1), holder="api")
@@ -118,9 +116,8 @@ async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path
     first.file._file.connection.execute("UPDATE gangs SET placement = x'' WHERE gang = 'c'")
     first.close()
 
-    second = World(tmp_path)
-    second.now_ns = 199
-    (problem,) = second.placing.load()
+    second = World(tmp_path, 199)
+    (problem,) = second.reservations.problems
     assert "1 damaged rows were dropped" in problem  # gang c has no nodes for its rank
     second.placing.published(healthy_leaves())
     assert second.free() == {"n03", "n04"}
@@ -133,13 +130,11 @@ async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path
     await second.reservations.queue.flush()  # that "a" is over is written, too
     second.close()
 
-    third = World(tmp_path)
-    third.now_ns = 1
-    third.placing.load()
+    third = World(tmp_path, 1)
     assert [held.gang for held in third.placements] == ["b"]
     third.close()
 
-    fourth = World(tmp_path)
-    assert fourth.placing.load(over=True) == []
+    fourth = World(tmp_path, over=True)
+    assert fourth.reservations.problems == []
     assert list(fourth.placements) == []
     fourth.close()

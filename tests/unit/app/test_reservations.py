@@ -38,23 +38,23 @@ def held(gang: str = "a", holder: str = "api", expires_ns: int = 0) -> Reservati
 class Book(Reservations):
     """Reservations with a file and a writer of their own."""
 
-    def __init__(self, path: Path, now_ns: int) -> None:
+    def __init__(self, path: Path, now_ns: int, *, over: bool = False) -> None:
         self.file = ReservationFile(path / "placements.db", lambda: now_ns)
         self.writer = StoreWriter()
-        super().__init__(self.file, self.writer, now_ns=lambda: now_ns)
+        super().__init__(self.file, self.writer, now_ns=lambda: now_ns, over=over)
         self.flush = self.queue.flush
 
     def close(self) -> None:
         self.file.close()
 
 
-def opened(path: Path, now_ns: int = NOW_NS) -> Book:
-    return Book(path, now_ns)
+def opened(path: Path, now_ns: int = NOW_NS, *, over: bool = False) -> Book:
+    return Book(path, now_ns, over=over)
 
 
 async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     kept = opened(tmp_path)
-    assert kept.load() == ([], [])
+    assert (kept.restored, kept.problems) == ([], [])
     bounded = replace(PLACED, tier=None, hypernode=None, bound=Cost(1, (), 1, 0, ()), relaxed=("no spread",))
     other = Reservation("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10)
     for one in (held("a"), other, held("gone"), held("job", "Job")):
@@ -66,13 +66,13 @@ async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     await kept.written()
     kept.close()
     kept = opened(tmp_path)
-    assert kept.load() == ([held("a"), other], [])
+    assert (kept.restored, kept.problems) == ([held("a"), other], [])
     kept.follow("a", None)
     kept.follow("b", held("b", "Job"))  # its pods hold it now
     assert await kept.flush()
     kept.close()
     kept = opened(tmp_path)
-    assert kept.load() == ([], [])
+    assert (kept.restored, kept.problems) == ([], [])
     kept.close()
 
 
@@ -83,14 +83,16 @@ async def test_what_is_over_does_not_come_back(tmp_path: Path) -> None:
     await kept.flush()
     kept.close()
     kept = opened(tmp_path, NOW_NS + 10)
-    assert [one.gang for one in kept.load()[0]] == ["b"]
+    assert [one.gang for one in kept.restored] == ["b"]
     assert await kept.flush()
     with sqlite3.connect(tmp_path / "placements.db") as other:
         assert other.execute("SELECT gang FROM gangs").fetchall() == [("b",)]
     kept.close()
+    kept = opened(tmp_path, over=True)  # another replica led since
+    assert (kept.restored, kept.problems) == ([], [])
+    kept.close()
     kept = opened(tmp_path)
-    assert kept.load(over=True) == ([], [])  # another led since
-    assert kept.load() == ([], [])
+    assert (kept.restored, kept.problems) == ([], [])
     kept.close()
 
 
@@ -127,7 +129,9 @@ async def test_what_is_not_written_is_said_and_tried_again(tmp_path: Path) -> No
         other.execute("DROP TRIGGER full")
     assert await kept.flush()
     assert kept.queue.problem is None
-    assert [one.gang for one in kept.load()[0]] == ["a", "b"]
+    kept.close()
+    kept = opened(tmp_path)
+    assert [one.gang for one in kept.restored] == ["a", "b"]
     kept.close()
 
 
@@ -147,7 +151,7 @@ async def test_what_changed_while_the_disk_failed_is_what_is_written(
     assert await kept.flush()
     kept.close()
     kept = opened(tmp_path)
-    assert kept.load() == ([], [])
+    assert (kept.restored, kept.problems) == ([], [])
     kept.close()
 
 
@@ -173,9 +177,8 @@ async def test_a_caller_that_does_not_wait_any_more_causes_no_error(tmp_path: Pa
 def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
     (tmp_path / "placements.db").write_bytes(b"what is this" * 1000)
     kept = opened(tmp_path)
-    found, problems = kept.load()
-    assert found == []
-    assert problems[0].endswith("moved to placements.db.damaged-20260101T000000Z: nothing is reserved")
+    assert kept.restored == []
+    assert kept.problems[0].endswith("moved to placements.db.damaged-20260101T000000Z: nothing is reserved")
     assert (tmp_path / "placements.db.damaged-20260101T000000Z").read_bytes().startswith(b"what is this")
     kept.close()
 
@@ -210,12 +213,12 @@ async def test_damaged_rows_are_deleted_counted_and_reported(tmp_path: Path, sta
     with sqlite3.connect(tmp_path / "placements.db") as other:
         other.execute(statement)
     kept = opened(tmp_path)
-    found, problems = kept.load()
+    found = kept.restored
     assert [one.gang for one in found] == ["b"]
-    assert "placements.db: 1 damaged rows were dropped: the nodes of their gangs are free" in problems[0]
+    assert "placements.db: 1 damaged rows were dropped: the nodes of their gangs are free" in kept.problems[0]
     kept.close()
     kept = opened(tmp_path)
-    assert kept.load() == (found, [])
+    assert (kept.restored, kept.problems) == (found, [])
     kept.close()
 
 

@@ -40,7 +40,7 @@ CONTEXT = click.Context(click.Command("status"))
         ("node/n[1-9999999]", None),
     ],
 )
-def test_a_wish(text: str, missing: list[str] | None) -> None:
+def test_a_wanted_state(text: str, missing: list[str] | None) -> None:
     if missing is None:
         with pytest.raises(click.BadParameter):
             wanted_states(CONTEXT, PARAMETER, [text])

@@ -32,7 +32,7 @@ def port(interface: str, address: str, rdma: str = "") -> LatencyPort:
 
 @dataclass
 class World:
-    """`answers(task)`: whether an end gets a number for its task. `plan`: makes wishes of what is wanted."""
+    """`answers(task)`: whether an end gets a number for its task. `plan(wanted)`: the pairs to measure."""
 
     settings: PairSettings = field(default_factory=PairSettings)
     answers: Callable[[Assign], bool | None] = lambda task: True  # None: it never reports
@@ -108,8 +108,8 @@ class World:
             self.handle(Tick())
             if (wanted := self.machine.wants_plan(self.now_ns)) is not None:
                 self.plans.append(wanted)
-                wishes = all_pairs(wanted) if self.plan is None else self.plan(wanted)
-                self.handle(Planned(wishes, self.learning, self.representatives))
+                pairs = all_pairs(wanted) if self.plan is None else self.plan(wanted)
+                self.handle(Planned(pairs, self.learning, self.representatives))
             tick = self.now_ns // TICK_NS
             for number, node in enumerate(self.held):
                 if (tick + number) % (PUBLISH_S * 5) == 0:

@@ -102,7 +102,7 @@ def test_all_was_tried_also_when_a_pair_never_agrees() -> None:
     assert not w.machine.all_tried, "it may only be noise"
     w.run(160)
     assert w.machine.all_tried
-    assert w.machine.learning, "it is still wished for"
+    assert w.machine.learning, "the plan still has its pair"
     w.connect("n0003")
     w.plan = None
     w.run(20)
@@ -300,7 +300,7 @@ def test_a_node_that_answers_elsewhere_now_is_asked_there() -> None:
     assert [(t.interface, t.peer_port) for t in later] == [("ib0", 4711), ("ib1", 5000)]
 
 
-def test_wishes_for_an_unknown_or_lone_node_come_to_nothing() -> None:
+def test_a_pair_with_an_unknown_node_or_of_one_node_is_not_measured() -> None:
     w = world(2)
     w.plan = lambda wanted: [("n0000", "ghost"), ("n0001", "n0001"), ("n0000", "n0001")]
     w.run(1)

@@ -64,7 +64,7 @@ def test_a_change_that_moves_nothing_names_no_node() -> None:
 
 
 @pytest.mark.parametrize("more", [{"cordoned": True}, {"ready": "False"}, {"ready": "Unknown"}])
-def test_a_node_that_takes_no_work_has_no_room(more: Object) -> None:
+def test_a_node_that_takes_no_work_has_no_free_capacity(more: Object) -> None:
     room = FreeResources()
     room.node(None, kept_node("n1"))
     assert room.node(kept_node("n1"), kept_node("n1", **more)) == {"n1"}
@@ -167,7 +167,7 @@ _NODES = st.sampled_from(["n1", "n2", "n3"])
         max_size=40,
     )
 )
-def test_room_is_what_a_count_says(steps: list[Any]) -> None:
+def test_the_free_capacity_equals_a_count(steps: list[Any]) -> None:
     room = FreeResources()
     nodes: dict[str, Object] = {}
     pods: dict[str, Object] = {}

@@ -37,19 +37,19 @@ from support.workloads import (
     training_pods,
 )
 
-WISHES = {"groups": "2:1,4:2", "mode": "hard", "highest_tier_allowed": "3", "spread": "4:2"}
+CONSTRAINTS = {"groups": "2:1,4:2", "mode": "hard", "highest_tier_allowed": "3", "spread": "4:2"}
 CASES: dict[str, tuple[list[Object], Object | None]] = {
-    "job": (list(job_pods("t", 4)), job("t", 4, **WISHES)),
+    "job": (list(job_pods("t", 4)), job("t", 4, **CONSTRAINTS)),
     "jobset": (
         [*jobset_pods("j", "a", 1, 4), *jobset_pods("j", "b", 2, 2)],
-        jobset("j", replicated_job("a", 1, 4), replicated_job("b", 2, 2, after="a"), **WISHES),
+        jobset("j", replicated_job("a", 1, 4), replicated_job("b", 2, 2, after="a"), **CONSTRAINTS),
     ),
-    "mpi": ([*mpi_pods("m", 4), mpi_launcher("m")], mpijob("m", 4, **WISHES)),
+    "mpi": ([*mpi_pods("m", 4), mpi_launcher("m")], mpijob("m", 4, **CONSTRAINTS)),
     "pytorch": (
         list(training_pods("PyTorchJob", "p", "worker", 4)),
-        training_job("PyTorchJob", "p", "pytorchReplicaSpecs", {"Worker": (4, template())}, **WISHES),
+        training_job("PyTorchJob", "p", "pytorchReplicaSpecs", {"Worker": (4, template())}, **CONSTRAINTS),
     ),
-    "lws": (list(leader_worker_pods("s", 0, 4)), leader_worker_set("s", 2, 4, **WISHES)),
+    "lws": (list(leader_worker_pods("s", 0, 4)), leader_worker_set("s", 2, 4, **CONSTRAINTS)),
     "plain": (list(plain_pods("g", 4, "a", "b", "c", "d")), None),
 }
 

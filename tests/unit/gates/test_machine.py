@@ -77,7 +77,7 @@ def test_one_that_does_not_fit_waits_whole_and_lets_others_pass() -> None:
     assert nodes_of(found, A) == ["n0", "n0", "n1", "n2"]
 
 
-def test_the_first_gang_is_first_when_there_is_room() -> None:
+def test_the_gang_that_waits_longest_is_placed_first() -> None:
     found = world(0)
     for name in "ba":
         found.submit(gang_of(name, 2))

@@ -103,7 +103,7 @@ def test_others_are_none_of_ours() -> None:
     ],
     ids=str,
 )
-def test_what_another_client_wrote_is_no_mark(annotations: dict[str, str]) -> None:
+def test_a_malformed_or_copied_annotation_is_no_mark(annotations: dict[str, str]) -> None:
     assert mark_of(train_pod(annotations=annotations)) is None
 
 
@@ -186,7 +186,7 @@ def test_a_pod_of_an_unknown_controller_is_no_member() -> None:
         seen(keep(odd))
 
 
-def test_whether_it_has_an_owner() -> None:
+def test_a_pod_with_an_owner_reference_is_owned() -> None:
     alone = train_pod()
     del alone["metadata"]["ownerReferences"]
     assert not seen(keep(alone)).owned

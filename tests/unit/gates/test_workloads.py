@@ -399,15 +399,15 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
         ({"prefer_spread": "2:leaf"}, Group(1, (Workers(16, FULL),), None, Spread(2, 1, False)), "soft"),
     ],
 )
-def test_wishes_of_the_owner(annotations: dict[str, str], expected: Group, mode: str) -> None:
+def test_constraints_of_the_owner(annotations: dict[str, str], expected: Group, mode: str) -> None:
     gang = the_gang(job_pods("train", 16), job("train", 16, **annotations))
     assert gang.request.gang == expected
     assert gang.request.mode == mode
 
 
-def test_wishes_of_pods_stand_behind_the_owners() -> None:
-    wishes = {"hyperscout.io/mode": "hard", "hyperscout.io/groups": "2:1"}
-    pods = list(job_pods("train", 4, annotations=wishes))
+def test_constraints_of_pods_yield_to_those_of_the_owner() -> None:
+    constraints = {"hyperscout.io/mode": "hard", "hyperscout.io/groups": "2:1"}
+    pods = list(job_pods("train", 4, annotations=constraints))
     gang = the_gang(pods, job("train", 4, mode="soft"))
     assert (gang.request.mode, gang.request.gang.parts) == ("soft", (Group(2, (Workers(2, FULL),), 1),))
     pods[2]["metadata"]["annotations"]["hyperscout.io/mode"] = "other"

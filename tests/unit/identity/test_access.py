@@ -257,7 +257,7 @@ async def test_what_is_not_guarded(world: World, method: str, open_to_all: bool)
     assert await handler(world, method, None) is None
 
 
-async def test_a_follower_that_loses_its_rights_gets_nothing_more(world: World) -> None:
+async def test_a_watch_ends_when_its_reader_loses_the_right(world: World) -> None:
     closed = []
 
     async def follow(request: Any, context: Any) -> AsyncIterator[int]:

@@ -266,7 +266,7 @@ def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, n
         ("GetTopology", "update"),
     ],
 )
-def test_an_unlisted_method_needs_the_most(method: str, verb: str | None) -> None:
+def test_each_method_needs_its_verb_and_an_unlisted_one_update(method: str, verb: str | None) -> None:
     assert verb_for(method) == verb
 
 

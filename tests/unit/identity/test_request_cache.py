@@ -45,7 +45,7 @@ async def test_an_answer_may_stand_for_this_once(stands_s: float) -> None:
     assert (ask.times, len(answers)) == (2, 0)
 
 
-async def test_callers_that_ask_the_same_at_once_ask_once() -> None:
+async def test_concurrent_callers_share_one_request() -> None:
     answers: RequestCache[str] = RequestCache(10, 10, lambda: 0.0)
     ask = Asked()
     ask.go.clear()

@@ -280,7 +280,7 @@ def test_the_deadline_counts_from_when_the_update_was_sent() -> None:
     assert e.leading, "no replica is known to have taken over"
 
 
-def test_the_leader_is_told_while_it_renews() -> None:
+def test_a_candidate_names_the_leader_only_while_it_renews() -> None:
     e = election()
     assert e.leader(0.0) is None
     e.handle(Looked(of("b")), 10.0)

@@ -109,7 +109,7 @@ def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> N
 
 
 @given(st.lists(st.integers(0, 15), min_size=2, max_size=40), st.integers(1, 1 << 30))
-def test_both_trees_reach_all_ranks_and_the_ring_beats_what_no_wire_can(nodes: list[int], size: int) -> None:
+def test_no_time_beats_the_fastest_wire_and_a_slower_tier_never_helps(nodes: list[int], size: int) -> None:
     found = of(*nodes, message_bytes=size)
     n = len(nodes)
     fastest = 2 * size * 8e-9 / SPEEDS[0].bandwidth_gbps

@@ -46,8 +46,8 @@ def test_brute_force_finds_what_a_person_would() -> None:
 
 
 def test_brute_force_keeps_what_is_preferred_only_where_it_costs_no_tier() -> None:
-    wish = Spread(1, 0, required=False)
-    two, three = (brute_place(room(), Request(Group(1, (Workers(n),), spread=wish))) for n in (2, 3))
+    preference = Spread(1, 0, required=False)
+    two, three = (brute_place(room(), Request(Group(1, (Workers(n),), spread=preference))) for n in (2, 3))
     assert isinstance(two, Placement)
     assert isinstance(three, Placement)
     assert (two.cost.top, two.cost.nodes, two.relaxed) == (1, 2, ())
@@ -58,7 +58,7 @@ def test_brute_force_keeps_what_is_preferred_only_where_it_costs_no_tier() -> No
 GOOD = Placement(("a1", "a1", "a2", "a2"), 1, "leaf-a", Cost(1, (), 2, 0, (0, 0)))
 APART = Placement(("a1", "a2", "b1", "b1"), 2, "pod-1", Cost(2, (2,), 3, 1, (4, 4, 2)))
 SPREAD = replace(PAIRS, parts=(Group(2, (Workers(2),), tier=1, spread=Spread(1, 0)),))
-WISH = replace(PAIRS, parts=(Group(2, (Workers(2),), tier=1, spread=Spread(1, 0, required=False)),))
+PREFERRED = replace(PAIRS, parts=(Group(2, (Workers(2),), tier=1, spread=Spread(1, 0, required=False)),))
 OVER = Placement(("a1", "a1", "c1", "c1"), None, None, Cost(3, (2, 2), 2, 0, (10, 10, 4, 0)))
 NEAR = replace(PAIRS, tier=1)
 
@@ -78,8 +78,10 @@ NEAR = replace(PAIRS, tier=1)
             PAIRS, replace(APART, nodes=("a1", "b1", "b1", "b2")), "not in one domain of tier 1", id="group"
         ),
         pytest.param(SPREAD, GOOD, "gang 0.0 0: 2 workers in domain 0 of tier 0, not 1", id="spread"),
-        pytest.param(WISH, GOOD, "2 workers in domain 0", id="preferred, and not said that it is not kept"),
-        pytest.param(WISH, replace(GOOD, relaxed=("no",)), "", id="preferred, and said"),
+        pytest.param(
+            PREFERRED, GOOD, "2 workers in domain 0", id="preferred, and not said that it is not kept"
+        ),
+        pytest.param(PREFERRED, replace(GOOD, relaxed=("no",)), "", id="preferred, and said"),
         pytest.param(
             PAIRS, replace(GOOD, relaxed=("no",)), "nothing is only preferred", id="nothing to relax"
         ),

@@ -271,7 +271,7 @@ def test_what_is_held_outlives_topologies() -> None:
     assert free_nodes(placements) == set(NODES)
 
 
-def test_room_that_is_less_than_what_is_held_is_none() -> None:
+def test_a_free_capacity_below_the_held_amount_counts_as_none() -> None:
     placements = book()
     placements.set_unused({node: {GPU: 8} for node in NODES})
     placements.place("a", gang(2, resources={GPU: 4}), holder="api")
@@ -286,7 +286,7 @@ def test_room_that_is_less_than_what_is_held_is_none() -> None:
 
 
 @pytest.mark.parametrize("amount", [-1, 2**62, True, 1.5, "4"])
-def test_room_that_cannot_be_names_node_and_resource(amount: Any) -> None:
+def test_an_impossible_free_capacity_is_refused_with_node_and_resource(amount: Any) -> None:
     placements = book()
     before = free_of(placements)
     with pytest.raises(CapacityError, match=r"n2: cpu: "):
@@ -310,7 +310,7 @@ def test_whole_nodes_and_devices_do_not_share_a_node() -> None:
     assert free_of(placements)["n1"] == free_of(placements)["n2"] == {"workers": 1, GPU: 8, "cpu": 64_000}
 
 
-def test_a_pod_that_arrived_is_counted_by_the_room_alone() -> None:
+def test_a_pod_that_arrived_is_counted_by_the_free_capacity_alone() -> None:
     placements = book()
     placements.place("a", gang(2), holder="Job")
     placements.set_unused_of("n1", {"workers": 0})  # its pod runs there
@@ -408,7 +408,7 @@ def test_restored_is_held_whether_it_fits_or_not() -> None:
     assert free_nodes(placements) == set(NODES)
 
 
-def test_nodes_that_take_no_work_have_no_room() -> None:
+def test_nodes_that_take_no_work_have_no_free_capacity() -> None:
     placements = book()
     placements.set_unusable({"n1", "n3", "elsewhere"})
     assert free_nodes(placements) == {"n2", "n4"}

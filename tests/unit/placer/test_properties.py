@@ -120,7 +120,7 @@ def test_names_do_not_matter_to_the_cost(case: Instance, rng: random.Random) -> 
 
 
 @given(case=large_cases, rng=chance)
-def test_more_room_never_raises_the_tier(case: Instance, rng: random.Random) -> None:
+def test_more_free_capacity_never_raises_the_tier(case: Instance, rng: random.Random) -> None:
     more = {
         node: {name: amount + rng.choice((0, 0, 1, 3)) for name, amount in free.items()}
         for node, free in case.free.items()

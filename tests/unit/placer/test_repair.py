@@ -193,14 +193,14 @@ def as_counted(
     request = case.request
     found = repair(capacity, request, running, lost, case.masks(capacity.forest))
     ways = Ways(case, capacity, request, running, lost)
-    must, wish = without_preferences(request.gang), with_preferences(request.gang)
+    must, preferred = without_preferences(request.gang), with_preferences(request.gang)
     best = ways.fewest(must, len(running), highest(capacity.forest, request))
     if best is None:
         assert isinstance(found, Refusal)
         return 0, len(ways.leaving)
     assert isinstance(found, Repair)
-    nicer = ways.fewest(wish, best[0], best[1].top) if wish != must else None
-    assert bool(found.placement.relaxed) == (wish != must and nicer is None)
+    nicer = ways.fewest(preferred, best[0], best[1].top) if preferred != must else None
+    assert bool(found.placement.relaxed) == (preferred != must and nicer is None)
     assert found.placement.exact
     assert (len(found.moves), found.placement.cost) == (nicer or best)
     without = replace(request, avoid=request.avoid | lost)
@@ -650,7 +650,7 @@ def test_nodes_are_alike_only_where_all_that_is_free_is() -> None:
 
 
 @pytest.mark.parametrize("how", ["avoided", "down", "masked"])
-def test_the_room_of_a_neighbour_that_leaves_is_no_room_where_none_may_be(how: str) -> None:
+def test_a_node_that_a_neighbour_leaves_is_not_used_where_it_is_excluded(how: str) -> None:
     names = ("a0", "a1", "a2")
     gang = Request(
         Group(1, (Group(1, (Workers(2),), tier=1), Workers(1))),

@@ -179,7 +179,7 @@ def test_annotations_of_what_was_measured() -> None:
         ([{"manager": "a", "time": "1"}, {"manager": "vc", "time": "2", "subresource": "status"}], "a"),
     ],
 )
-def test_its_editor_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
+def test_the_last_other_editor_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
     object_ = {"metadata": {"name": "a", "managedFields": fields}, "spec": {"tier": 1}}
     found = kept(object_)
     assert found.pop("owned", ()) == ()

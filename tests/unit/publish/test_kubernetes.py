@@ -176,7 +176,7 @@ async def test_one_that_is_refused_for_ever_holds_up_no_other() -> None:
     assert "old" not in fake.hypernodes()
 
 
-async def test_what_was_never_written_was_not_changed_by_another_client() -> None:
+async def test_a_hypernode_that_was_never_written_causes_no_reverted_event() -> None:
     """A parent that waits for a child which is refused."""
     fake = ApplyKube()
     made = publisher(fake)

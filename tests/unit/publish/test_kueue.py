@@ -131,7 +131,7 @@ async def test_one_that_is_used_stays_and_the_problem_names_the_users() -> None:
     assert keys(fake) == [CORE, POD, LEAF, HOST]
 
 
-async def test_another_owner_s_is_never_changed() -> None:
+async def test_a_topology_of_another_owner_is_never_changed() -> None:
     fake = cluster()
     level = {"levels": [{"nodeLabel": "rack"}]}
     fake.put(PATH, {"metadata": {"name": "wires"}, "spec": level})
@@ -141,7 +141,7 @@ async def test_another_owner_s_is_never_changed() -> None:
     assert fake.writes == []
 
 
-async def test_another_owner_s_with_the_right_levels_is_fine() -> None:
+async def test_a_topology_of_another_owner_with_the_right_levels_is_no_error() -> None:
     fake = cluster()
     level = {"levels": [{"nodeLabel": key} for key in (CORE, LEAF, HOST)]}
     fake.put(PATH, {"metadata": {"name": "wires"}, "spec": level})

@@ -149,7 +149,7 @@ def test_a_change_of_mind_half_way_is_as_good(
 
 
 @given(trees(), trees(), st.randoms(use_true_random=False))
-def test_another_owner_s_is_never_written_nor_robbed(
+def test_a_hypernode_of_another_owner_is_never_changed(
     before: dict[str, Wanted], after: dict[str, Wanted], rng: Random
 ) -> None:
     there = world(*before.values())

@@ -39,8 +39,7 @@ async def test_a_stored_topology_that_cannot_be_checked_is_served(monkeypatch: p
         raise ValueError("planted")
 
     monkeypatch.setattr(hub_module, "topology_problems", raising)
-    hub = Hub(generation(1))
-    await hub.prepare()
+    hub = await Hub.opened(generation(1))
     assert hub.current.wrong == ("the stored topology cannot be checked: ValueError: planted",)
     assert await following(joined(hub, omit_links=False)) == ("snapshot", 1)
 
@@ -226,8 +225,7 @@ async def test_the_problems_of_each_large_generation_are_found_in_a_thread(
 
     monkeypatch.setattr(hub_module, "topology_problems", problems)
     names = tuple(f"node-{i}" for i in range(nodes))
-    hub = Hub(replace(generation(1), nodes_without_evidence=names))
-    await hub.prepare()
+    hub = await Hub.opened(replace(generation(1), nodes_without_evidence=names))
     assert hub.current.wrong == ()
     await hub.publish(replace(generation(2), nodes_without_evidence=names))
     assert hub.current.wrong == ()

@@ -65,7 +65,7 @@ def test_vendors_side_by_side() -> None:
     assert len(cables(tables(FABRIC, *(s for s in STYLES.values() if s.tells_itself)))) == len(FABRIC.cables)
 
 
-def test_a_switch_is_the_one_that_its_neighbours_hear() -> None:
+def test_walks_and_frames_agree_on_both_ends() -> None:
     found = tables(FABRIC, PLAIN)
     adapters = {x.guid: x for x in FABRIC.adapters}
     cable_of = {cable.a: cable for cable in FABRIC.cables}

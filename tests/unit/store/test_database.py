@@ -13,10 +13,17 @@ KIND = Kind("CREATE TABLE numbers (number INTEGER);", 1, 1 << 20, "nothing is kn
 
 def test_a_transaction_ends_before_its_file_is_closed(tmp_path: Path) -> None:
     file = Database(tmp_path / "some.db", KIND)
-    closing = threading.Thread(target=file.close)
+    about_to_close = threading.Event()
+
+    def close() -> None:
+        about_to_close.set()
+        file.close()
+
+    closing = threading.Thread(target=close)
     with file.transaction() as db:
         closing.start()
-        closing.join(0.1)
+        assert about_to_close.wait(TIMEOUT_S)
+        assert closing.is_alive()
         db.execute("INSERT INTO numbers VALUES (1)")
     closing.join(TIMEOUT_S)
     with pytest.raises(StoreError, match="closed database"), file.transaction():

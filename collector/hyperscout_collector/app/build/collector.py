@@ -127,8 +127,7 @@ class Collector:
         storage = await open_storage(context, self._previous)
         started_ns = context.clock_ns()
         streams = Streams(settings.max_streams)
-        watchers = Hub(storage.published or Topology(0))
-        await watchers.prepare()
+        watchers = await Hub.opened(storage.published or Topology(0))
         publishers = build_publishers(context)
         evidence = build_evidence(context, storage, streams)
         ingest = build_ingest(context, streams, evidence, publishers.mqtt, topology=watchers.current_topology)
@@ -142,7 +141,7 @@ class Collector:
             topology=watchers.current_topology,
             inferred=timings.inference.observe,
         )
-        publishing, problems = build_publishing(
+        publishing = build_publishing(
             context,
             storage,
             evidence,
@@ -155,7 +154,7 @@ class Collector:
             version=importlib.metadata.version("hyperscout"),
             started_ns=started_ns,
             stale_after_ns=int(settings.stale_after_s * NS),
-            load_problems=[*storage.problems, *problems],
+            load_problems=list(storage.problems),
             clock=context.clock,
             evidence=evidence,
             ingest=ingest,

@@ -74,9 +74,10 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     is_takeover = published is not saved
     if published is not None:
         published = not_after(published, clock_ns())
-    problems = (*loaded.problems, *([problem] if problem else []))
     writer = StoreWriter()
-    reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns)
+    over = is_takeover and settings.leader_election
+    reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
+    problems = (*loaded.problems, *([problem] if problem else []), *reservations.problems)
     return Storage(writer, store, loaded, reservations, published, is_takeover, problems)
 
 

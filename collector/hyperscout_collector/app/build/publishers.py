@@ -137,11 +137,11 @@ def build_publishing(
     *,
     more: Sequence[Publisher],
     decided: Callable[[float], None],
-) -> tuple[Publishing, list[str]]:
+) -> Publishing:
     """Build what receives generations, and offer it the topology that was published before.
 
     `more`: publishers in addition to those of the settings. `decided` receives the duration of each decision
-    of the placer in seconds. Returns also the errors while loading reservations.
+    of the placer in seconds.
     """
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     nodes = publishers.nodes if settings.gates != "off" else None
@@ -159,7 +159,6 @@ def build_publishing(
         gates = _gates(context, context.kube, nodes, placing.placements)
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
-    problems = placing.load(over=storage.is_takeover and settings.leader_election)
     evidence.guard.load("the free resources of nodes", placing.touch)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
     saver = Saver(storage.store, storage.writer)
@@ -179,10 +178,9 @@ def build_publishing(
         # HyperNodes read from a cluster contain no links. The history must not record them as removed.
         if recorder is not None and (published.links or not published.hypernodes):
             recorder.resume(published, Cause(TAKEOVER if storage.is_takeover else RESTART))
-    publishing = Publishing(
+    return Publishing(
         publishers.cluster, watchers, runner, services, saver, placing, gates, publishers.mqtt, recorder
     )
-    return publishing, problems
 
 
 def _without_cause(offer: Callable[[Topology], None], topology: Topology, cause: Cause) -> None:

@@ -43,19 +43,10 @@ class Placing:
         self._cluster_changed = False
         self._topology = Topology(0)
         self._capacity = None if pods_are_watched else EvidenceCapacity(self.placements, state)
-
-    def load(self, *, over: bool = False) -> list[str]:
-        """Restore the reservations from disk, even if their resources are not free now.
-
-        Returns a message for each problem. Blocks briefly, so call it before the servers start. `over`:
-        another collector has led since, so the reservations on disk are discarded.
-        """
-        found, problems = self.reservations.load(over=over)
-        for held in found:
+        for held in reservations.restored:  # even if their resources are not free now
             self.placements.restore(held)
         self.placements.changed.subscribe(self.watchers.changed)
         self.placements.changed.subscribe(self.reservations.follow)
-        return problems
 
     @property
     def problems(self) -> list[str]:

@@ -102,9 +102,12 @@ class ReservationFile:
 
 
 class Reservations:
-    """Writes the API's reservations to `store` with `writer`. Call `load` once, before `follow`.
+    """Reads the API's reservations from `store`, and writes their changes with `writer`.
 
-    `shift_ns`: by how much stored times differ from the time of this process.
+    The constructor blocks. `shift_ns`: by how much stored times differ from the time of this process. `over`:
+    first delete all reservations, because another collector was the leader since.
+
+    `restored`: the stored reservations that have not expired. `problems`: what could not be read.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Reservations:
         *,
         now_ns: Callable[[], int] = time.time_ns,
         shift_ns: int = 0,
+        over: bool = False,
     ) -> None:
         self._store = store
         self._now_ns = now_ns
@@ -123,12 +127,9 @@ class Reservations:
         self.queue: WriteQueue[_Changes] = WriteQueue(
             writer, Priority.RESERVATIONS, "reservations are not saved", self._write, join=_joined
         )
+        self.restored, self.problems = self._load(over)
 
-    def load(self, *, over: bool = False) -> tuple[list[Reservation], list[str]]:
-        """Returns the reservations that have not expired, and what could not be read. Blocks.
-
-        `over`: first delete all reservations, because another collector was the leader since.
-        """
+    def _load(self, over: bool) -> tuple[list[Reservation], list[str]]:
         found = []
         changed: _Changes = {}
         try:

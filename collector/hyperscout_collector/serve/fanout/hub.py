@@ -3,6 +3,7 @@
 import logging
 import threading
 from functools import cached_property
+from typing import Self
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_publish.publisher.base import Publisher
@@ -89,14 +90,17 @@ class Hub(Publisher):
         """The channel of encoded WatchTopologyResponses."""
         return self._channels[omit_links]
 
-    async def prepare(self) -> None:
-        """Prepare the first generation for GetStatus. Call it before the servers start. Never raises."""
+    @classmethod
+    async def opened(cls, topology: Topology) -> Self:
+        """Return a hub whose first generation, which may have been stored, is prepared for GetStatus."""
+        hub = cls(topology)
         try:
-            await self._prepare(self.current)
+            await hub._prepare(hub.current)
         except Exception as error:  # the topology was stored, so a start would fail again
             _log.exception("the stored topology is served, although it cannot be checked")
-            self.current.wrong = (f"the stored topology cannot be checked: {described(error)}",)
-            self.current.tree_gaps = ()
+            hub.current.wrong = (f"the stored topology cannot be checked: {described(error)}",)
+            hub.current.tree_gaps = ()
+        return hub
 
     async def _prepare(self, generation: Generation) -> None:
         topology = generation.topology

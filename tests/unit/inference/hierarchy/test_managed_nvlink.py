@@ -79,7 +79,7 @@ def gpu(cluster: str, clique: int = 0, uuid: str = "GPU-x") -> tuple[Gpu, ...]:
     )
 
 
-def test_what_the_manager_calls_otherwise_is_no_node_s() -> None:
+def test_gpus_under_an_unknown_name_belong_to_no_node() -> None:
     told = {"a": gpu("D"), "b": gpu("D"), "stranger": gpu("D")}
     known = frozenset({"a", "b"})
     found = infer(FabricInputs(managed_gpus=told), InferOptions(cluster_nodes=known))

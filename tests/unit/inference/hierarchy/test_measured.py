@@ -357,7 +357,7 @@ def test_jitter_that_grew_is_named_and_nothing_else(fault: str, seeds: range) ->
     assert not others, [x.message for x in others]
 
 
-def test_jitter_without_a_past_is_no_fault() -> None:
+def test_jitter_is_reported_only_with_enough_history() -> None:
     here, host = planted(1)
     unsteady = here.plus(here.touching(host), 0.0, jitter_us=6.0)
     assert not unsteady.measured(3).suspicions
@@ -377,7 +377,7 @@ def test_most_hosts_of_a_leaf_that_are_slow_are_one_anomaly() -> None:
 
 
 @FEW_OR_ALL
-def test_a_host_that_is_slow_as_hosts_may_be_is_no_fault(seeds: range) -> None:
+def test_a_host_within_the_usual_spread_is_not_accused(seeds: range) -> None:
     for seed in seeds:
         here, host = planted(seed, own_us=0)
         assert not here.plus(here.touching(host), 3.0).measured(3).suspicions
