@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay on one worker; files start in the order of their collection (the marker `long`).
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
 # Integration and real tests wait for processes more than they compute, so there are more workers than cores.
+NARROW := -n auto --maxprocesses=8
 WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
@@ -58,12 +59,12 @@ real-parts: setup
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
 	$(call step,real tests,$(PYTEST) $(WIDE) tests/real)
-	$(call step,properties in depth,$(PYTEST) -n auto tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
+	$(call step,properties in depth,$(PYTEST) $(NARROW) tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
 soak: real-parts  ## random kills and chaos for MINUTES=60, then fuzzing, with fresh seeds
 	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(WIDE) tests/integration tests/real -m soak)
-	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) -n auto tests/unit -m hypothesis)
+	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) $(NARROW) tests/unit -m hypothesis)
 
 bench-nodes: setup lab-assets images  ## a cable pulled 50 times, and an agent at rest, on six real kubelets; root
 	$(call step,bench-nodes,$(BIN)/python tests/bench nodes)

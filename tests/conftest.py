@@ -20,7 +20,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("unit"), max_examples=200)
+settings.register_profile("thorough", settings.get_profile("unit"), max_examples=100)
 _fuzz_examples = int(os.environ.get("HYPERSCOUT_FUZZ", "0"))
 if _fuzz_examples > 0:
     settings.register_profile(

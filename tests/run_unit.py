@@ -7,35 +7,37 @@ The output of the first process appears as it runs, that of the others when they
 is 0 when all tests passed.
 """
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "unit"
 
 
 def main(options: list[str]) -> int:
-    """Run all files; the exit status is the first one of a process that is not 0."""
+    """Run all files; the exit status is that of a process whose tests did not all pass."""
     files = sorted(str(path) for path in FOLDER.rglob("test_*.py"))
     # Neighbours take equally long: dealing them out one by one makes equal shares.
     count = min(len(os.sched_getaffinity(0)), 8)
     shares = [share for n in range(count) if (share := files[n::count])]
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", *options]
-    first, *others = (
-        subprocess.Popen(
-            [*command, *share],
-            stdout=None if share is shares[0] else subprocess.PIPE,
-            stderr=None if share is shares[0] else subprocess.STDOUT,
-        )
-        for share in shares
-    )
-    failed = first.wait()
-    for process in others:
-        output, _ = process.communicate()
-        sys.stdout.buffer.write(output)
-        sys.stdout.flush()
-        failed = failed or process.returncode
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in shares[1:]]
+        first = subprocess.Popen([*command, *shares[0]])
+        others = [
+            subprocess.Popen([*command, *share], stdout=output, stderr=output)
+            for share, output in zip(shares[1:], outputs, strict=True)
+        ]
+        failed = first.wait()
+        for process, output in zip(others, outputs, strict=True):
+            failed = process.wait() or failed
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
     return failed
 
 

@@ -7,6 +7,8 @@ import re
 import time
 import zlib
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +18,6 @@ import pytest
 from hyperscout.v1.discovery_pb2 import BulkChunk, NcclId, StreamFindingsRequest, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.status.status import problems
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_topology.topology import Topology
@@ -56,6 +57,7 @@ STRINGS = (
 NUMBERS = tuple(
     number for device in (*FABRIC.adapters, *FABRIC.switches) for number in (device.guid, device.guid + 1)
 )
+STREAMS = 150
 # How a stream of one caller may end; any other status is a defect of the collector.
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -150,10 +152,11 @@ class Caller:
         return found
 
 
-async def send_all(address: str, random: Random, until_s: float) -> tuple[int, int]:
+async def send_all(address: str, random: Random) -> tuple[int, int]:
     """Open streams one after another. Returns how many there were, and how many of them were ended."""
     streams = ended = 0
-    while streams < 10 or time.monotonic() < until_s:
+    until_s = time.monotonic() + soak_s(0)
+    while streams < STREAMS or time.monotonic() < until_s:
         streams += 1
         node = random.choice(REPORTERS)
         more = ("infiniband", "ibnetdiscover") if node == SWEEPER else ()
@@ -182,8 +185,43 @@ def places(topology: Topology) -> set[frozenset[str]]:
 
 
 def defects(collector: Collector) -> list[str]:
-    """What `hyperscout status` says about exceptions."""
-    return [x for x in problems(collector.components) if "raise" in x or "inference fail" in x]
+    """The exceptions of components and of inference."""
+    components = collector.components
+    failures = components.inference.pipeline.failures
+    return [
+        *components.evidence.guard.problems,
+        *failures.quarantine.errors,
+        *filter(None, [failures.present]),
+    ]
+
+
+async def sweep_once(address: str) -> None:
+    """A whole sweep is stored, also if no random one is accepted."""
+    async with AgentStream(address, SWEEPER, probes=("infiniband", "ibnetdiscover")) as stream:
+        found = adapter(SWEEPER, guid=GUID)
+        found.observed_at.GetCurrentTime()
+        await stream.batch(found, full=True)
+        while not (lease_id := (await stream.read()).lease.lease_id):
+            pass
+        digest = hashlib.sha256(SWEEP).digest()
+        await stream.bulk(digest, zlib.compress(SWEEP))
+        found = sweep(SWEEPER, digest, lease_id=lease_id, size_bytes=len(SWEEP))
+        found.observed_at.GetCurrentTime()
+        found.sweep.port_guid = GUID + 1
+        assert await stream.store(found) == []
+
+
+@asynccontextmanager
+async def played(address: str) -> AsyncIterator[Player]:
+    """The agents of the honest hosts."""
+    player = Player(FABRIC, [address])
+    try:
+        for host in HONEST:
+            player.revive(host)
+        yield player
+    finally:
+        for host in list(player.agents):
+            await player.kill(host)
 
 
 @pytest.mark.soak
@@ -194,16 +232,13 @@ async def test_arbitrary_messages(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     unhandled: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
     expected = {frozenset(HONEST[:4]), frozenset(HONEST[4:])}
-    until_s = time.monotonic() + soak_s(20)
     for start in range(2):  # the second one loads what the first one stored
-        async with Collector(collector_settings(tmp_path)) as running:
-            player = Player(FABRIC, [running.address])
-            for host in HONEST:
-                player.revive(host)
+        async with Collector(collector_settings(tmp_path)) as running, played(running.address) as player:
             published = running.components.publishing.watchers
             await Watcher(running.address).until(lambda x: places(x) == expected, "the honest hosts")
             if start == 0:
-                streams, ended = await send_all(running.address, random, until_s)
+                await sweep_once(running.address)
+                streams, ended = await send_all(running.address, random)
                 print(f"{streams} streams, {ended} of them ended by the collector")
                 state = running.components.evidence.state
                 stored = Counter(key.probe for name in REPORTERS for key in state.keys_of(name))
@@ -212,7 +247,5 @@ async def test_arbitrary_messages(tmp_path: Path, caplog: pytest.LogCaptureFixtu
             await at_rest(running, player)
             assert places(published.current.topology) == expected
             assert defects(running) == []
-            for host in HONEST:
-                await player.kill(host)
     assert unhandled == []
     assert [x.getMessage() for x in caplog.records if x.exc_info or x.levelno >= logging.ERROR] == []

@@ -22,9 +22,11 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from support.findings import stamp
 from support.waiting import TIMEOUT_S
 
+_HEARTBEAT_S = 10.0  # the collector ends a stream that is silent for 35 s
+
 
 class AgentStream:
-    """`async with AgentStream(address, "n1") as agent:` says Hello and takes the Welcome."""
+    """`async with AgentStream(address, "n1") as agent:` greets, and sends heartbeats."""
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class AgentStream:
         self._sequence = 0
         self._credentials = credentials
         self._metadata = tuple(metadata)
+        self._writing = asyncio.Lock()
+        self._beating: asyncio.Task[None] | None = None
         self.welcome: Any = None
 
     async def __aenter__(self) -> Self:
@@ -59,18 +63,22 @@ class AgentStream:
                 hello=Hello(node=self.node, version="test", probes=self.probes, instance=self.instance)
             )
             self.welcome = (await self.read()).welcome
+            self._beating = asyncio.create_task(self._beat())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
         self.call.cancel()
         await self._channel.close()
 
     async def send(self, **message: Any) -> None:
         # A stream that has ended says so when it is read.
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(TIMEOUT_S), self._writing:
                 await self.call.write(StreamFindingsRequest(**message))
 
     async def read(self) -> StreamFindingsResponse:
@@ -121,6 +129,11 @@ class AgentStream:
             data = compressed[offset : offset + piece]
             last = offset + piece >= len(compressed)
             await self.send(chunk=BulkChunk(sha256=sha256, offset=offset, data=data, last=last))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            await self.heartbeat()
 
     async def heartbeat(self) -> None:
         await self.send(heartbeat=Heartbeat())

@@ -61,23 +61,24 @@ async def playing(address: str, fabric: SimFabric | None = None, **options: Any)
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def at_rest(collector: Collector, player: Player | None = None) -> None:
+async def at_rest(collector: Collector, player: Player | None = None, *, leases: bool = True) -> None:
     """Wait until the collector has processed all evidence, and nothing is due but a refresh.
 
-    With `player`, its agents have also reported everything. Call it when the last change has become visible.
+    With `player`, its agents have also reported everything. With `leases`, each lease has been used for a
+    sweep. Call it when the last change has become visible.
     """
     looks = 0
 
     def rests() -> bool:
         nonlocal looks
-        idle = (player is None or player.settled) and not _is_busy(collector)
+        idle = (player is None or player.settled) and not _is_busy(collector, leases)
         looks = looks + 1 if idle else 0
         return looks == 5  # the result of a thread passes through several turns of the loop
 
     await eventually(rests, "a collector at rest")
 
 
-def _is_busy(collector: Collector) -> bool:
+def _is_busy(collector: Collector, leases: bool) -> bool:
     components = collector.components
     queue = components.evidence.committer.queue
     sweeps, links, pipeline = (
@@ -89,7 +90,7 @@ def _is_busy(collector: Collector) -> bool:
         queue._waiting
         or queue._turn.locked()
         or any(reader._waiting or reader._in_thread.calls for reader in (sweeps, links))
-        or any(not lease.last_sweep_at.ToNanoseconds() for lease in sweeps.leases())
+        or (leases and any(not lease.last_sweep_at.ToNanoseconds() for lease in sweeps.leases()))
         or pipeline._news
         or pipeline._cluster_changed
         or pipeline._running

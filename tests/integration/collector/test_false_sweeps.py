@@ -98,8 +98,8 @@ async def test_an_invented_port_and_swapped_hosts(tmp_path: Path, contains_its_p
                 lease = await lease_of(liar)
                 await send_sweep(liar, lease, sweep_text(false, start), INVENTED + 1)
                 await watcher.until(names(LIAR), "the reporter is named")
-                if contains_its_port:  # otherwise its lease may stay without a sweep, until it fails again
-                    await at_rest(running)
+                # Without its port its lease may stay without a sweep, until it fails again.
+                await at_rest(running, leases=contains_its_port)
                 after = await topology_of(channel)
                 assert f"the sweep of {LIAR} from mlx5_0 does not count" in await problems_shown(channel)
         assert domains(after) == domains(before)
@@ -277,5 +277,6 @@ async def test_ports_with_two_cables(tmp_path: Path) -> None:
         text = with_second_cables(sweep_text(FABRIC, GUIDS[HOLDER]).decode(), HOSTS[1:3]).encode()
         await send_sweep(agents[HOLDER], lease, text, GUIDS[HOLDER] + 1)
         await eventually(lambda: running.components.ingest.sweeps.problems, "the sweep is judged")
+        await at_rest(running, leases=False)
         assert f"the sweep of {HOLDER} from mlx5_0 does not count" in await problems_shown(channel)
         assert domains(await topology_of(channel)) == domains(before)

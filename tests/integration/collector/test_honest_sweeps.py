@@ -71,13 +71,13 @@ class Moved(Clock):
     """A clock that a test moves ahead."""
 
     def __init__(self) -> None:
-        self.ahead_s = 0
-        super().__init__(steady_ns=lambda: boottime_ns() + self.ahead_s * NS)
+        self.ahead_ns = 0
+        super().__init__(steady_ns=lambda: boottime_ns() + self.ahead_ns)
 
 
 @asynccontextmanager
 async def hurrying(collector: Collector) -> AsyncIterator[None]:
-    """The clock runs fast while the collector waits to publish changed links, or to infer from new times."""
+    """The clock jumps to the time for which the collector waits, to publish changed links or to infer."""
     clock, pipeline = collector._clock, collector.components.inference.pipeline
     assert isinstance(clock, Moved)
 
@@ -85,8 +85,9 @@ async def hurrying(collector: Collector) -> AsyncIterator[None]:
         while True:
             await asyncio.sleep(0.05)
             times = (pipeline._tick_at_ns, pipeline._refresh_at_ns, pipeline._held_until_ns)
-            if any(at_ns is not None for at_ns in times):
-                clock.ahead_s += 1
+            due_ns = min((at_ns for at_ns in times if at_ns is not None), default=0)
+            if (ahead_ns := due_ns - clock.now_ns()) > 0:
+                clock.ahead_ns += ahead_ns
                 pipeline._wake.set()
 
     task = asyncio.create_task(hurry())
@@ -254,7 +255,7 @@ async def test_the_holder_disconnects_and_its_successor_sweeps_a_changed_fabric(
         await player.kill(gone)
         streams = running.components.ingest.sweeps._streams
         await eventually(lambda: streams.get(gone) is None, "the stream of the holder ends")
-        clock.ahead_s += 31
+        clock.ahead_ns += 31 * NS
         await eventually(lambda: holder(running) != gone, "another holder")
         leaf = host_cable(player, gone).b
         mine = [host_cable(player, host) for host in HOSTS if host_cable(player, host).b != leaf]
@@ -330,7 +331,7 @@ async def test_a_single_agent_counts_after_a_time_without_others(tmp_path: Path)
         assert [x.unconfirmed for x in running.components.ingest.sweeps.leases()] == [True]
         moved_rack(player, running)
         await eventually(lambda: is_held(running), "the sweep is held")
-        clock.ahead_s += 301
+        clock.ahead_ns += 301 * NS
         await is_published(running, player)
         replaced_leaf(player, running, LEAVES[6])
         await is_published(running, player)
