@@ -31,9 +31,9 @@ def in_blocks(count: int, each: int) -> list[range]:
 
 
 def seeds(count: int) -> pytest.MarkDecorator:
-    """Run a test with the argument `seed` from 0 to count - 1; all but the first five are marked `slow`.
+    """Run a test with the argument `seed` from 0 to count - 1; all but the first three are marked `slow`.
 
     For properties of which a rare exception is known. Hypothesis would find it, but not on every run, because
     its examples vary with the modules that are loaded.
     """
-    return pytest.mark.parametrize("seed", slow_after(5, range(count)))
+    return pytest.mark.parametrize("seed", slow_after(3, range(count)))

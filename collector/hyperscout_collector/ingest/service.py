@@ -37,7 +37,7 @@ _NOTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 # A message may be slightly larger than the batch or chunk in it. gRPC refuses larger messages
 # (RESOURCE_EXHAUSTED) before it reads them.
-SERVER_OPTIONS: Sequence[tuple[str, int]] = (
+_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_BATCH_BYTES + 64 * 1024),
     ("grpc.max_send_message_length", -1),  # a topology of 65,536 hosts in one message
     # Agents ping every 20 s. By default a gRPC server answers that with GOAWAY.
@@ -51,6 +51,13 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_connection_idle_ms", 30_000),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
 )
+MAX_OTHER_CONNECTIONS = 2000  # of readers and placers, at each port
+
+
+def server_options(max_streams: int) -> list[tuple[str, int]]:
+    """Return the options of a gRPC server for this number of agents."""
+    # gRPC counts for each port, and closes further connections at once.
+    return [*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_streams + MAX_OTHER_CONNECTIONS)]
 
 
 @dataclass(frozen=True, slots=True)

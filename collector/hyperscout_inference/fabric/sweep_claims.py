@@ -44,6 +44,7 @@ from hyperscout_inference.fabric.sweep_record import (
     confirmed_new,
     confirmed_rows,
     guid_of,
+    names_of,
     other_kinds,
     record_of,
     reduced,
@@ -57,6 +58,7 @@ SOURCE: Final = "ibnetdiscover"
 # moved, or missing although a current agent reports them. Other changes wait without an accusation.
 WHOLESALE_SHARE: Final = 0.05
 WHOLESALE_LEAST: Final = 2
+_NAMED: Final = 2  # cables in a message
 _NO_ROWS: Final[Rows] = np.zeros(0, np.intp)
 
 
@@ -201,7 +203,7 @@ class _Judge:
         kept = reduced(claim.sweep, self._record, disputed.cables, disputed.new, self._previous)
         if newer:  # a partial sweep does not replace it
             return SweepVerdict("reduced", kept, agreeing=agreeing)
-        text = f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+        text = self._changes(claim, disputed)
         rows = disputed.cables.tolist()
         contradicted = sum(row in compared.moved or self._has_agent(row) for row in rows)
         is_wholesale = contradicted > max(WHOLESALE_LEAST, WHOLESALE_SHARE * compared.known)
@@ -222,13 +224,29 @@ class _Judge:
         if agreeing or (claim.node, claim.device) in self._witnesses.alone:
             return SweepVerdict("whole", claim.sweep, "", False, False, agreeing)
         text = (
-            f"it changes {count(len(disputed), 'cable')}, which no sweep of another node confirms"
+            self._changes(claim, disputed)
             if len(disputed)
             else "its port is not confirmed yet, so it waits for the sweep of a second node"
         )
         # With new cables alone it may only be newer: the agent that holds the lease sweeps now.
         anomaly = _anomaly(claim, text) if len(disputed.cables) else None
         return SweepVerdict("nothing", claim.sweep, text, False, anomaly=anomaly)
+
+    def _changes(self, claim: SweepClaim, disputed: _Disputed) -> str:
+        """Say how many cables wait, and between which ends the first ones are."""
+        sweep = claim.sweep
+        cables = [self._record.ends(row) for row in disputed.cables[:_NAMED].tolist()]
+        for row in disputed.new[: 2 * _NAMED].tolist():
+            own = int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
+            far = int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])
+            if (far, own) not in cables:
+                cables.append((own, far))
+        cables = cables[:_NAMED]
+        names = names_of({guid for cable in cables for guid, _ in cable}, sweep, self._previous)
+        named = ", ".join(" -- ".join(sorted(f"{names[g]}/p{p}" for g, p in cable)) for cable in cables)
+        more = f" and {len(disputed) - len(cables)} more" if len(disputed) > len(cables) else ""
+        changed = count(len(disputed), "cable")
+        return f"it changes {changed}, which no sweep of another node confirms: {named}{more}"
 
     def _others(self, i: int) -> Iterator[int]:
         """Yield the claims of other nodes that contain their own port."""

@@ -4,7 +4,7 @@ An end of a cable is a number: the index of its device in a sorted table of GUID
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
@@ -235,6 +235,18 @@ def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: 
         width=_more(sweep.width, unknown),
         line=_more(sweep.line, unknown),
     )
+
+
+def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) -> dict[int, str]:
+    """Return the published names of devices, else their descriptions in the sweep, else their GUIDs."""
+    found = {guid: f"{guid:016x}" for guid in guids}
+    at = np.flatnonzero(np.isin(sweep.guid, np.array(list(guids), np.uint64)))
+    found |= {int(sweep.guid[i]): text for i in at.tolist() if (text := sweep.descriptions[i])}
+    if previous is not None:
+        ids = {f"{guid:016x}": guid for guid in guids}
+        found |= {ids[one.id]: one.name for one in previous.switches if one.id in ids}
+        found |= {ids[one.id]: f"{one.node} {one.name}" for one in previous.adapters if one.id in ids}
+    return found
 
 
 def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:

@@ -396,11 +396,11 @@ async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None
 def test_keepalive_is_within_what_the_collector_allows() -> None:
     """A collector closes a connection that pings too often; an idle stream would break every minute."""
     from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
-    from hyperscout_collector.ingest.service import SERVER_OPTIONS
+    from hyperscout_collector.ingest.service import server_options
 
     every_ms, allowed_ms = (
         int(dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]),
-        int(dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]),
+        int(dict(server_options(1))["grpc.http2.min_ping_interval_without_data_ms"]),
     )
     assert every_ms > allowed_ms
 
@@ -424,10 +424,10 @@ def test_options_are_ones_that_grpc_knows() -> None:
     """It passes over a name that it does not know without a word."""
     from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_collector.app.replica.follower import OPTIONS
-    from hyperscout_collector.ingest.service import SERVER_OPTIONS
+    from hyperscout_collector.ingest.service import server_options
 
     (library,) = (path.read_bytes() for path in Path(grpc.__file__).parent.rglob("cygrpc*.so"))
-    names = {name for name, _ in (*CHANNEL_OPTIONS, *OPTIONS, *SERVER_OPTIONS)}
+    names = {name for name, _ in (*CHANNEL_OPTIONS, *OPTIONS, *server_options(1))}
     assert {name for name in names if name.encode() not in library} == set()
 
 

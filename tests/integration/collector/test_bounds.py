@@ -17,6 +17,7 @@ from hyperscout.v1.discovery_pb2 import FindingBatch, Heartbeat, Hello, StreamFi
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.ingest.refusals import MAX_LINES
+from hyperscout_collector.ingest.service import MAX_OTHER_CONNECTIONS
 from support.agent_stream import AgentStream
 from support.collector_process import channel_to, collector_process
 from support.findings import adapter, lldp, sweep
@@ -131,6 +132,22 @@ async def test_silent_connections_are_closed_and_keep_no_caller_out(tmp_path: Pa
             await siege.tree()
             assert b" 200 " in await status_line(siege.rest_address)
             await closed([*of_rest, *of_grpc])
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_connections_to_grpc_are_limited_in_all(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return sum(1 for _ in Path(f"/proc/{siege.process.pid}/fd").iterdir())
+
+    loop = asyncio.get_running_loop()
+    async with besieged(tmp_path, "--max-streams", "20") as siege:
+        before = open_files()
+        with silent(siege.address, MAX_OTHER_CONNECTIONS + 100) as connections:
+            for one in connections:  # accepted ones are greeted, the others closed
+                with suppress(ConnectionError):
+                    await loop.sock_recv(one, 1 << 16)
+            assert open_files() - before <= MAX_OTHER_CONNECTIONS + 20
+            await closed(connections)
 
 
 @pytest.mark.usefixtures("many_files")

@@ -23,7 +23,7 @@ from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.ingest import intake
 from hyperscout_collector.ingest.bulk import BulkLimits
-from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.ingest.service import DiscoveryService, IngestSettings, server_options
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreFullError
@@ -123,7 +123,7 @@ async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
         read_text=found.read_text,
         clock_ns=lambda: found.now_ns,
     )
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=server_options(100))
     add_DiscoveryServiceServicer_to_server(service, server)
     found.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()

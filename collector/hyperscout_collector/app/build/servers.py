@@ -25,7 +25,7 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Callers, Components
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.reviews import Reviews
-from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.ingest.service import DiscoveryService, IngestSettings, server_options
 from hyperscout_collector.serve.grpc.measurement_service import MeasurementService
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
@@ -157,7 +157,8 @@ async def _start_grpc(
     lifecycle: Lifecycle,
     leave: Callable[[], None],
 ) -> tuple[str, str]:
-    server = grpc.aio.server(interceptors=(Gate(components.callers.access),), options=SERVER_OPTIONS)
+    options = server_options(settings.max_streams)
+    server = grpc.aio.server(interceptors=(Gate(components.callers.access),), options=options)
     add_DiscoveryServiceServicer_to_server(discovery, server)
     topology.add_to(server)
     MeasurementService(components.inference.measuring, components.inference.nccl).add_to(server)

@@ -27,7 +27,7 @@ from hyperscout_collector.app.build.ports import (
 )
 from hyperscout_collector.app.metrics.page import standby_text
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.ingest.service import SERVER_OPTIONS
+from hyperscout_collector.ingest.service import server_options
 from hyperscout_collector.serve.rest.standby import refusing
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Standby:
 
     async def _listen(self) -> None:
         settings = self._settings
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(options=server_options(settings.max_streams))
         server.add_generic_rpc_handlers((_Everything(self._refuse),))
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

@@ -1,5 +1,6 @@
 """Which sweeps count: tables of honest and false ones."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,8 +89,10 @@ def test_an_unchanged_fabric_counts_at_once_and_a_moved_cable_waits_without_an_a
     assert counts(from_host(FABRIC)) == ["whole"]
     (found,) = judged(from_host(ONE_MOVED))
     assert (found.counts, found.anomaly) == ("reduced", None)
-    assert found.reason == "it changes 2 cables, which no sweep of another node confirms"
-    assert f"`{found.reason}`" in PAGE.read_text()
+    counted = "it changes 2 cables, which no sweep of another node confirms"
+    cables = "leaf-02/p1 -- node-0005 mlx5_0/p1, leaf-01/p1 -- node-0001 mlx5_0/p1"
+    assert found.reason == f"{counted}: {cables}"
+    assert f"`{counted}: CABLE, CABLE`" in PAGE.read_text()
     assert kept(found)
     assert counts(from_host(ONE_MOVED), from_host(ONE_MOVED, HOSTS[5])) == ["whole", "whole"]
 
@@ -130,6 +133,7 @@ def test_new_cables_between_switches_wait() -> None:
     more = replace(FABRIC, cables=(*FABRIC.cables, cable))
     (found,) = judged(from_host(more))
     assert (found.counts, kept(found)) == ("reduced", True)
+    assert found.reason.endswith(f": {one.name}/p38 -- {other.name}/p38")
     assert counts(from_host(more), from_host(more, HOSTS[5])) == ["whole", "whole"]
 
 
@@ -199,6 +203,7 @@ def test_wholesale_changes_wait_for_the_sweep_of_another_node() -> None:
     (found,) = judged(from_host(SWAPPED))
     assert found.counts == "reduced"
     assert found.anomaly is not None
+    assert re.search(r": [^,]+, [^,]+ and \d+ more$", found.reason)
     assert kept(found)
     assert counts(from_host(SWAPPED), from_host(SWAPPED, HOSTS[5])) == ["whole", "whole"]
     assert counts(from_host(SWAPPED), from_host(FABRIC, HOSTS[5])) == ["reduced", "whole"]

@@ -582,7 +582,7 @@ def tables(draw: st.DrawFn) -> SwitchTableSeen:
 
 
 @pytest.mark.slow
-@examples(2)
+@examples(1)
 @given(said=st.lists(tables(), max_size=4), agents=st.booleans())
 def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agents: bool) -> None:
     base = replace(ASKED, agents=HOSTS if agents else [], asked=["spine-1"]).inputs()
@@ -598,7 +598,7 @@ def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agen
     assert all(notes.count("") < 2 for end, notes in at.items() if end[0] in switches)
 
 
-@examples(2)
+@examples(1)
 @given(
     said=st.lists(tables(), max_size=3),
     quiet=st.sets(st.sampled_from(DEVICES), max_size=6),
