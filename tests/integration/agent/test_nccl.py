@@ -23,17 +23,12 @@ from hyperscout_agent.nvml.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
 from support.fake_collector import FakeCollector
 from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
-from support.nccl_stubs import alive, build, build_library
+from support.nccl_stubs import alive, build_library
 from support.real import require_real
 
 require_real("gcc")
 
 SIZES = (8, 1024, 4 << 20)
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 class Agent(NcclAgent):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
@@ -28,11 +27,6 @@ FABRIC = eight_hosts()
 HOSTS = FABRIC.hosts
 LIAR, VICTIM = HOSTS[-1], HOSTS[0]
 GUIDS = {x.host: x.guid for x in FABRIC.adapters}
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
 
 
 async def topology_of(channel: Any) -> Topology:

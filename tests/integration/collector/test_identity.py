@@ -35,17 +35,6 @@ from support.rest_collector import status_of
 from support.waiting import eventually
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    """Another authority."""
-    return Family(tmp_path_factory.mktemp("theirs"))
-
-
 @pytest.fixture
 def reviews() -> FakeReviews:
     return FakeReviews()

@@ -34,7 +34,7 @@ from support.nccl_agents import (
     service,
     working,
 )
-from support.nccl_stubs import alive, build
+from support.nccl_stubs import alive
 from support.real import require_real
 from support.rest_collector import status_of
 from support.waiting import eventually
@@ -44,11 +44,6 @@ require_real("gcc")
 # A shell that runs the tests in the background may have it ignored, and children inherit that.
 _IN_FRONT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_path: Path) -> None:

@@ -45,16 +45,6 @@ EVERY = list(operations())
 CHANGING = [one for one in EVERY if one[0] != "GET"]
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("theirs"))
-
-
 @pytest.fixture
 def reviews() -> FakeReviews:
     return FakeReviews(rights={("ann", "get"), ("ann", "update"), ("bob", "get"), ("eve", "update")})

@@ -27,11 +27,6 @@ ASK = [
 ]
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("certificates"))
-
-
 @asynccontextmanager
 async def collector(cluster: Cluster, folder: Path, family: Family) -> AsyncIterator[Collector]:
     """One that may review tokens and rights, and nothing else."""

@@ -17,15 +17,9 @@ from hyperscout_collector.app.inference.cluster import RESERVED_LABEL
 from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
 from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working
-from support.nccl_stubs import build
 from support.real import require_real
 
 require_real("gcc")
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 @asynccontextmanager
