@@ -1,7 +1,7 @@
 """A collector in the process of a test: its settings, simulated agents that report to it, and its rest."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
 
 from support.identities import AGENTS, FakeReviews, Family
+from support.live import domains
 from support.waiting import eventually
 
 QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
@@ -47,6 +48,17 @@ def tls_settings(
 def eight_hosts() -> SimFabric:
     """Two leaves of four hosts under two spines."""
     return clos2(leaves=2, hosts_per_leaf=4, spines=2)
+
+
+def is_whole(topology: Topology, *, others: Collection[str] = ()) -> bool:
+    """Whether the domains of tier 1 are the leaves of `eight_hosts`, and each known node has evidence.
+
+    `others`: further nodes, which do not count.
+    """
+    hosts = eight_hosts().hosts
+    leaves = {domain.difference(others) for domain in domains(topology)} - {frozenset()}
+    without_evidence = set(topology.nodes_without_evidence).difference(others)
+    return leaves == {frozenset(hosts[:4]), frozenset(hosts[4:])} and not without_evidence
 
 
 @asynccontextmanager

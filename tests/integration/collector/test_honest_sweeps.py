@@ -16,10 +16,8 @@ from hyperscout_sim.fabric.shapes import clos2, rail_optimised
 from hyperscout_topology.topology import Topology
 from support.collector_process import channel_to
 from support.collectors import at_rest, collector_settings, host_cable, playing
-from support.live import Watcher, domains
+from support.live import Watcher, domains, problems_shown, topology_of
 from support.waiting import eventually
-
-from .test_false_claims import problems_shown, topology_of
 
 FABRIC = clos2(leaves=8, hosts_per_leaf=4, spines=2)  # 48 cables: more than two changes are wholesale
 HOSTS = FABRIC.hosts
