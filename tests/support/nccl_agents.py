@@ -5,11 +5,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.measurement_pb2 import RunNcclRequest
@@ -129,9 +127,3 @@ async def run(
 ) -> finding_pb2.NcclRun:
     request = RunNcclRequest(nodes=nodes, sizes_bytes=sizes, timeout_s=timeout_s)
     return (await stub.RunNccl(request, timeout=2 * WAIT_S)).run
-
-
-async def refused(work: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await work
-    return caught.value.code(), str(caught.value.details())

@@ -20,6 +20,7 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.nvml.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
+from support.callers import refused
 from support.collector_process import collector_process, listed
 from support.collectors import collector_settings
 from support.nccl_agents import (
@@ -29,7 +30,6 @@ from support.nccl_agents import (
     connected,
     gone,
     none_left,
-    refused,
     run,
     service,
     working,

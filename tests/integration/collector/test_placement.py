@@ -4,14 +4,13 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
@@ -21,6 +20,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.status.status import problems
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
+from support.callers import refused
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
@@ -50,12 +50,6 @@ async def eight_hosts(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Collec
             lambda t: domains(t) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}, "two leaves"
         )
         yield collector, service
-
-
-async def code_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), caught.value.details() or ""
 
 
 def nodes(placement: pb.Placement) -> list[str]:
@@ -142,27 +136,27 @@ async def test_what_cannot_be_meant_names_its_field_and_holds_nothing(tmp_path: 
     async with eight_hosts(tmp_path) as (collector, service):
         placements = collector.components.publishing.placing.placements
         for what, (bad, field) in BAD.items():
-            code, text = await code_of(service.Place(bad))
+            code, text = await refused(service.Place(bad))
             assert code == Code.INVALID_ARGUMENT, what
             assert text.startswith(field), (what, text)
         await service.Place(request(2, gang="a"))
         free = free_of(placements)
-        assert (await code_of(service.Place(request(1, gang="a"))))[0] == Code.ALREADY_EXISTS
-        assert (await code_of(service.Release(pb.ReleaseRequest(gang="b"))))[0] == Code.NOT_FOUND
+        assert (await refused(service.Place(request(1, gang="a"))))[0] == Code.ALREADY_EXISTS
+        assert (await refused(service.Release(pb.ReleaseRequest(gang="b"))))[0] == Code.NOT_FOUND
         explain = service.ExplainPlacement
         for asked in (
             pb.ExplainPlacementRequest(),
             pb.ExplainPlacementRequest(request=request(1), gang="a"),
             pb.ExplainPlacementRequest(gang="a", limit=1001),
         ):
-            assert (await code_of(explain(asked)))[0] == Code.INVALID_ARGUMENT
-        assert (await code_of(explain(pb.ExplainPlacementRequest(gang="b"))))[0] == Code.NOT_FOUND
-        assert (await code_of(service.Improve(pb.ImproveRequest(gang="b"))))[0] == Code.NOT_FOUND
+            assert (await refused(explain(asked)))[0] == Code.INVALID_ARGUMENT
+        assert (await refused(explain(pb.ExplainPlacementRequest(gang="b"))))[0] == Code.NOT_FOUND
+        assert (await refused(service.Improve(pb.ImproveRequest(gang="b"))))[0] == Code.NOT_FOUND
         for repair in (pb.RepairRequest(gang="a"), pb.RepairRequest(gang="a", failed_nodes=["moon"])):
-            code, text = await code_of(service.Repair(repair))
+            code, text = await refused(service.Repair(repair))
             assert (code, text.split(":")[0]) == (Code.INVALID_ARGUMENT, "failed_nodes")
         many = pb.DefragmentRequest(request=request(1), most_moves=100_001)
-        assert (await code_of(service.Defragment(many)))[0] == Code.INVALID_ARGUMENT
+        assert (await refused(service.Defragment(many)))[0] == Code.INVALID_ARGUMENT
         assert free_of(placements) == free
         assert [held.gang for held in placements] == ["a"]
 
@@ -175,7 +169,7 @@ async def test_without_a_topology_nothing_is_placed(tmp_path: Path) -> None:
             service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(1))),
             service.Defragment(pb.DefragmentRequest(request=request(1))),
         ):
-            code, text = await code_of(call)
+            code, text = await refused(call)
             assert code == Code.FAILED_PRECONDITION
             assert "no topology has been published" in text
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements == []
@@ -276,7 +270,7 @@ async def test_what_cannot_be_written_is_not_reserved(tmp_path: Path) -> None:
         free = free_of(placements)
         with sqlite3.connect(tmp_path / "data" / "placements.db") as other:
             other.execute("CREATE TRIGGER full BEFORE INSERT ON gangs BEGIN SELECT RAISE(ABORT, 'full'); END")
-        code, text = await code_of(service.Place(request(2, gang="after")))
+        code, text = await refused(service.Place(request(2, gang="after")))
         assert (code, "not saved" in text) == (Code.UNAVAILABLE, True)
         assert free_of(placements) == free
         assert [held.gang for held in placements] == ["before"]

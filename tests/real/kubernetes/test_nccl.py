@@ -15,8 +15,9 @@ from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference.cluster import RESERVED_LABEL
 from hyperscout_collector.app.settings.settings import load_settings
+from support.callers import refused
 from support.kubernetes import Cluster
-from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working
+from support.nccl_agents import WAIT_S, agents, gone, run, service, working
 from support.real import require_real
 
 require_real("gcc")
