@@ -1,7 +1,7 @@
 """A collector in the process of a test: its settings, simulated agents that report to it, and its rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,30 @@ def is_whole(topology: Topology, *, others: Collection[str] = ()) -> bool:
 
 
 @asynccontextmanager
-async def playing(address: str, fabric: SimFabric | None = None, **options: Any) -> AsyncIterator[Player]:
-    """The agents of a fabric (`eight_hosts`) report to a collector until the end of the block."""
-    player = Player(fabric or eight_hosts(), [address], **({"refresh_interval_s": 3600} | options))
-    task = asyncio.create_task(player.run())
+async def playing(
+    address: str | Sequence[str],
+    fabric: SimFabric | None = None,
+    *,
+    hosts: Iterable[str] | None = None,
+    **options: Any,
+) -> AsyncIterator[Player]:
+    """The agents of a fabric (`eight_hosts`) report to a collector until the end of the block.
+
+    `address`: several for replicas. `hosts`: only these have agents, which report changes alone.
+    """
+    targets = [address] if isinstance(address, str) else address
+    player = Player(fabric or eight_hosts(), targets, **({"refresh_interval_s": 3600} | options))
+    task = None if hosts is not None else asyncio.create_task(player.run())
     try:
+        for host in hosts or ():
+            player.revive(host)
         yield player
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for host in list(player.agents):
+            await player.kill(host)
 
 
 async def at_rest(collector: Collector, player: Player | None = None, *, leases: bool = True) -> None:

@@ -307,23 +307,10 @@ async def test_power_up_bit_by_bit(tmp_path: Path, waits: bool) -> None:
         await is_published(running, player)
 
 
-@asynccontextmanager
-async def agents_of(address: str, fabric: SimFabric, hosts: list[str]) -> AsyncIterator[Player]:
-    """Only these hosts have agents."""
-    player = Player(fabric, [address])
-    for host in hosts:
-        player.revive(host)
-    try:
-        yield player
-    finally:
-        for host in hosts:
-            await player.kill(host)
-
-
 async def test_a_single_agent_counts_after_a_time_without_others(tmp_path: Path) -> None:
     async with (
         collecting(tmp_path) as (running, clock),
-        agents_of(running.address, FABRIC, [HOSTS[0]]) as player,
+        playing(running.address, FABRIC, hosts=HOSTS[:1]) as player,
     ):
         await is_published(running, player)
         assert [x.unconfirmed for x in running.components.ingest.sweeps.leases()] == [True]

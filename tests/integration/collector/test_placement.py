@@ -18,8 +18,6 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.status.status import problems
-from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import clos2
 from support.callers import refused
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
@@ -209,26 +207,18 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
 async def test_what_a_caller_was_told_survives_kill_9(tmp_path: Path) -> None:
     data, held = tmp_path / "data", {}
     quick = ("--settle-s", "0.05")
-    async with collector_process(data, *quick) as process:
-        player = Player(
-            clos2(leaves=2, hosts_per_leaf=4, spines=2), [process.address], refresh_interval_s=3600
+    async with collector_process(data, *quick) as process, playing(process.address):
+        await Watcher(process.address).until(
+            lambda t: sorted(map(len, domains(t))) == [4, 4], "two leaves of four hosts"
         )
-        task = asyncio.create_task(player.run())
-        try:
-            await Watcher(process.address).until(
-                lambda t: sorted(map(len, domains(t))) == [4, 4], "two leaves of four hosts"
-            )
-            await asyncio.to_thread(_saved, data / "evidence.db")
-            async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
-                service = PlacementServiceStub(channel)
-                for gang in "abc":
-                    held[gang] = nodes((await service.Place(request(2, gang=gang))).placement)
-                await service.Release(pb.ReleaseRequest(gang="b"))
-            process.kill()
-            await process.ended()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.to_thread(_saved, data / "evidence.db")
+        async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
+            service = PlacementServiceStub(channel)
+            for gang in "abc":
+                held[gang] = nodes((await service.Place(request(2, gang=gang))).placement)
+            await service.Release(pb.ReleaseRequest(gang="b"))
+        process.kill()
+        await process.ended()
     async with (
         collector_process(data) as process,
         grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel,
