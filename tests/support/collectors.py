@@ -18,12 +18,12 @@ from support.live import domains
 from support.waiting import eventually
 
 QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
+QUICK_FLAGS = tuple(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value)))
 
 
 def collector_settings(folder: Path, **more: Any) -> CollectorSettings:
     """Short waits; gRPC on a free loopback port, no HTTP, no REST. `more` replaces flags."""
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
-    return load_settings(flags={**flags, **QUICK, **more})
+    return load_settings(flags={**_local_flags(folder), **QUICK, **more})
 
 
 def tls_settings(
@@ -31,18 +31,18 @@ def tls_settings(
 ) -> CollectorSettings:
     """Both gRPC ports with TLS. With `reviews`, callers of the first port authenticate with tokens."""
     flags = {
-        "listen": "127.0.0.1:0",
         "mtls_listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "",
-        "data_dir": folder / "data",
         "tls_cert": family.server.cert,
         "tls_key": family.server.key,
         "tls_client_ca": family.ca,
         "authenticate": "none" if reviews is None else "kubernetes",
         "agent_service_account": AGENTS,
     }
-    return load_settings(flags={**flags, **more})
+    return load_settings(flags={**_local_flags(folder), **flags, **more})
+
+
+def _local_flags(folder: Path) -> dict[str, Any]:
+    return {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
 
 
 def eight_hosts() -> SimFabric:

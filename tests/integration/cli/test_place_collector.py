@@ -11,11 +11,10 @@ from typing import Any
 
 from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import TIMEOUT_S, collector_process
-from support.collectors import playing
+from support.collectors import QUICK_FLAGS, playing
 from support.live import Watcher, domains
 
 HOSTS = [f"node-{i:04}" for i in range(1, 17)]
-QUICK = ("--settle-s", "0.05", "--hold-down-s", "0.05")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ async def sixteen_hosts(tmp_path: Path) -> AsyncIterator[Hyperscout]:
     """Four leaves of four hosts, published."""
     fabric = clos2(leaves=4, hosts_per_leaf=4, spines=2)
     async with (
-        collector_process(tmp_path / "data", *QUICK) as collector,
+        collector_process(tmp_path / "data", *QUICK_FLAGS) as collector,
         playing(collector.address, fabric),
     ):
         leaves = {frozenset(HOSTS[i : i + 4]) for i in range(0, 16, 4)}
