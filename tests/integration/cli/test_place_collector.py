@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout_sim.fabric.shapes import clos2
-from support.collector_process import TIMEOUT_S, collector_process
+from support.collector_process import collector_process
 from support.collectors import QUICK_FLAGS, playing
 from support.live import Watcher, domains
+from support.waiting import TIMEOUT_S
 
 HOSTS = [f"node-{i:04}" for i in range(1, 17)]
 

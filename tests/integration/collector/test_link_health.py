@@ -24,10 +24,10 @@ from hyperscout_runtime.clock import Clock
 from hyperscout_topology.topology import Anomaly, Topology
 from support.agent_stream import AgentStream
 from support.collectors import at_rest, collector_settings
-from support.fake_collector import WAIT_S
 from support.findings import S, adapter, failed, lldp, stamp
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 
 class World:
@@ -64,7 +64,7 @@ class World:
         return self.collector.components.inference.pipeline.inferences
 
     async def until(self, what: str, wanted: Any) -> None:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while not wanted():
             assert time.monotonic() < give_up_s, f"never seen: {what}; {self.topology.anomalies}"
             await asyncio.sleep(0.005)
@@ -194,7 +194,7 @@ def subnet_manager(folder: Path, ibsim: Ibsim, host: str) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while b"Summary: 7 nodes checked" not in _errors(ibsim, host):
             assert process.poll() is None, "opensm ended"
             assert time.monotonic() < give_up_s, "opensm: not all ports can be asked"
@@ -202,12 +202,14 @@ def subnet_manager(folder: Path, ibsim: Ibsim, host: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(WAIT_S)
+        process.wait(TIMEOUT_S)
 
 
 def _errors(ibsim: Ibsim, host: str) -> bytes:
     argv = [str(tool("ibsim-run")), str(tool("ibqueryerrors")), "--threshold-file", "/dev/null"]
-    return subprocess.run(argv, env=ibsim.env(host), capture_output=True, timeout=WAIT_S, check=False).stdout
+    return subprocess.run(
+        argv, env=ibsim.env(host), capture_output=True, timeout=TIMEOUT_S, check=False
+    ).stdout
 
 
 class Holder:

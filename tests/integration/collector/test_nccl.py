@@ -24,7 +24,6 @@ from support.callers import refused
 from support.collector_process import collector_process, listed
 from support.collectors import collector_settings
 from support.nccl_agents import (
-    WAIT_S,
     NcclAgent,
     agents,
     connected,
@@ -37,7 +36,7 @@ from support.nccl_agents import (
 from support.nccl_stubs import alive
 from support.real import require_real
 from support.rest_collector import status_of
-from support.waiting import eventually
+from support.waiting import TIMEOUT_S, eventually
 
 require_real("gcc")
 
@@ -101,7 +100,7 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
         with monkeypatch.context() as patch:
             patch.setenv("STUB_NCCL", trouble)
             patch.setenv("STUB_NCCL_RANK", rank)
-            limit_s = 3.0 if "hang" in trouble else WAIT_S
+            limit_s = 3.0 if "hang" in trouble else TIMEOUT_S
             code, details = await refused(run(stub, "node-a", "node-b", timeout_s=limit_s))
         assert code is grpc.StatusCode.ABORTED
         # Either rank may say first what went wrong: the one that fails, or the one that is left alone.
@@ -252,7 +251,7 @@ async def test_ctrl_c_ends_the_run(
         )
         pids = await working(2)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await process.wait() == 130
         await gone(pids)
 
