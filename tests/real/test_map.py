@@ -20,6 +20,7 @@ from hyperscout_sim.fabric.shapes import rail_optimised
 from playwright.async_api import Browser, Route
 from support.browser import DOCS_IMAGES, TIMEOUT_MS, Tab, chromium, tab, writes_docs
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.palette import write_small
 from support.real import require_real
 from support.rest import ask
@@ -99,18 +100,15 @@ async def changed_map(seen: Tab, before: bytes) -> None:
 @contextlib.asynccontextmanager
 async def world(folder: Path, fabric: SimFabric, *flags: str) -> AsyncIterator[World]:
     address = free_address()
-    async with collector_process(folder, *QUICK, "--rest-listen", address, *flags) as collector:
-        player = Player(fabric, [collector.address], refresh_interval_s=3600)
-        playing = asyncio.create_task(player.run())
+    async with (
+        collector_process(folder, *QUICK, "--rest-listen", address, *flags) as collector,
+        playing(collector.address, fabric) as player,
+    ):
         found = World(collector, address, player, fabric)
-        try:
-            await found.until(
-                lambda t: sum(len(h["nodes"]) for h in t["hypernodes"] if h["tier"] == 1) == len(fabric.hosts)
-            )
-            yield found
-        finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+        await found.until(
+            lambda t: sum(len(h["nodes"]) for h in t["hypernodes"] if h["tier"] == 1) == len(fabric.hosts)
+        )
+        yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -618,15 +616,13 @@ async def swept_by_one(folder: Path, fabric: SimFabric) -> AsyncIterator[World]:
     node_map = folder / "node-map"
     node_map.write_text("".join(f"{x.guid:016x} {x.host}\n" for x in fabric.adapters))
     flags = ("--rest-listen", address, "--node-map", str(node_map))
-    async with collector_process(folder, *QUICK, *flags) as collector:
-        player = Player(fabric, [collector.address])
-        player.revive(fabric.hosts[0])
+    async with (
+        collector_process(folder, *QUICK, *flags) as collector,
+        playing(collector.address, fabric, hosts=fabric.hosts[:1]) as player,
+    ):
         found = World(collector, address, player, fabric)
-        try:
-            await found.until(lambda t: len(t["hypernodes"]) > 0)
-            yield found
-        finally:
-            await player.kill(fabric.hosts[0])
+        await found.until(lambda t: len(t["hypernodes"]) > 0)
+        yield found
 
 
 _BOTH_IN_SIGHT = """

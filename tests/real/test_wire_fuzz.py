@@ -7,8 +7,6 @@ import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,12 +16,11 @@ import pytest
 from hyperscout.v1.discovery_pb2 import BulkChunk, NcclId, StreamFindingsRequest, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_sim.agents.player import Player
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.any_messages import AnyMessages
-from support.collectors import at_rest, collector_settings, eight_hosts
+from support.collectors import at_rest, collector_settings, eight_hosts, playing
 from support.findings import adapter, sweep
 from support.live import Watcher, domains
 from support.soak import soak_s, soak_seed
@@ -211,19 +208,6 @@ async def sweep_once(address: str) -> None:
         assert await stream.store(found) == []
 
 
-@asynccontextmanager
-async def played(address: str) -> AsyncIterator[Player]:
-    """The agents of the honest hosts."""
-    player = Player(FABRIC, [address])
-    try:
-        for host in HONEST:
-            player.revive(host)
-        yield player
-    finally:
-        for host in list(player.agents):
-            await player.kill(host)
-
-
 @pytest.mark.soak
 async def test_arbitrary_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     random = Random(seed := soak_seed())
@@ -233,7 +217,10 @@ async def test_arbitrary_messages(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
     expected = {frozenset(HONEST[:4]), frozenset(HONEST[4:])}
     for start in range(2):  # the second one loads what the first one stored
-        async with Collector(collector_settings(tmp_path)) as running, played(running.address) as player:
+        async with (
+            Collector(collector_settings(tmp_path)) as running,
+            playing(running.address, FABRIC, hosts=HONEST) as player,
+        ):
             published = running.components.publishing.watchers
             await Watcher(running.address).until(lambda x: places(x) == expected, "the honest hosts")
             if start == 0:

@@ -13,7 +13,8 @@ from typing import Any
 
 from kube.processes import Program
 
-START_S = 240.0
+from support.waiting import TIMEOUT_S
+
 _SANDBOX = """set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -155,7 +156,7 @@ class BareLab:
 
 
 def _await(file: Path, program: Program) -> None:
-    give_up_s = time.monotonic() + START_S
+    give_up_s = time.monotonic() + TIMEOUT_S
     while not (file.exists() and (file.stat().st_size or file.name == "ready")):
         if not program.alive or time.monotonic() > give_up_s:
             raise RuntimeError(f"{program.name} does not start: {program.tail()}")

@@ -1,10 +1,11 @@
 """Calls under an identity: how a collector ends a stream, and how it answers a reader."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
@@ -39,6 +40,13 @@ async def asked(
     while (ended := await _asked(address, credentials, ask, token))[1] == _LOST:
         pass
     return ended
+
+
+async def refused(call: Awaitable[Any]) -> tuple[Code, str]:
+    """Status and details of a call that must fail."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
 
 
 async def _asked(

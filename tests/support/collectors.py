@@ -1,7 +1,7 @@
 """A collector in the process of a test: its settings, simulated agents that report to it, and its rest."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,16 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
 
 from support.identities import AGENTS, FakeReviews, Family
+from support.live import domains
 from support.waiting import eventually
 
 QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
+QUICK_FLAGS = tuple(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value)))
 
 
 def collector_settings(folder: Path, **more: Any) -> CollectorSettings:
     """Short waits; gRPC on a free loopback port, no HTTP, no REST. `more` replaces flags."""
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
-    return load_settings(flags={**flags, **QUICK, **more})
+    return load_settings(flags={**_local_flags(folder), **QUICK, **more})
 
 
 def tls_settings(
@@ -30,18 +31,18 @@ def tls_settings(
 ) -> CollectorSettings:
     """Both gRPC ports with TLS. With `reviews`, callers of the first port authenticate with tokens."""
     flags = {
-        "listen": "127.0.0.1:0",
         "mtls_listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "",
-        "data_dir": folder / "data",
         "tls_cert": family.server.cert,
         "tls_key": family.server.key,
         "tls_client_ca": family.ca,
         "authenticate": "none" if reviews is None else "kubernetes",
         "agent_service_account": AGENTS,
     }
-    return load_settings(flags={**flags, **more})
+    return load_settings(flags={**_local_flags(folder), **flags, **more})
+
+
+def _local_flags(folder: Path) -> dict[str, Any]:
+    return {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
 
 
 def eight_hosts() -> SimFabric:
@@ -49,16 +50,42 @@ def eight_hosts() -> SimFabric:
     return clos2(leaves=2, hosts_per_leaf=4, spines=2)
 
 
+def is_whole(topology: Topology, *, others: Collection[str] = ()) -> bool:
+    """Whether the domains of tier 1 are the leaves of `eight_hosts`, and each known node has evidence.
+
+    `others`: further nodes, which do not count.
+    """
+    hosts = eight_hosts().hosts
+    leaves = {domain.difference(others) for domain in domains(topology)} - {frozenset()}
+    without_evidence = set(topology.nodes_without_evidence).difference(others)
+    return leaves == {frozenset(hosts[:4]), frozenset(hosts[4:])} and not without_evidence
+
+
 @asynccontextmanager
-async def playing(address: str, fabric: SimFabric | None = None, **options: Any) -> AsyncIterator[Player]:
-    """The agents of a fabric (`eight_hosts`) report to a collector until the end of the block."""
-    player = Player(fabric or eight_hosts(), [address], **({"refresh_interval_s": 3600} | options))
-    task = asyncio.create_task(player.run())
+async def playing(
+    address: str | Sequence[str],
+    fabric: SimFabric | None = None,
+    *,
+    hosts: Iterable[str] | None = None,
+    **options: Any,
+) -> AsyncIterator[Player]:
+    """The agents of a fabric (`eight_hosts`) report to a collector until the end of the block.
+
+    `address`: several for replicas. `hosts`: only these have agents, which report changes alone.
+    """
+    targets = [address] if isinstance(address, str) else address
+    player = Player(fabric or eight_hosts(), targets, **({"refresh_interval_s": 3600} | options))
+    task = None if hosts is not None else asyncio.create_task(player.run())
     try:
+        for host in hosts or ():
+            player.revive(host)
         yield player
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for host in list(player.agents):
+            await player.kill(host)
 
 
 async def at_rest(collector: Collector, player: Player | None = None, *, leases: bool = True) -> None:

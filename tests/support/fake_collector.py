@@ -25,7 +25,7 @@ from hyperscout.v1.discovery_pb2 import (
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer, add_DiscoveryServiceServicer_to_server
 from hyperscout.v1.finding_pb2 import Finding
 
-WAIT_S = 240.0  # on a busy machine
+from support.waiting import TIMEOUT_S
 
 Key = tuple[str, str, str]
 
@@ -80,8 +80,8 @@ class FakeCollector(DiscoveryServiceServicer):
             self._server = None
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        """Wait until something of the above is so; fails after WAIT_S."""
-        async with asyncio.timeout(WAIT_S), self._changed:
+        """Wait until something of the above is so; fails after TIMEOUT_S."""
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(happened)
 
     def release_acks(self) -> None:

@@ -15,8 +15,10 @@ from hyperscout_sim.fabric.nvlink import Gpus
 from kube.api import MERGE
 from kube.control_plane import Options
 
-from support.collector_process import TIMEOUT_S, collector_process
+from support.collector_process import collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 _GATES = ("GenericWorkload=true", "GangScheduling=true", "TopologyAwareWorkloadScheduling=true")
 GANG_OPTIONS = Options(
@@ -114,14 +116,10 @@ async def discovered(
 ) -> AsyncIterator[Player]:
     """The fabric, played to a collector that publishes into the cluster and labels its nodes."""
     async with collector_process(folder, *LABELLING, "--kubeconfig", str(kube.kubeconfig)) as collector:
-        player = Player(fabric, [collector.address], gpus=gpus, connections=4, refresh_interval_s=3600)
-        task = asyncio.create_task(player.run())
         try:
-            yield player
+            async with playing(collector.address, fabric, gpus=gpus, connections=4) as player:
+                yield player
         except AssertionError as error:
             error.add_note(collector.said.decode())
             raise
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
         assert await collector.stop() == 0

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.real import tool
+from support.waiting import TIMEOUT_S
 
-WAIT_S = 240.0
 DEVICE = "ibsim0"
 _numbers = itertools.count(1)
 
@@ -112,7 +112,7 @@ class Ibsim:
             [str(tool("ibsim-run")), str(tool("ibnetdiscover"))],
             env=self.env(host),
             capture_output=True,
-            timeout=WAIT_S,
+            timeout=TIMEOUT_S,
             check=True,
         )
         return done.stdout
@@ -127,7 +127,7 @@ class Ibsim:
         os.close(self._console)
 
     def _await_prompt(self) -> None:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while self._log.read_bytes().count(b"sim> ") < self._prompts:
             if self.process.poll() is not None or time.monotonic() > give_up_s:
                 raise RuntimeError(f"ibsim: {self._log.read_text(errors='replace')[-2000:]}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
@@ -109,6 +110,18 @@ class Family:
         found = self.client(identity, days).for_channel()
         assert found is not None
         return found
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """The authority that the collector of a module's tests trusts."""
+    return Family(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Another authority."""
+    return Family(tmp_path_factory.mktemp("theirs"))
 
 
 def show(token: str) -> tuple[tuple[str, str], ...]:

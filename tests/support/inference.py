@@ -50,6 +50,10 @@ def tiers(topology: Topology) -> Tiers:
     return [found[tier] for tier in sorted(found)]
 
 
+def disagreements(topology: Topology) -> list[Anomaly]:
+    return [x for x in topology.anomalies if x.kind == "SourcesDisagree"]
+
+
 def truth(fabric: SimFabric, without: Iterable[str] = ()) -> Tiers:
     """The domains that should come out, less some hosts."""
     gone = frozenset(without)

@@ -1,4 +1,4 @@
-"""Processes of the real command, and what a watcher of the collector sees."""
+"""Processes of the real command, and what a reader of the collector sees."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,12 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_topology.problems import problems_of
 from hyperscout_topology.proto import topology_from_proto
 from hyperscout_topology.topology import Topology
 
-from support.collector_process import TIMEOUT_S, channel_to
+from support.collector_process import channel_to
+from support.waiting import TIMEOUT_S
 
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -94,6 +96,18 @@ class Watcher:
                 pass
         tree = [(h.name, h.tier, h.nodes) for h in seen.hypernodes]
         raise AssertionError(f"never seen: {what}; last: {tree}, {[x.message for x in seen.anomalies]}")
+
+
+async def topology_of(channel: grpc.aio.Channel) -> Topology:
+    """The topology that a collector publishes now."""
+    answer = await TopologyServiceStub(channel).GetTopology(pb.GetTopologyRequest(), timeout=TIMEOUT_S)
+    return topology_from_proto(answer.topology)
+
+
+async def problems_shown(channel: grpc.aio.Channel) -> str:
+    """What `hyperscout status` lists as problems."""
+    status = await TopologyServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S)
+    return "\n".join(problems_of(status, await topology_of(channel)))
 
 
 def domains(topology: Topology, tier: int = 1) -> set[frozenset[str]]:

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lldpd import WAIT_S, by_port, configuration, entries, wait_for
+from lab.lldpd import by_port, configuration, entries, wait_for
 
 from support.real import tool
+from support.waiting import TIMEOUT_S
 
 # A line of a switch's configuration file: without it lldpd announces itself as a host.
 ROUTER = "configure system capabilities enabled bridge,router"
@@ -27,7 +28,7 @@ _numbers = itertools.count(1)
 
 def run(*argv: str | Path) -> str:
     """Run a tool to its end; what it printed. Fails with what it complained about."""
-    done = subprocess.run([str(arg) for arg in argv], capture_output=True, timeout=WAIT_S, check=False)
+    done = subprocess.run([str(arg) for arg in argv], capture_output=True, timeout=TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{argv}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout.decode()
@@ -127,7 +128,7 @@ class Lab:
         for namespace, name in ends:
             ip("-n", namespace, "link", "set", name, "up")
         # The kernel reports the carrier a moment later.
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while not all("state UP" in ip("-n", namespace, "link", "show", name) for namespace, name in ends):
             if time.monotonic() > give_up_s:
                 raise RuntimeError(f"the cable {a} to {b} does not come up")

@@ -5,11 +5,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.measurement_pb2 import RunNcclRequest
@@ -25,14 +23,13 @@ from support.collector_process import CHANNEL_OPTIONS
 from support.nccl_stubs import alive, children
 from support.waiting import TIMEOUT_S, eventually
 
-WAIT_S = TIMEOUT_S
 _numbers = itertools.count(1)
 
 
 class NcclAgent:
     """The probe, the scheduler, the store and the uplink of an agent; `gpus` says what its GPUs do."""
 
-    def __init__(self, node: str, commands: NcclCommands, *, timeout_s: float = WAIT_S) -> None:
+    def __init__(self, node: str, commands: NcclCommands, *, timeout_s: float = TIMEOUT_S) -> None:
         self.gpus: Callable[[], GpuUse] = lambda: GpuUse(8)
         self.store = FindingStore(node)
         self.lock = f"hyperscout-test-{id(self)}-{next(_numbers)}"
@@ -81,7 +78,7 @@ class NcclAgent:
 
 async def working(count: int, others: Sequence[int] = ()) -> list[int]:
     """The processes of so many workers under this one, once they run."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(found := [pid for pid in children() if pid not in others]) < count:
             await asyncio.sleep(0.01)
     return found
@@ -99,7 +96,7 @@ async def none_left(others: Sequence[int] = ()) -> None:
 
 @asynccontextmanager
 async def agents(
-    commands: NcclCommands, address: str, *nodes: str, timeout_s: float = WAIT_S
+    commands: NcclCommands, address: str, *nodes: str, timeout_s: float = TIMEOUT_S
 ) -> AsyncIterator[list[NcclAgent]]:
     """Agents of these nodes, greeted by a collector; in the end none of their workers is left."""
     found = [NcclAgent(node, commands, timeout_s=timeout_s) for node in nodes]
@@ -125,13 +122,7 @@ async def service(address: str) -> AsyncIterator[MeasurementServiceStub]:
 
 
 async def run(
-    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = WAIT_S
+    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = TIMEOUT_S
 ) -> finding_pb2.NcclRun:
     request = RunNcclRequest(nodes=nodes, sizes_bytes=sizes, timeout_s=timeout_s)
-    return (await stub.RunNccl(request, timeout=2 * WAIT_S)).run
-
-
-async def refused(work: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await work
-    return caught.value.code(), str(caught.value.details())
+    return (await stub.RunNccl(request, timeout=2 * TIMEOUT_S)).run

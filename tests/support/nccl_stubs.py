@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hyperscout_agent.probes.nccl import NcclCommands
 
 from support.waiting import TIMEOUT_S
@@ -173,6 +174,11 @@ def build(folder: Path) -> NcclCommands:
         libraries[name] = str(folder / name)
     perf = programs(folder)
     return NcclCommands(perf, perf, libraries["libnccl.so.2"], libraries["libcudart.so"])
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
+    return build(tmp_path_factory.mktemp("nccl"))
 
 
 def build_library(target: Path, source: str) -> None:

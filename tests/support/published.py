@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support.collector_process import TIMEOUT_S
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 Object = Mapping[str, Any]
 

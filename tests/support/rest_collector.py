@@ -7,13 +7,12 @@ from typing import Any, cast
 
 from hyperscout.v1.topology_pb2 import GetStatusResponse
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import SimFabric
 from hyperscout_topology.topology import Topology
 
-from support.collectors import QUICK, eight_hosts, playing
+from support.collectors import collector_settings, eight_hosts, playing
 from support.identities import FakeReviews, Family
 from support.live import Watcher
 from support.waiting import eventually
@@ -38,16 +37,12 @@ async def rest_collector(
             "mtls_listen": "127.0.0.1:0",
         }
     flags = {
-        "listen": "127.0.0.1:0",
-        "http_listen": "",
         "rest_listen": "127.0.0.1:0",
-        "data_dir": folder / "data",
         "authenticate": "none" if reviews is None else "kubernetes",
-        **QUICK,
         **tls,
         **more,
     }
-    async with Collector(load_settings(flags=flags), kube=cast(Kube, reviews)) as running:
+    async with Collector(collector_settings(folder, **flags), kube=cast(Kube, reviews)) as running:
         if topology is not None:
             await publish(running, topology)
         yield running

@@ -9,7 +9,7 @@ import termios
 import threading
 from collections.abc import Mapping, Sequence
 
-_LIMIT_S = 240.0
+from support.waiting import TIMEOUT_S
 
 
 def on_screen(
@@ -38,8 +38,8 @@ def on_screen(
             env={"TERM": "xterm-256color", **environment},
         )
         os.close(theirs)
-        code = process.wait(_LIMIT_S)
-        reader.join(_LIMIT_S)
+        code = process.wait(TIMEOUT_S)
+        reader.join(TIMEOUT_S)
     finally:
         os.close(ours)
     return code, b"".join(chunks).decode().replace("\r\n", "\n")

@@ -13,13 +13,12 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
 from support.collector_process import CollectorProcess, channel_to, collector_process
-from support.collectors import QUICK, playing
+from support.collectors import QUICK_FLAGS, playing
 from support.waiting import TIMEOUT_S, eventually
 
 LIMIT_MIB = 1024
 USED_MIB = 700
 _PAUSE_S = 0.05
-_FLAGS = tuple(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value)))
 
 
 def free_address() -> str:
@@ -94,7 +93,7 @@ async def besieged(folder: Path, *flags: str) -> AsyncIterator[Siege]:
     http_address, rest_address = free_address(), free_address()
     ports = ("--http-listen", http_address, "--rest-listen", rest_address)
     async with (
-        collector_process(folder / "data", *ports, *_FLAGS, *flags, memory_mib=LIMIT_MIB) as process,
+        collector_process(folder / "data", *ports, *QUICK_FLAGS, *flags, memory_mib=LIMIT_MIB) as process,
         playing(process.address, refresh_interval_s=1.0) as player,
     ):
         siege = Siege(process, http_address, rest_address)

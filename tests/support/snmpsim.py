@@ -18,8 +18,8 @@ from kube.processes import Program
 from support.apart import environment
 from support.lldpd import Lab, ip
 from support.real import tool
+from support.waiting import TIMEOUT_S
 
-START_S = 240.0
 PORT = 161
 
 
@@ -68,7 +68,7 @@ def running_snmpsim(
         env=os.environ | {"HOME": str(folder)},
     )
     try:
-        give_up_s = time.monotonic() + START_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while not switches.keys() <= _listening(namespace):
             if not program.alive or time.monotonic() > give_up_s:
                 raise RuntimeError(f"snmpsim does not start: {program.tail()}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.text.reporters import switch_reporter
 from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
+from hyperscout_topology.topology import Topology
 
 SWITCHES = ("leaf", "spine", "mgmt", "core", "edge")  # how names of switches begin; all others are hosts
 Port = tuple[str, str]  # device, port
@@ -162,12 +163,31 @@ def clos(units: int = 2, hosts: int = 3, spines: int = 2, rails: int = 2) -> lis
     return found
 
 
+TWO_TIERS = [  # the domains of `clos()`
+    (1, ("h11", "h12", "h13")),
+    (1, ("h21", "h22", "h23")),
+    (2, ("h11", "h12", "h13", "h21", "h22", "h23")),
+]
+
+
 def links(found: Iterable[object]) -> set[tuple[frozenset[Port], tuple[str, ...]]]:
     """Links of a topology by both ends (names of hosts, chassis ids of switches) with their sources."""
     return {
         (frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]), tuple(x.sources))  # type: ignore[attr-defined]
         for x in found
     }
+
+
+def notes(topology: Topology) -> dict[frozenset[Port], str]:
+    """What is uncertain about links, by their ends."""
+    return {
+        frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]): x.note for x in topology.links if x.note
+    }
+
+
+def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
+    """Tier and nodes of each domain."""
+    return [(h.tier, h.nodes) for h in topology.hypernodes]
 
 
 def ends(text: str) -> frozenset[Port]:

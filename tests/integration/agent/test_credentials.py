@@ -7,11 +7,6 @@ from hyperscout_runtime.credentials import Credentials, CredentialsError
 from support.identities import Family
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("certificates"))
-
-
 def test_a_name_to_look_for(family: Family) -> None:
     assert family.client().options() == ()
     named = family.client(server_name="collector.hyperscout.svc")

@@ -32,11 +32,6 @@ NOW_S = 1_790_000_000.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
 @asynccontextmanager
 async def collector(
     folder: Path, family: Family, reviews: FakeReviews | None = None, **more: Any

@@ -8,8 +8,9 @@ import pytest
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
 from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from hyperscout_formats.text.errors import FormatError
-from support.ibsim import WAIT_S, Ibsim, running_ibsim
+from support.ibsim import Ibsim, running_ibsim
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 NET = b"""width=3
 speed=7
@@ -61,7 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             env=ibsim.env("H0001"),
             cwd=folder,
             capture_output=True,
-            timeout=WAIT_S,
+            timeout=TIMEOUT_S,
             check=True,
         ).stdout
 

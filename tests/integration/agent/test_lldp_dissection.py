@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,14 +11,8 @@ import pytest
 from hyperscout_agent.lldp.dissection import Dissector, DissectorError, UnreadableError
 from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
+from support.lldp_frames import tlv
 from support.waiting import TIMEOUT_S
-
-WAIT_S = TIMEOUT_S
-
-
-def tlv(kind: int, value: bytes) -> bytes:
-    return struct.pack("!H", kind << 9 | len(value)) + value
-
 
 FRAME = (
     bytes.fromhex("0180c200000e020000000001")
@@ -79,7 +72,7 @@ async def test_the_real_one_is_started_for_a_frame_and_gone_when_idle() -> None:
     await time.pass_s(9.0)
     assert dissector.pid == first
     await time.pass_s(2.0)
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while dissector.pid is not None or not gone(first):
             await asyncio.sleep(0)
     assert await dissector.dissect(FRAME) == NEIGHBOUR
@@ -134,7 +127,7 @@ def answer(**changes: object) -> bytes:
     ],
 )
 async def test_trouble(fake: Callable[..., Dissector], first: str, reply: bytes, reason: str) -> None:
-    dissector = fake(reply, first, timeout_s=0.5 if "sleep" in first else WAIT_S)
+    dissector = fake(reply, first, timeout_s=0.5 if "sleep" in first else TIMEOUT_S)
     with pytest.raises(DissectorError, match=reason):
         await dissector.dissect(FRAME)
     assert dissector.pid is None, "a process that did this is not used again"
@@ -156,7 +149,7 @@ async def test_a_missing_program_is_trouble_too() -> None:
 async def test_cancelled_in_the_middle_leaves_no_half_answer(fake: Callable[..., Dissector]) -> None:
     dissector = fake(answer(), "time.sleep(1000)")
     look = asyncio.create_task(dissector.dissect(FRAME))
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while dissector.pid is None:
             await asyncio.sleep(0)
     pid = dissector.pid

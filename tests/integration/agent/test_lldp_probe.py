@@ -22,7 +22,6 @@ from support.waiting import TIMEOUT_S, until
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
 LEAF = LldpNeighbour("mac", "02:00:00:00:00:01", "ifname", "swp1", 120, system_name="leaf1")
 A = b"aaaaaa"
-WAIT_S = TIMEOUT_S
 
 
 class FakeDissector:
@@ -85,7 +84,7 @@ class World:
 
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not self.path.exists():
                 await asyncio.sleep(0)
             self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -17,7 +17,8 @@ from hyperscout_agent.main import Agent, run
 from hyperscout_agent.runtime.tasks import supervise
 from hyperscout_agent.settings.settings import AgentSettings, load_settings
 from hyperscout_runtime.health_server import serving
-from support.fake_collector import WAIT_S, FakeCollector
+from support.fake_collector import FakeCollector
+from support.waiting import TIMEOUT_S
 
 
 def port_files(root: Path, state: str) -> None:
@@ -72,7 +73,7 @@ async def running(settings: AgentSettings) -> AsyncIterator[Agent]:
         assert not task.done()
     finally:
         stop.set()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await task
 
 
@@ -104,7 +105,7 @@ async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollec
         counted = collector.evidence["n1", "ibqueryerrors", "mlx5_0/1"]
         assert collector.bulks[counted.sweep.sha256].startswith(b"## Summary"), "under the same lease"
         await collector.send(StreamFindingsResponse(revoke=SweepRevoke(lease_id="L1")))
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while agent.scheduler._runners["ibnetdiscover"].probe.interval_s is not None:
                 await asyncio.sleep(0)
         await collector.until(lambda: ("n1", "ibqueryerrors", "mlx5_0/1") not in collector.evidence)
@@ -134,7 +135,7 @@ async def test_nccl_runs_only_where_it_is_on(tmp_path: Path, collector: FakeColl
 async def get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         answer = (await reader.read()).decode()
     writer.close()
     head, _, body = answer.partition("\r\n\r\n")
@@ -147,7 +148,7 @@ async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.Lo
     port_files(tmp_path / "ib", "4: ACTIVE")
     async with running(settings_for(tmp_path, collector)) as agent:
         await collector.until(lambda: collector.evidence)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while agent.store.dirty:
                 await asyncio.sleep(0)
         port = int(
@@ -206,7 +207,7 @@ async def test_signals_end_it_cleanly(tmp_path: Path, collector: FakeCollector, 
     task = asyncio.create_task(run(settings_for(tmp_path, collector)))
     await collector.until(lambda: collector.batches)
     os.kill(os.getpid(), number)
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await task == 0
     await collector.until(lambda: collector.ended_streams == 1)
 
@@ -232,7 +233,7 @@ async def test_services_that_break_are_started_again(caplog: pytest.LogCaptureFi
             return b
 
     task = asyncio.create_task(supervise("thing", service, rng=Upper(), sleep=sleep))
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await enough.wait()
     task.cancel()
     assert slept == [1.0, 2.0, 4.0]

@@ -22,18 +22,14 @@ from hyperscout_agent.nccl.host_lock import HostLock
 from hyperscout_agent.nvml.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
 from support.fake_collector import FakeCollector
-from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
-from support.nccl_stubs import alive, build, build_library
+from support.nccl_agents import NcclAgent, gone, none_left, working
+from support.nccl_stubs import alive, build_library
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("gcc")
 
 SIZES = (8, 1024, 4 << 20)
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 class Agent(NcclAgent):
@@ -72,7 +68,7 @@ class Agent(NcclAgent):
 
 @asynccontextmanager
 async def agents(
-    commands: NcclCommands, *nodes: str, timeout_s: float = WAIT_S
+    commands: NcclCommands, *nodes: str, timeout_s: float = TIMEOUT_S
 ) -> AsyncIterator[list[Agent]]:
     """Agents of these nodes; in the end no worker is left."""
     found = [Agent(node, commands, timeout_s) for node in nodes]
@@ -154,7 +150,7 @@ async def test_a_failed_run_says_why(
     monkeypatch.setenv("STUB_NCCL", trouble)
     if rank is not None:
         monkeypatch.setenv("STUB_NCCL_RANK", rank)
-    limit_s = 3.0 if "hang" in trouble else WAIT_S
+    limit_s = 3.0 if "hang" in trouble else TIMEOUT_S
     async with agents(stubs, "node-a", "node-b", timeout_s=limit_s) as (a, b):
         await a.measure(0, "node-b", sizes_bytes=SIZES)
         await b.measure(1, "node-a", sizes_bytes=SIZES)
@@ -319,7 +315,7 @@ asyncio.run(run_worker(order, send_id=lambda x: print("id", flush=True), take_id
         sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
     assert agent.stdout is not None
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await agent.stdout.readline() == b"id\n"
     pids = [pid for pid in await working(2) if pid != agent.pid]  # both name the worker in their command line
     agent.kill()
@@ -423,7 +419,7 @@ def test_the_real_binding_says_whether_gpus_are_idle(
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), **environment},
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=TIMEOUT_S,
         check=True,
     )
     assert done.stdout.strip() == said
@@ -537,7 +533,7 @@ async def test_programs_that_misbehave(
 ) -> None:
     pids = scratch.parent / "pids"
     monkeypatch.setenv("STUB_PERF", f"{mode}:{pids}")
-    async with agents(stubs, "node-a", timeout_s=4.0 if mode == "hang" else WAIT_S) as (a,):
+    async with agents(stubs, "node-a", timeout_s=4.0 if mode == "hang" else TIMEOUT_S) as (a,):
         await a.measure(0, "")
         finding = await a.finding("node")
         assert finding.outcome == Outcome.OUTCOME_FAILED

@@ -17,8 +17,6 @@ from support.nccl_agents import gone
 from support.nccl_stubs import alive, calls, programs
 from support.waiting import TIMEOUT_S, eventually
 
-WAIT_S = TIMEOUT_S
-
 
 @pytest.fixture
 def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -52,7 +50,7 @@ async def test_both_chains_are_measured_and_nothing_is_left(
     perf: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUB_PERF", f"calls:{tmp_path / 'calls'}")
-    told = await run_operation(perf, "all_reduce", (8, 16, 1 << 26, 1 << 27), 8, timeout_s=WAIT_S)
+    told = await run_operation(perf, "all_reduce", (8, 16, 1 << 26, 1 << 27), 8, timeout_s=TIMEOUT_S)
     assert [(x.operation, x.size_bytes) for x in told.results] == [
         ("all_reduce", size) for size in (8, 16, 1 << 26, 1 << 27)
     ]
@@ -83,14 +81,14 @@ async def test_what_goes_wrong_is_said_and_nothing_is_left(
 ) -> None:
     monkeypatch.setenv("STUB_PERF", mode)
     with pytest.raises(ToolError, match=words) as caught:
-        await run_operation(perf, "sendrecv", (8, 16), 8, timeout_s=WAIT_S)
+        await run_operation(perf, "sendrecv", (8, 16), 8, timeout_s=TIMEOUT_S)
     assert not isinstance(caught.value, ToolMissingError)
     assert left_over(tmp_path) == []
 
 
 async def test_no_such_program(perf: tuple[str, ...]) -> None:
     with pytest.raises(ToolMissingError, match="no-such-perf is not installed"):
-        await run_operation(("no-such-perf",), "sendrecv", (8,), 8, timeout_s=WAIT_S)
+        await run_operation(("no-such-perf",), "sendrecv", (8,), 8, timeout_s=TIMEOUT_S)
 
 
 async def hanging(pids: Path) -> list[int]:
@@ -118,7 +116,7 @@ async def test_a_cancelled_run_takes_its_processes_with_it(
     perf: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUB_PERF", f"hang:{tmp_path / 'pids'}")
-    running = asyncio.create_task(run_operation(perf, "sendrecv", (8,), 8, timeout_s=WAIT_S))
+    running = asyncio.create_task(run_operation(perf, "sendrecv", (8,), 8, timeout_s=TIMEOUT_S))
     pids = await hanging(tmp_path / "pids")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -172,7 +170,7 @@ async def test_a_program_ends_with_the_agent_that_is_killed(
     assert [path.name.split("-")[2] for path in left] == [str(agent.pid)]
     other.mkdir()  # of an agent that lives
     monkeypatch.delenv("STUB_PERF")
-    await run_operation(perf, "sendrecv", (8,), 8, timeout_s=WAIT_S)
+    await run_operation(perf, "sendrecv", (8,), 8, timeout_s=TIMEOUT_S)
     assert left_over(tmp_path) == [other.name]
     os.kill(child, signal.SIGKILL)  # what the program itself starts is its own affair
 
@@ -188,7 +186,7 @@ async def test_a_program_ends_with_the_agent_that_is_killed(
 async def test_what_cannot_be_bound(arguments: tuple[str, ...], code: int, words: bytes) -> None:
     python, dash_m, module, _ = bound(())
     result = await run_tool(
-        (python, dash_m, module, *arguments), take=lambda _: None, timeout_s=WAIT_S, max_output_bytes=1000
+        (python, dash_m, module, *arguments), take=lambda _: None, timeout_s=TIMEOUT_S, max_output_bytes=1000
     )
     assert result.exit_code == code
     assert words in result.stderr

@@ -26,7 +26,6 @@ from support.waiting import TIMEOUT_S, eventually
 
 KEY = bytes(range(32))
 A, B = "127.0.0.11", "127.0.0.12"
-WAIT_S = TIMEOUT_S
 SILENCE_S = 0.3  # for answers that are not expected
 
 
@@ -75,7 +74,7 @@ class End:
         return PairTask(**{**given, **more})
 
     async def result(self, index: int = 0) -> LatencyResult:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(self.results) <= index:
                 await asyncio.sleep(0.005)
         return self.results[index]
@@ -123,7 +122,7 @@ async def answering() -> AsyncIterator[End]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst waits for an answer as long as a busy machine may delay it, so that no ping is lost."""
-    monkeypatch.setattr("hyperscout_agent.ping.burst._ANSWER_S", WAIT_S)
+    monkeypatch.setattr("hyperscout_agent.ping.burst._ANSWER_S", TIMEOUT_S)
     monkeypatch.setattr("hyperscout_agent.ping.burst._FIND_TRIES", 1000)
 
 
@@ -142,7 +141,7 @@ async def test_both_ends_measure_one_after_the_other(a: str, b: str) -> None:
             assert 0 < found.min_us <= found.median_us
             assert end.tasks.unstamped == 0
         assert two.results[0].at_ns - one.results[0].at_ns > 100_000_000, "the second waited for the first"
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(one.tasks) + len(two.tasks):  # each knows that the other is done: keys are forgotten
                 await asyncio.sleep(0.005)
         assert len(one.keyring) == len(two.keyring) == 0
@@ -200,7 +199,7 @@ async def test_tasks_are_bounded_and_done_once() -> None:
         assert one.tasks.refused == {"too many": 50}
         one.tasks.stop()
         assert len(one.keyring) == 0, "at once"
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(one.tasks) or any(x.name == "ping-burst" for x in threading.enumerate()):
                 await asyncio.sleep(0.005)
         assert one.results == []
@@ -247,7 +246,7 @@ def ping(sequence: int, key: bytes = KEY, *, first: bool = True, kind: int = PIN
 
 async def test_a_sender_that_knows_the_key_gets_one_answer_of_the_same_size(answering: End) -> None:
     with stranger(answering) as peer:
-        answer = await in_thread(lambda: peer.ask(ping(0), WAIT_S), "ask")
+        answer = await in_thread(lambda: peer.ask(ping(0), TIMEOUT_S), "ask")
         assert answer is not None
         assert len(answer) == PACKET_BYTES == len(ping(0))
         assert unpack(answer, KEY).nonce == b"n" * 8
@@ -396,7 +395,7 @@ async def test_answers_without_a_request() -> None:
 async def test_loss_is_told_and_leaves_the_minimum() -> None:
     received = 0
     with Losing() as peer:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while received < 8:  # a busy machine delays more answers: the burst is repeated
                 _, found = await with_peer(peer)
                 assert found is not None
@@ -419,7 +418,7 @@ async def test_a_peer_that_is_mute() -> None:
         burst, found = await with_peer(peer)
         assert found is not None
         assert (found.failure, found.received) == ("no answer", 0)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(peer.seen) < burst.sent:  # the peer's thread reads in its own time
                 await asyncio.sleep(0.01)
         assert len(peer.seen) == burst.sent
@@ -433,7 +432,7 @@ async def test_stopping_a_burst_ends_it_at_once() -> None:
         plan = BurstPlan(1, KEY, True, "lo", A, peer.address, peer.port, 16)
         burst = Burst(plan, Bucket(10_000, time.monotonic), threading.Lock())
         running = asyncio.create_task(in_thread(burst.run, "burst"))
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not peer.seen:
                 await asyncio.sleep(0.005)
         burst.stop()
@@ -515,10 +514,10 @@ async def test_answers_are_limited_for_every_sender() -> None:
     with stranger(end) as peer:
         for sequence in range(500):
             peer.send(ping(sequence))
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while sequence % 20 in (0, 19) and end.responder.received <= sequence:
                     await asyncio.sleep(0.001)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while end.responder.sent + end.keyring.dropped["rate limit"] < 500:
                 await asyncio.sleep(0.001)
     end.close()
@@ -534,7 +533,7 @@ async def test_the_limit_holds_whatever_is_asked_for(kbps: float) -> None:
             one.tasks.take([one.task(two, number, pings=64)])
             two.tasks.take([two.task(one, number, pings=64)])
         rate_bytes = kbps * 1000 / 8
-        async with asyncio.timeout(WAIT_S):  # until far more was sent than a full bucket holds
+        async with asyncio.timeout(TIMEOUT_S):  # until far more was sent than a full bucket holds
             while not one.results or min(end.bucket.sent_bytes for end in (one, two)) < 1.5 * rate_bytes:
                 await asyncio.sleep(0.02)
         for end, other in ((one, two), (two, one)):

@@ -24,9 +24,9 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.uplink.uplink import Uplink, plaintext_channel
-from support.fake_collector import WAIT_S, FakeCollector
+from support.fake_collector import FakeCollector
 from support.identities import Family
-from support.waiting import until
+from support.waiting import TIMEOUT_S, until
 
 MIB = 1024 * 1024
 
@@ -83,7 +83,7 @@ async def running(store: FindingStore, *targets: str, **options: Any) -> AsyncIt
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait_for(task, WAIT_S)
+            await asyncio.wait_for(task, TIMEOUT_S)
         assert not uplink.stats.connected
 
 
@@ -114,7 +114,7 @@ async def test_a_restarted_collector_gets_the_full_state_again(collector: FakeCo
     async with running(store, collector.target, on_end=lambda: ends.append(1)) as (uplink, sleeps):
         await collector.until(lambda: collector.evidence)
         await collector.stop()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await sleeps.event.wait()
         assert ends == [1], "leases end with the stream"
         collector.evidence.clear()
@@ -278,7 +278,7 @@ async def test_directives_reach_their_callbacks(collector: FakeCollector) -> Non
             StreamFindingsResponse(intervals=Intervals(interval_s_by_probe={"lldp": 5.0})),
         ):
             await collector.send(response)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await got.wait()
     assert heard == [lease, revoke, seeds, Intervals(interval_s_by_probe={"lldp": 5.0})]
 
@@ -374,7 +374,7 @@ async def test_cancelled_while_connecting_and_while_backing_off() -> None:
         await forever.wait()
 
     async with running(FindingStore("n1"), dead.target, sleep=sleep):
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await asleep.wait()
     async with running(FindingStore("n1"), dead.target):
         pass

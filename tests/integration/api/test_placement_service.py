@@ -24,6 +24,7 @@ from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.callers import refused
 from support.identities import Reader
 from support.placing import REQUESTS, free_of, part, request
 from support.topologies import healthy_leaves
@@ -86,12 +87,6 @@ async def serving(world: World, access: Access | None = None) -> AsyncIterator[P
         await server.stop(None)
 
 
-async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), caught.value.details() or ""
-
-
 async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
     world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
     async with serving(world, Reader()) as service:
@@ -108,7 +103,7 @@ async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
             service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"])),
             service.Release(pb.ReleaseRequest(gang="a")),
         ):
-            assert await refusal(call) == (Code.PERMISSION_DENIED, "reader x may not do this")
+            assert await refused(call) == (Code.PERMISSION_DENIED, "reader x may not do this")
     assert [held.gang for held in world.placements] == ["a"]
 
 
@@ -128,7 +123,7 @@ async def test_what_moves_is_predicted_as_what_is_placed(world: World) -> None:
 
 async def test_a_dry_run_takes_no_name_that_could_not_be_reserved(world: World) -> None:
     async with serving(world) as service:
-        code, text = await refusal(service.Place(request(1, gang="a b", dry_run=True)))
+        code, text = await refused(service.Place(request(1, gang="a b", dry_run=True)))
         assert (code, text[:13]) == (Code.INVALID_ARGUMENT, "gang: 'a b': ")
         assert (await service.Place(request(1, dry_run=True))).placement.placed
 
@@ -136,7 +131,7 @@ async def test_a_dry_run_takes_no_name_that_could_not_be_reserved(world: World) 
 async def test_what_is_not_on_disk_is_not_held(world: World) -> None:
     async with serving(world) as service:
         world.disk.problem = "the disk is full"
-        assert await refusal(service.Place(request(1, gang="a"))) == (Code.UNAVAILABLE, "the disk is full")
+        assert await refused(service.Place(request(1, gang="a"))) == (Code.UNAVAILABLE, "the disk is full")
         assert list(world.placements) == []
         assert len(free_of(world.placements)) == 4
         world.disk.problem = ""
@@ -153,8 +148,8 @@ async def test_what_is_not_on_disk_is_not_said_to_be_done(world: World) -> None:
         world.disk.problem = "the disk is full"
         full = (Code.UNAVAILABLE, "the disk is full")
         # One after the other: a call is under way as soon as it is made.
-        assert await refusal(service.Repair(pb.RepairRequest(gang="a", failed_nodes=[held]))) == full
-        assert await refusal(service.Release(pb.ReleaseRequest(gang="a"))) == full
+        assert await refused(service.Repair(pb.RepairRequest(gang="a", failed_nodes=[held]))) == full
+        assert await refused(service.Release(pb.ReleaseRequest(gang="a"))) == full
 
 
 async def test_what_came_in_its_place_is_not_taken_back(
@@ -168,7 +163,7 @@ async def test_what_came_in_its_place_is_not_taken_back(
 
     monkeypatch.setattr(world.disk, "written", overtaken)
     async with serving(world) as service:
-        assert (await refusal(service.Place(request(1, gang="a"))))[0] == Code.UNAVAILABLE
+        assert (await refused(service.Place(request(1, gang="a"))))[0] == Code.UNAVAILABLE
     assert len(world.placements.held("a").placement.nodes) == 2
 
 
@@ -191,7 +186,7 @@ async def test_how_long_it_may_be_held(world: World, expires_in: Duration, good:
         if good:
             assert (await call).placement.expires_at.ToNanoseconds() > world.now_ns
             return
-        code, text = await refusal(call)
+        code, text = await refused(call)
         assert (code, text[:12]) == (Code.INVALID_ARGUMENT, "expires_in: ")
         assert len(world.placements) == 0
 
@@ -203,7 +198,7 @@ async def test_how_many_candidates_may_be_asked_for(world: World, most: int, goo
         if good:
             assert (await call).placement.placed
         else:
-            assert (await refusal(call))[0] == Code.INVALID_ARGUMENT
+            assert (await refused(call))[0] == Code.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(("most", "good"), [(0, True), (100_000, True), (100_001, False)])
@@ -213,7 +208,7 @@ async def test_how_many_moves_may_be_asked_for(world: World, most: int, good: bo
         if good:
             assert (await call).placement.placed
         else:
-            assert (await refusal(call))[0] == Code.INVALID_ARGUMENT
+            assert (await refused(call))[0] == Code.INVALID_ARGUMENT
 
 
 async def test_what_pods_hold_is_theirs(world: World) -> None:
@@ -225,7 +220,7 @@ async def test_what_pods_hold_is_theirs(world: World) -> None:
             service.Release(pb.ReleaseRequest(gang=name)),
             service.Repair(pb.RepairRequest(gang=name, failed_nodes=["n01"])),
         ):
-            code, text = await refusal(call)
+            code, text = await refused(call)
             assert (code, "belongs to its Job" in text) == (Code.FAILED_PRECONDITION, True)
         asked = pb.RepairRequest(gang=name, failed_nodes=["n01"], dry_run=True)
         assert (await service.Repair(asked)).placement.placed
@@ -259,7 +254,7 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
 
         world.service._decide = always  # type: ignore[method-assign]
         before = world.placements.held("a").placement.nodes
-        code, _ = await refusal(service.Repair(pb.RepairRequest(gang="a", failed_nodes=list(before))))
+        code, _ = await refused(service.Repair(pb.RepairRequest(gang="a", failed_nodes=list(before))))
         assert code == Code.ABORTED
         assert world.placements.held("a").placement.nodes == before
         world.service._decide = look
@@ -270,9 +265,9 @@ async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
     leaves = tuple(replace(h, parent=None) for h in healthy_leaves().hypernodes if h.tier == 1)
     world.placements.set_topology(Topology(8, leaves))
     async with serving(world) as service:
-        code, text = await refusal(service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a")))
+        code, text = await refused(service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a")))
         assert (code, "current tiers" in text) == (Code.FAILED_PRECONDITION, True)
-        code, text = await refusal(service.Improve(pb.ImproveRequest(gang="a")))
+        code, text = await refused(service.Improve(pb.ImproveRequest(gang="a")))
         assert (code, "current tiers" in text) == (Code.FAILED_PRECONDITION, True)
         await service.Release(pb.ReleaseRequest(gang="a"))
 
@@ -322,12 +317,12 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.service._queries, "_most", 0)
     async with serving(world) as service:
-        code, _ = await refusal(service.Place(request(1, dry_run=True)))
+        code, _ = await refused(service.Place(request(1, dry_run=True)))
         assert code == Code.RESOURCE_EXHAUSTED
         two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])
         assert (await service.Place(two_kinds)).placement.placed  # delays no other call
         looks = pb.RepairRequest(gang="b", failed_nodes=["n01"], dry_run=True)
-        assert (await refusal(service.Repair(looks)))[0] == Code.RESOURCE_EXHAUSTED
+        assert (await refused(service.Repair(looks)))[0] == Code.RESOURCE_EXHAUSTED
         await service.Repair(pb.RepairRequest(gang="b", failed_nodes=["n01"]))
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (await service.Place(request(1, gang="a"))).placement.placed  # that is done on the loop
@@ -339,9 +334,9 @@ async def test_no_more_watch_than_may_and_all_are_told_of_the_end(world: World) 
         watch = service.WatchPlacements(pb.WatchPlacementsRequest())
         assert (await watch.read()).snapshot
         second = service.WatchPlacements(pb.WatchPlacementsRequest())
-        assert (await refusal(second.read()))[0] == Code.RESOURCE_EXHAUSTED
+        assert (await refused(second.read()))[0] == Code.RESOURCE_EXHAUSTED
         world.watchers.close("another leads", "leader:1")
-        code, text = await refusal(watch.read())
+        code, text = await refused(watch.read())
         assert (code, text) == (Code.UNAVAILABLE, "another leads")
         assert ("hyperscout-leader", "leader:1") in tuple(await watch.trailing_metadata())
         async with asyncio.timeout(TIMEOUT_S):

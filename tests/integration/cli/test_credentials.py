@@ -52,11 +52,6 @@ def plaintext_standby(leader: str) -> Iterator[str]:
         server.stop(None).wait(10)
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
 def doorman() -> Doorman:
     return Doorman()

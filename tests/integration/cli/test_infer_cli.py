@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +17,7 @@ from hyperscout_sim.fabric.shapes import clos3, multi_plane, rail_optimised
 from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
+from support.infer_process import domains, inferred, run
 from support.opaque_loop import all_pairs
 from support.real import SHARED_FABRICS, require_real
 from support.waiting import TIMEOUT_S
@@ -28,26 +28,6 @@ SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "ps
 @pytest.fixture
 def real_fabric() -> None:
     require_real("recordings")
-
-
-def run(*arguments: object, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
-    """`hyperscout infer` in a process of its own."""
-    command = [sys.executable, "-m", "hyperscout_cli.main", "infer", *map(str, arguments)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
-    assert not check or ran.returncode == 0, ran.stderr
-    assert b"Traceback" not in ran.stderr
-    return ran
-
-
-def inferred(*arguments: object) -> dict[str, Any]:
-    """The topology that `-o json` prints."""
-    topology = json.loads(run(*arguments, "-o", "json").stdout)
-    assert isinstance(topology, dict)
-    return topology
-
-
-def domains(topology: dict[str, Any], tier: int) -> set[frozenset[str]]:
-    return {frozenset(h["nodes"]) for h in topology["hypernodes"] if h["tier"] == tier}
 
 
 def hosts_by_leaf() -> set[frozenset[str]]:

@@ -4,8 +4,6 @@ import gzip
 import itertools
 import json
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +15,8 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import clos2, clos3, dual_homed, rail_optimised
 from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
+from support.infer_process import domains, inferred, run
 from support.real import SHARED_FABRICS, require_real
-from support.waiting import TIMEOUT_S
 
 RECORDINGS = sorted((SHARED_FABRICS / "snmp").glob("*.snmprec"))
 TELLING = [style for style in STYLES.values() if style.tells_itself]
@@ -27,25 +25,6 @@ TELLING = [style for style in STYLES.values() if style.tells_itself]
 @pytest.fixture
 def real_recordings() -> None:
     require_real("recordings")
-
-
-def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "hyperscout_cli.main", "infer", *map(str, arguments)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
-    assert b"Traceback" not in ran.stderr
-    return ran
-
-
-def inferred(*arguments: object) -> dict[str, Any]:
-    ran = run(*arguments, "-o", "json")
-    assert ran.returncode == 0, ran.stderr
-    topology = json.loads(ran.stdout)
-    assert isinstance(topology, dict)
-    return topology
-
-
-def domains(topology: dict[str, Any], tier: int) -> set[frozenset[str]]:
-    return {frozenset(h["nodes"]) for h in topology["hypernodes"] if h["tier"] == tier}
 
 
 def saved(folder: Path, fabric: SimFabric, styles: Sequence[Style], *, text: bool = False) -> list[Path]:
@@ -177,7 +156,7 @@ def test_endings(tmp_path: Path, files: dict[str, bytes], code: int, says: str) 
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    ran = run("--snmpwalk", *(tmp_path / name for name in files))
+    ran = run("--snmpwalk", *(tmp_path / name for name in files), check=False)
     assert ran.returncode == code
     assert says in ran.stderr.decode()
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
-from support.collector_process import TIMEOUT_S, collector_process
+from support.collector_process import collector_process
+from support.collectors import QUICK_FLAGS, playing
 from support.live import Watcher, domains
+from support.waiting import TIMEOUT_S
 
 HOSTS = [f"node-{i:04}" for i in range(1, 17)]
-QUICK = ("--settle-s", "0.05", "--hold-down-s", "0.05")
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,14 @@ class Hyperscout:
 @asynccontextmanager
 async def sixteen_hosts(tmp_path: Path) -> AsyncIterator[Hyperscout]:
     """Four leaves of four hosts, published."""
-    async with collector_process(tmp_path / "data", *QUICK) as collector:
-        fabric = clos2(leaves=4, hosts_per_leaf=4, spines=2)
-        player = asyncio.create_task(Player(fabric, [collector.address], refresh_interval_s=3600).run())
-        try:
-            leaves = {frozenset(HOSTS[i : i + 4]) for i in range(0, 16, 4)}
-            await Watcher(collector.address).until(lambda t: domains(t) == leaves, "four leaves")
-            yield Hyperscout("--collector", collector.address)
-        finally:
-            player.cancel()
-            await asyncio.gather(player, return_exceptions=True)
+    fabric = clos2(leaves=4, hosts_per_leaf=4, spines=2)
+    async with (
+        collector_process(tmp_path / "data", *QUICK_FLAGS) as collector,
+        playing(collector.address, fabric),
+    ):
+        leaves = {frozenset(HOSTS[i : i + 4]) for i in range(0, 16, 4)}
+        await Watcher(collector.address).until(lambda t: domains(t) == leaves, "four leaves")
+        yield Hyperscout("--collector", collector.address)
 
 
 def nodes(answer: dict[str, Any]) -> list[str]:

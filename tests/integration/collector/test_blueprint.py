@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference import blueprint_file
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
-from support.collectors import at_rest, playing
+from support.collectors import at_rest, collector_settings, playing
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S, eventually
 
@@ -68,20 +67,7 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
     monkeypatch.setattr(blueprint_file, "CHECK_S", 0.02)
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
-    quick = {
-        "settle_s": 0.05,
-        "hold_down_s": 0.05,
-    }
-    settings = load_settings(
-        flags={
-            "listen": "127.0.0.1:0",
-            "http_listen": "",
-            "rest_listen": "",
-            "data_dir": tmp_path / "data",
-            "blueprint": plan,
-        }
-        | quick
-    )
+    settings = collector_settings(tmp_path, blueprint=plan)
     async with Collector(settings) as collector, playing(collector.address) as player:
         healthy = await until(collector, whole)
         assert (drift(healthy), inconsistent(healthy), problems(collector)) == ([], {}, [])
@@ -117,17 +103,7 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
     """No all-clear in between: the file is read before anything is inferred."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.replace("p{n}", "p{5-n}"))
-    settings = load_settings(
-        flags={
-            "listen": "127.0.0.1:0",
-            "http_listen": "",
-            "rest_listen": "",
-            "data_dir": tmp_path / "data",
-            "blueprint": plan,
-            "settle_s": 0.05,
-            "hold_down_s": 0,  # nothing holds an all-clear back
-        }
-    )
+    settings = collector_settings(tmp_path, blueprint=plan, hold_down_s=0)  # an all-clear is not held back
     async with Collector(settings) as collector, playing(collector.address) as player:
         await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
         await at_rest(collector, player)

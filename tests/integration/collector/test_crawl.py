@@ -7,13 +7,12 @@ from typing import Any
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
-from support.collectors import nodes_by_tier
+from support.collectors import collector_settings, nodes_by_tier
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S
 
@@ -32,10 +31,8 @@ class Rig:
         player: type[Player] = Player,
         **settings: Any,
     ) -> None:
-        quick = {"settle_s": 0.05, "hold_down_s": 0.05}
-        flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
-        flags["takeover_limit_s"] = 10 * TIMEOUT_S
-        self.collector = Collector(load_settings(flags={**flags, **quick, **settings}), previous=previous)
+        flags = {"takeover_limit_s": 10 * TIMEOUT_S, **settings}
+        self.collector = Collector(collector_settings(folder, **flags), previous=previous)
         self.player: Player
         self._kind = player
 

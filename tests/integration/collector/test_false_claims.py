@@ -3,52 +3,24 @@
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_formats.facts.facts import LldpPort, SwitchPort
 from hyperscout_formats.facts.wire import lldp_to_proto, switch_port_to_proto
-from hyperscout_topology.problems import problems_of
-from hyperscout_topology.proto import topology_from_proto
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import channel_to
-from support.collectors import QUICK, at_rest, eight_hosts, playing, tls_settings
+from support.collectors import QUICK, at_rest, eight_hosts, is_whole, playing, tls_settings
 from support.findings import adapter
 from support.identities import Family
-from support.live import Watcher, domains
+from support.live import Watcher, problems_shown, topology_of
 from support.switched import Wiring, chassis, clos
-from support.waiting import TIMEOUT_S
 
 FABRIC = eight_hosts()
 HOSTS = FABRIC.hosts
 LIAR, VICTIM = HOSTS[-1], HOSTS[0]
 GUIDS = {x.host: x.guid for x in FABRIC.adapters}
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
-async def topology_of(channel: Any) -> Topology:
-    answer = await TopologyServiceStub(channel).GetTopology(pb.GetTopologyRequest(), timeout=TIMEOUT_S)
-    return topology_from_proto(answer.topology)
-
-
-async def problems_shown(channel: Any) -> str:
-    """What `hyperscout status` lists as problems."""
-    status = await TopologyServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S)
-    return "\n".join(problems_of(status, await topology_of(channel)))
-
-
-def is_whole(topology: Topology) -> bool:
-    halves = {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
-    return domains(topology) == halves and not topology.nodes_without_evidence
 
 
 def names_the_liar(topology: Topology) -> bool:

@@ -1,9 +1,10 @@
 """One agent with valid credentials sends a false sweep: the picture stays, and the agent is named."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,10 @@ from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import channel_to
-from support.collectors import at_rest, collector_settings, eight_hosts, playing
+from support.collectors import at_rest, collector_settings, eight_hosts, is_whole, playing
 from support.findings import adapter, sweep
-from support.live import Watcher, domains
+from support.live import Watcher, domains, problems_shown, topology_of
 from support.waiting import eventually
-
-from .test_false_claims import problems_shown, topology_of
 
 FABRIC = eight_hosts()
 HOSTS = FABRIC.hosts
@@ -68,10 +67,6 @@ async def send_sweep(
     return found
 
 
-def is_whole(topology: Topology) -> bool:
-    return domains(topology) >= {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
-
-
 def names(node: str) -> Callable[[Topology], bool]:
     return lambda topology: any(
         x.kind == "SourcesDisagree" and x.subject.name == node for x in topology.anomalies
@@ -89,7 +84,7 @@ async def test_an_invented_port_and_swapped_hosts(tmp_path: Path, contains_its_p
             playing(running.address, FABRIC) as player,
         ):
             watcher = Watcher(running.address)
-            before = await watcher.until(is_whole, "all hosts in the tree")
+            before = await watcher.until(partial(is_whole, others=[LIAR]), "all hosts in the tree")
             await at_rest(running, player)
             async with AgentStream(running.address, LIAR, probes=("infiniband", "ibnetdiscover")) as liar:
                 port = adapter(LIAR, guid=INVENTED)
@@ -147,10 +142,12 @@ def port_of(host: str, state: str = "ACTIVE") -> Finding:
     return found
 
 
-async def all_hosts(address: str, stack: AsyncExitStack, *more: Finding) -> dict[str, AgentStream]:
-    """The agents of all hosts. Two of them sweep. `more`: what they report besides their ports."""
+async def agents_of(
+    hosts: Iterable[str], address: str, stack: AsyncExitStack, *more: Finding
+) -> dict[str, AgentStream]:
+    """The agents of hosts report their ports and `more`. Those of HONEST and HOLDER also sweep."""
     agents = {}
-    for host in HOSTS:
+    for host in hosts:
         probes = ("infiniband", "ibnetdiscover") if host in (HONEST, HOLDER) else ("infiniband",)
         agents[host] = await stack.enter_async_context(AgentStream(address, host, probes=probes))
         await agents[host].batch(port_of(host), *(x for x in more if x.key.node == host), full=True)
@@ -167,7 +164,7 @@ async def test_the_holder_of_the_lease_exchanges_hosts_and_the_collector_restart
         AsyncExitStack() as stack,
     ):
         watcher = Watcher(running.address)
-        agents = await all_hosts(running.address, stack)
+        agents = await agents_of(HOSTS, running.address, stack)
         lease = await held_lease(running, agents[HONEST])
         await send_sweep(agents[HONEST], lease, sweep_text(FABRIC, GUIDS[HONEST]), GUIDS[HONEST] + 1)
         before = await watcher.until(is_whole, "all hosts in the tree")
@@ -188,7 +185,7 @@ async def test_the_holder_of_the_lease_exchanges_hosts_and_the_collector_restart
         AsyncExitStack() as stack,
     ):
         watcher = Watcher(running.address)
-        agents = await all_hosts(running.address, stack, false)
+        agents = await agents_of(HOSTS, running.address, stack, false)
         lease = await held_lease(running, agents[HONEST])
         held = await watcher.until(names(HOLDER), "the reporter is still named")
         assert domains(held) == domains(before)
@@ -218,19 +215,10 @@ async def test_the_holder_of_the_lease_exchanges_hosts_while_another_replica_tak
         AsyncExitStack() as stack,
     ):
         watcher = Watcher(running.address)
-        holder = await stack.enter_async_context(
-            AgentStream(running.address, HOLDER, probes=("infiniband", "ibnetdiscover"))
-        )
-        await holder.batch(port_of(HOLDER), full=True)
-        lease = await held_lease(running, holder)
-        await send_sweep(holder, lease, text[HOLDER], GUIDS[HOLDER] + 1)
-        agents = {}
-        for host in HOSTS:
-            if host != HOLDER:
-                probes = ("infiniband", "ibnetdiscover") if host == HONEST else ("infiniband",)
-                agent = AgentStream(running.address, host, probes=probes)
-                agents[host] = await stack.enter_async_context(agent)
-                await agents[host].batch(port_of(host), full=True)
+        agents = await agents_of([HOLDER], running.address, stack)
+        lease = await held_lease(running, agents[HOLDER])
+        await send_sweep(agents[HOLDER], lease, text[HOLDER], GUIDS[HOLDER] + 1)
+        agents |= await agents_of([x for x in HOSTS if x != HOLDER], running.address, stack)
         held = await watcher.until(names(HOLDER), "the reporter is named")
         assert domains(held) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}
         assert f"the sweep of {HOLDER} from mlx5_0 does not count" in await problems_shown(channel)
@@ -269,7 +257,7 @@ async def test_ports_with_two_cables(tmp_path: Path) -> None:
         AsyncExitStack() as stack,
     ):
         watcher = Watcher(running.address)
-        agents = await all_hosts(running.address, stack)
+        agents = await agents_of(HOSTS, running.address, stack)
         lease = await held_lease(running, agents[HONEST])
         await send_sweep(agents[HONEST], lease, sweep_text(FABRIC, GUIDS[HONEST]), GUIDS[HONEST] + 1)
         before = await watcher.until(is_whole, "all hosts in the tree")

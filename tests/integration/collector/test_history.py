@@ -30,8 +30,6 @@ from hyperscout_collector.app.replica.process import recorded
 from hyperscout_collector.history import following
 from hyperscout_collector.history.store import HistoryFile, Record
 from hyperscout_runtime.task_watch import TaskWatch
-from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.proto import delta_to_proto, timestamp, topology_to_proto
 from support.agent_stream import AgentStream
@@ -160,14 +158,11 @@ async def test_what_changed_while_the_collector_was_down_is_a_restart(tmp_path: 
             await reader.picture()
         ).links  # it was out all the time
         assert await reader.events(since=before) == []
-        player = Player(
-            clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600
-        )
-        player.cut(host_cable(player, "node-0006"))
-        task = asyncio.create_task(player.run())
-        found = await reader.until(lambda events: any(x.kind == "LinkRemoved" for x in events), since=before)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with playing(collector.address) as player:
+            player.cut(host_cable(player, "node-0006"))  # its agents have not started yet
+            found = await reader.until(
+                lambda events: any(x.kind == "LinkRemoved" for x in events), since=before
+            )
         first = next(x for x in reversed(found) if x.generation > whole.generation)
         assert first.cause.kind == "restart"
         assert first.cause.findings_total > 0

@@ -16,10 +16,8 @@ from hyperscout_sim.fabric.shapes import clos2, rail_optimised
 from hyperscout_topology.topology import Topology
 from support.collector_process import channel_to
 from support.collectors import at_rest, collector_settings, host_cable, playing
-from support.live import Watcher, domains
+from support.live import Watcher, domains, problems_shown, topology_of
 from support.waiting import eventually
-
-from .test_false_claims import problems_shown, topology_of
 
 FABRIC = clos2(leaves=8, hosts_per_leaf=4, spines=2)  # 48 cables: more than two changes are wholesale
 HOSTS = FABRIC.hosts
@@ -309,23 +307,10 @@ async def test_power_up_bit_by_bit(tmp_path: Path, waits: bool) -> None:
         await is_published(running, player)
 
 
-@asynccontextmanager
-async def agents_of(address: str, fabric: SimFabric, hosts: list[str]) -> AsyncIterator[Player]:
-    """Only these hosts have agents."""
-    player = Player(fabric, [address])
-    for host in hosts:
-        player.revive(host)
-    try:
-        yield player
-    finally:
-        for host in hosts:
-            await player.kill(host)
-
-
 async def test_a_single_agent_counts_after_a_time_without_others(tmp_path: Path) -> None:
     async with (
         collecting(tmp_path) as (running, clock),
-        agents_of(running.address, FABRIC, [HOSTS[0]]) as player,
+        playing(running.address, FABRIC, hosts=HOSTS[:1]) as player,
     ):
         await is_published(running, player)
         assert [x.unconfirmed for x in running.components.ingest.sweeps.leases()] == [True]

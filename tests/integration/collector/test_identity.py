@@ -27,23 +27,12 @@ from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.errors import StartError
 from support.agent_stream import AgentStream
-from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
+from support.callers import OPTIONS, Code, asked, said
 from support.collectors import tls_settings
 from support.findings import lldp, switch_port, table
 from support.identities import FakeReviews, Family, jwt, show
 from support.rest_collector import status_of
-from support.waiting import eventually
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    """Another authority."""
-    return Family(tmp_path_factory.mktemp("theirs"))
+from support.waiting import TIMEOUT_S, eventually
 
 
 @pytest.fixture

@@ -29,9 +29,10 @@ from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreFullError
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.text.errors import FormatError
-from support.agent_stream import TIMEOUT_S, AgentStream
+from support.agent_stream import AgentStream
 from support.evidence_rows import all_rows
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
+from support.waiting import TIMEOUT_S
 
 HOUR = 3600 * S
 TEXT = b"# a sweep\n" * 100

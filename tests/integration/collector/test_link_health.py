@@ -18,23 +18,16 @@ from hyperscout_agent.findings.probe import Probe
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_formats.facts.facts import PortCounters
 from hyperscout_formats.facts.wire import counters_to_proto
 from hyperscout_runtime.clock import Clock
 from hyperscout_topology.topology import Anomaly, Topology
 from support.agent_stream import AgentStream
-from support.collectors import at_rest
-from support.fake_collector import WAIT_S
+from support.collectors import at_rest, collector_settings
 from support.findings import S, adapter, failed, lldp, stamp
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
-
-QUICK = {
-    "settle_s": 0.05,
-    "hold_down_s": 0.05,
-    "refresh_s": 86_400,  # newer timestamps alone start no inference
-}
+from support.waiting import TIMEOUT_S
 
 
 class World:
@@ -42,15 +35,9 @@ class World:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.ahead_ns = 0
-        flags = {
-            "listen": "127.0.0.1:0",
-            "http_listen": "",
-            "rest_listen": "",
-            "data_dir": folder / "data",
-            **QUICK,
-            **more,
-        }
-        self.collector = Collector(load_settings(flags=flags), clock=Clock(self.clock_ns, self.clock_ns))
+        # Newer timestamps alone start no inference.
+        settings = collector_settings(folder, **{"refresh_s": 86_400, **more})
+        self.collector = Collector(settings, clock=Clock(self.clock_ns, self.clock_ns))
 
     def clock_ns(self) -> int:
         return time.time_ns() + self.ahead_ns
@@ -77,7 +64,7 @@ class World:
         return self.collector.components.inference.pipeline.inferences
 
     async def until(self, what: str, wanted: Any) -> None:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while not wanted():
             assert time.monotonic() < give_up_s, f"never seen: {what}; {self.topology.anomalies}"
             await asyncio.sleep(0.005)
@@ -207,7 +194,7 @@ def subnet_manager(folder: Path, ibsim: Ibsim, host: str) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while b"Summary: 7 nodes checked" not in _errors(ibsim, host):
             assert process.poll() is None, "opensm ended"
             assert time.monotonic() < give_up_s, "opensm: not all ports can be asked"
@@ -215,12 +202,14 @@ def subnet_manager(folder: Path, ibsim: Ibsim, host: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(WAIT_S)
+        process.wait(TIMEOUT_S)
 
 
 def _errors(ibsim: Ibsim, host: str) -> bytes:
     argv = [str(tool("ibsim-run")), str(tool("ibqueryerrors")), "--threshold-file", "/dev/null"]
-    return subprocess.run(argv, env=ibsim.env(host), capture_output=True, timeout=WAIT_S, check=False).stdout
+    return subprocess.run(
+        argv, env=ibsim.env(host), capture_output=True, timeout=TIMEOUT_S, check=False
+    ).stdout
 
 
 class Holder:

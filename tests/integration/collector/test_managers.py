@@ -14,14 +14,13 @@ from hyperscout_agent.main import Agent
 from hyperscout_agent.managers.client import ManagerProbe
 from hyperscout_agent.settings.settings import load_settings as agent_settings
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.netq import netq_graph
 from hyperscout_sim.readings.ufm import ufm_answers
 from hyperscout_topology.topology import Topology
 from support import managers
-from support.collectors import nodes_by_tier
+from support.collectors import collector_settings, nodes_by_tier
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
 from support.waiting import TIMEOUT_S, eventually
 
@@ -38,9 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
-    quick = {"settle_s": 0.05, "hold_down_s": 0.05}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
-    async with Collector(load_settings(flags={**flags, **quick, **more})) as collector:
+    async with Collector(collector_settings(folder, **more)) as collector:
         yield collector
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiomqtt import Client, ProtocolVersion
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import collector_process
+from support.collectors import collector_settings
 from support.findings import S, lldp, switch_port
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, LEAVES, Reader, dpu, password_file, report, reports, secured, send
@@ -25,7 +25,6 @@ from support.waiting import TIMEOUT_S, eventually
 require_real("mosquitto")
 
 USERS = ("collector", "reader", *(device.partition("=")[0] for device in DEVICES))
-QUICK = {"settle_s": 0.05, "hold_down_s": 0.05}
 
 
 @asynccontextmanager
@@ -39,24 +38,19 @@ async def broker_with_users(tmp_path: Path) -> AsyncIterator[Mosquitto]:
 
 def flags(tmp_path: Path, broker: Mosquitto, **more: Any) -> dict[str, Any]:
     return {
-        "listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "",
-        "data_dir": tmp_path / "data",
         "mqtt_broker": f"mqtt://127.0.0.1:{broker.port}",
         "mqtt_user": "collector",
         "mqtt_password_file": password_file(tmp_path, "collector"),
         "mqtt_topic_prefix": "lab",
         "mqtt_devices": DEVICES,
         "identity": "one",
-        **QUICK,
         **more,
     }
 
 
 @asynccontextmanager
 async def collector(tmp_path: Path, broker: Mosquitto, **more: Any) -> AsyncIterator[Collector]:
-    async with Collector(load_settings(flags=flags(tmp_path, broker, **more))) as found:
+    async with Collector(collector_settings(tmp_path, **flags(tmp_path, broker, **more))) as found:
         await eventually(
             lambda: (mqtt := found.components.publishing.mqtt) is not None and mqtt.counters.connected
         )
@@ -313,10 +307,9 @@ async def test_a_port_that_accepts_and_says_nothing(tmp_path: Path) -> None:
     writers = []
     silent = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    given = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path}
-    given["mqtt_broker"] = f"mqtt://127.0.0.1:{port}"
+    settings = collector_settings(tmp_path, mqtt_broker=f"mqtt://127.0.0.1:{port}")
     async with asyncio.timeout(TIMEOUT_S):
-        async with Collector(load_settings(flags=given)) as c:
+        async with Collector(settings) as c:
             await eventually(
                 lambda: any("not connected" in x for x in c.components.publishing.runner.problems)
             )

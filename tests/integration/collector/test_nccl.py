@@ -20,35 +20,29 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.nvml.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
+from support.callers import refused
 from support.collector_process import collector_process, listed
 from support.collectors import collector_settings
 from support.nccl_agents import (
-    WAIT_S,
     NcclAgent,
     agents,
     connected,
     gone,
     none_left,
-    refused,
     run,
     service,
     working,
 )
-from support.nccl_stubs import alive, build
+from support.nccl_stubs import alive
 from support.real import require_real
 from support.rest_collector import status_of
-from support.waiting import eventually
+from support.waiting import TIMEOUT_S, eventually
 
 require_real("gcc")
 
 # A shell that runs the tests in the background may have it ignored, and children inherit that.
 _IN_FRONT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_path: Path) -> None:
@@ -106,7 +100,7 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
         with monkeypatch.context() as patch:
             patch.setenv("STUB_NCCL", trouble)
             patch.setenv("STUB_NCCL_RANK", rank)
-            limit_s = 3.0 if "hang" in trouble else WAIT_S
+            limit_s = 3.0 if "hang" in trouble else TIMEOUT_S
             code, details = await refused(run(stub, "node-a", "node-b", timeout_s=limit_s))
         assert code is grpc.StatusCode.ABORTED
         # Either rank may say first what went wrong: the one that fails, or the one that is left alone.
@@ -257,7 +251,7 @@ async def test_ctrl_c_ends_the_run(
         )
         pids = await working(2)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await process.wait() == 130
         await gone(pids)
 

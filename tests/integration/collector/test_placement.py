@@ -4,14 +4,13 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
@@ -19,8 +18,7 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.status.status import problems
-from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import clos2
+from support.callers import refused
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
@@ -50,12 +48,6 @@ async def eight_hosts(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Collec
             lambda t: domains(t) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}, "two leaves"
         )
         yield collector, service
-
-
-async def code_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), caught.value.details() or ""
 
 
 def nodes(placement: pb.Placement) -> list[str]:
@@ -142,27 +134,27 @@ async def test_what_cannot_be_meant_names_its_field_and_holds_nothing(tmp_path: 
     async with eight_hosts(tmp_path) as (collector, service):
         placements = collector.components.publishing.placing.placements
         for what, (bad, field) in BAD.items():
-            code, text = await code_of(service.Place(bad))
+            code, text = await refused(service.Place(bad))
             assert code == Code.INVALID_ARGUMENT, what
             assert text.startswith(field), (what, text)
         await service.Place(request(2, gang="a"))
         free = free_of(placements)
-        assert (await code_of(service.Place(request(1, gang="a"))))[0] == Code.ALREADY_EXISTS
-        assert (await code_of(service.Release(pb.ReleaseRequest(gang="b"))))[0] == Code.NOT_FOUND
+        assert (await refused(service.Place(request(1, gang="a"))))[0] == Code.ALREADY_EXISTS
+        assert (await refused(service.Release(pb.ReleaseRequest(gang="b"))))[0] == Code.NOT_FOUND
         explain = service.ExplainPlacement
         for asked in (
             pb.ExplainPlacementRequest(),
             pb.ExplainPlacementRequest(request=request(1), gang="a"),
             pb.ExplainPlacementRequest(gang="a", limit=1001),
         ):
-            assert (await code_of(explain(asked)))[0] == Code.INVALID_ARGUMENT
-        assert (await code_of(explain(pb.ExplainPlacementRequest(gang="b"))))[0] == Code.NOT_FOUND
-        assert (await code_of(service.Improve(pb.ImproveRequest(gang="b"))))[0] == Code.NOT_FOUND
+            assert (await refused(explain(asked)))[0] == Code.INVALID_ARGUMENT
+        assert (await refused(explain(pb.ExplainPlacementRequest(gang="b"))))[0] == Code.NOT_FOUND
+        assert (await refused(service.Improve(pb.ImproveRequest(gang="b"))))[0] == Code.NOT_FOUND
         for repair in (pb.RepairRequest(gang="a"), pb.RepairRequest(gang="a", failed_nodes=["moon"])):
-            code, text = await code_of(service.Repair(repair))
+            code, text = await refused(service.Repair(repair))
             assert (code, text.split(":")[0]) == (Code.INVALID_ARGUMENT, "failed_nodes")
         many = pb.DefragmentRequest(request=request(1), most_moves=100_001)
-        assert (await code_of(service.Defragment(many)))[0] == Code.INVALID_ARGUMENT
+        assert (await refused(service.Defragment(many)))[0] == Code.INVALID_ARGUMENT
         assert free_of(placements) == free
         assert [held.gang for held in placements] == ["a"]
 
@@ -175,7 +167,7 @@ async def test_without_a_topology_nothing_is_placed(tmp_path: Path) -> None:
             service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(1))),
             service.Defragment(pb.DefragmentRequest(request=request(1))),
         ):
-            code, text = await code_of(call)
+            code, text = await refused(call)
             assert code == Code.FAILED_PRECONDITION
             assert "no topology has been published" in text
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements == []
@@ -215,26 +207,18 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
 async def test_what_a_caller_was_told_survives_kill_9(tmp_path: Path) -> None:
     data, held = tmp_path / "data", {}
     quick = ("--settle-s", "0.05")
-    async with collector_process(data, *quick) as process:
-        player = Player(
-            clos2(leaves=2, hosts_per_leaf=4, spines=2), [process.address], refresh_interval_s=3600
+    async with collector_process(data, *quick) as process, playing(process.address):
+        await Watcher(process.address).until(
+            lambda t: sorted(map(len, domains(t))) == [4, 4], "two leaves of four hosts"
         )
-        task = asyncio.create_task(player.run())
-        try:
-            await Watcher(process.address).until(
-                lambda t: sorted(map(len, domains(t))) == [4, 4], "two leaves of four hosts"
-            )
-            await asyncio.to_thread(_saved, data / "evidence.db")
-            async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
-                service = PlacementServiceStub(channel)
-                for gang in "abc":
-                    held[gang] = nodes((await service.Place(request(2, gang=gang))).placement)
-                await service.Release(pb.ReleaseRequest(gang="b"))
-            process.kill()
-            await process.ended()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.to_thread(_saved, data / "evidence.db")
+        async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
+            service = PlacementServiceStub(channel)
+            for gang in "abc":
+                held[gang] = nodes((await service.Place(request(2, gang=gang))).placement)
+            await service.Release(pb.ReleaseRequest(gang="b"))
+        process.kill()
+        await process.ended()
     async with (
         collector_process(data) as process,
         grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel,
@@ -276,7 +260,7 @@ async def test_what_cannot_be_written_is_not_reserved(tmp_path: Path) -> None:
         free = free_of(placements)
         with sqlite3.connect(tmp_path / "data" / "placements.db") as other:
             other.execute("CREATE TRIGGER full BEFORE INSERT ON gangs BEGIN SELECT RAISE(ABORT, 'full'); END")
-        code, text = await code_of(service.Place(request(2, gang="after")))
+        code, text = await refused(service.Place(request(2, gang="after")))
         assert (code, "not saved" in text) == (Code.UNAVAILABLE, True)
         assert free_of(placements) == free
         assert [held.gang for held in placements] == ["before"]

@@ -38,16 +38,13 @@ from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import NotFoundError
 from hyperscout_runtime.credentials import CredentialsError
 from hyperscout_runtime.settings import SettingsError
-from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import HyperNode, Topology
 from support.collector_process import CHANNEL_OPTIONS
-from support.collectors import at_rest, collector_settings
+from support.collectors import at_rest, collector_settings, playing
 from support.evidence_rows import all_rows
 from support.identities import FakeReviews, Family
 from support.waiting import TIMEOUT_S, eventually
 
-FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 
 
@@ -74,19 +71,6 @@ async def greeted(connection: grpc.aio.Channel) -> Any:
     call = DiscoveryServiceStub(connection).StreamFindings()
     await call.write(StreamFindingsRequest(hello=Hello(node="n1")))
     return await call.read()
-
-
-@asynccontextmanager
-async def played(*targets: str, hosts: int = 8) -> AsyncIterator[Player]:
-    """Agents of the first so many hosts."""
-    player = Player(FABRIC, targets)
-    try:
-        for host in HOSTS[:hosts]:
-            player.revive(host)
-        yield player
-    finally:
-        for host in list(player.agents):
-            await player.kill(host)
 
 
 # --- standing by --------------------------------------------------------------------------------------------
@@ -186,7 +170,7 @@ def comparable(topology: Topology) -> Topology:
 
 
 async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> None:
-    async with Collector(settings(tmp_path)) as collector, played(collector.address) as player:
+    async with Collector(settings(tmp_path)) as collector, playing(collector.address) as player:
         follower = Follower(settings(tmp_path), lambda: collector.address, rng=Random(1))
         assert not follower.prepared()
         following = asyncio.create_task(follower.run())
@@ -230,7 +214,7 @@ def has_lost_a_node(hypernode: HyperNode) -> bool:
 
 
 async def published_by(tmp_path: Path, *, degraded: bool = False) -> Topology:
-    async with Collector(settings(tmp_path / "first")) as first, played(first.address) as player:
+    async with Collector(settings(tmp_path / "first")) as first, playing(first.address) as player:
         current = first.components.publishing.watchers
         await eventually(lambda: len(current.current.topology.hypernodes) == 3)
         await eventually(lambda: len(current.current.topology.links) == 12)
@@ -247,7 +231,7 @@ async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path,
     flags = {"leader_election": True, "takeover_limit_s": 3600.0 if held else 0.0}
     async with (
         Collector(settings(tmp_path / "second", **flags), previous=before) as second,
-        played(second.address, hosts=4) as player,
+        playing(second.address, hosts=HOSTS[:4]) as player,
     ):
         components = second.components
         pipeline = components.inference.pipeline

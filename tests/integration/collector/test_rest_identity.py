@@ -13,10 +13,10 @@ from typing import Any
 import hyperscout_collector.serve.rest
 import pytest
 from hyperscout_collector.app.replica.standby import Standby
-from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity import access as access_module
 from hyperscout_collector.serve.rest import app as app_module
 from hyperscout_collector.serve.rest.operations import OPERATIONS
+from support.collectors import collector_settings
 from support.identities import FakeReviews, Family
 from support.rest import Reply, ask, follow
 from support.rest_collector import publish, rest_collector
@@ -43,16 +43,6 @@ def operations() -> Iterator[Operation]:
 
 EVERY = list(operations())
 CHANGING = [one for one in EVERY if one[0] != "GET"]
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("theirs"))
 
 
 @pytest.fixture
@@ -266,14 +256,9 @@ async def test_a_reader_that_follows_is_looked_at_again(
 
 
 async def test_a_standby_names_the_leader(tmp_path: Path, family: Family) -> None:
-    flags = {
-        "listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "127.0.0.1:0",
-        "data_dir": tmp_path,
-    }
+    settings = collector_settings(tmp_path, rest_listen="127.0.0.1:0")
     leader = ["10.0.0.9:50051"]
-    async with Standby(load_settings(flags=flags), lambda: leader[0]) as standby:
+    async with Standby(settings, lambda: leader[0]) as standby:
         port = standby.rest_address.rpartition(":")[2]
         for one in (*EVERY, ("GET", "/", None)):
             method, path, body = one

@@ -7,13 +7,10 @@ from pathlib import Path
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from support.collector_process import channel_to, collector_process
-from support.collectors import QUICK, eight_hosts, playing
+from support.collectors import QUICK_FLAGS, eight_hosts, playing
 from support.waiting import TIMEOUT_S, eventually
 
-FLAGS = (
-    *(x for name, value in QUICK.items() for x in (f"--{name.replace('_', '-')}", str(value))),
-    *("--stale-after-s", "600", "--refresh-s", "0.2"),
-)
+FLAGS = (*QUICK_FLAGS, "--stale-after-s", "600", "--refresh-s", "0.2")
 STEPS_S = (7200, 0, -7200, 0)
 
 

@@ -14,8 +14,9 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
-from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
+from support.collector_process import CollectorProcess, collector_process, listed
 from support.soak import soak_s, soak_seed
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.long
 

@@ -22,11 +22,12 @@ from hyperscout.v1.topology_pb2 import StoredFinding
 from hyperscout_topology.topology import Topology
 from lab.daemons import Daemon
 from lab.switches import HYPERSCOUT, SOCKET
-from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
+from support.collector_process import CollectorProcess, collector_process, listed
 from support.identities import Family
 from support.live import Watcher, domains, doorway
 from support.real import require_real
 from support.snmpd import MANAGEMENT, PLAN, VIEW, Access, SnmpWires, snmp_fabric
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.long
 

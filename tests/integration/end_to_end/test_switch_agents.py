@@ -14,11 +14,12 @@ from pathlib import Path
 from hyperscout_topology.topology import HyperNode, Topology
 from support.callers import Code
 from support.callers import said as answered
-from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
+from support.collector_process import CollectorProcess, collector_process, listed
 from support.identities import Family
 from support.live import Watcher, agent_process, domains, doorway
 from support.lldpd import ROUTER, Lab, lldp_lab
 from support.real import require_real, tool
+from support.waiting import TIMEOUT_S
 
 require_real("root", "netns", "lldpd", "openssl")
 

@@ -15,10 +15,11 @@ from hyperscout_agent.settings.settings import load_settings as load_agent
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from support.agent_stream import AgentStream
-from support.callers import TIMEOUT_S, Code, said
+from support.callers import Code, said
 from support.findings import lldp
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
+from support.waiting import TIMEOUT_S
 
 NAMESPACE, AGENT = AGENTS.split(":")
 ASK = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.settings.settings import load_settings
+from support.collectors import collector_settings
 from support.kubernetes import Cluster
 from support.waiting import TIMEOUT_S
 
@@ -52,18 +52,8 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
     for name, spine, leaf in (("a", "s1", "l1"), ("b", "s1", "l1"), ("c", "s1", "l2"), ("d", "s2", "l3")):
         kube.nodes([name], layers(spine, leaf))
     kube.nodes(["gateway"], {"topology.kubernetes.io/zone": "z"})
-    quick = {"settle_s": 0.05, "hold_down_s": 0.05}
-    settings = load_settings(
-        flags={
-            **quick,
-            "listen": "127.0.0.1:0",
-            "http_listen": "",
-            "rest_listen": "",
-            "data_dir": tmp_path / "data",
-            "kubernetes": "publish",
-            "kubeconfig": kube.kubeconfig,
-            "cloud_labels": ("aws",),
-        }
+    settings = collector_settings(
+        tmp_path, kubernetes="publish", kubeconfig=kube.kubeconfig, cloud_labels=("aws",)
     )
     async with Collector(settings) as collector:
         await until(

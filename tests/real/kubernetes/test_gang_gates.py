@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.control_plane import Options
 from support.chart import NAMESPACE
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.gates import OWN, PODS, Seen, make_namespace, pins, post_gang
 from support.kubernetes import Cluster
 from support.real import require_real
@@ -50,28 +50,25 @@ async def test_the_other_replica_finishes_what_the_killed_leader_began(
     kube.service_account("collector", NAMESPACE)
     kube.nodes(fabric.hosts)
     seen = Seen(kube)
-    async with replicas(kube, tmp_path) as both:
-        player = Player(fabric, [one.address for one in both], connections=2, refresh_interval_s=3600)
-        task = asyncio.create_task(player.run())
-        try:
-            await seen.until("HyperNodes", kube.hypernodes)
-            for gang in GANGS:
-                await asyncio.to_thread(post_gang, kube, gang, SIZE, "1")
+    async with (
+        replicas(kube, tmp_path) as both,
+        playing([one.address for one in both], fabric, connections=2),
+    ):
+        await seen.until("HyperNodes", kube.hypernodes)
+        for gang in GANGS:
+            await asyncio.to_thread(post_gang, kube, gang, SIZE, "1")
 
-            def opened() -> dict[str, str]:
-                return pins(kube.api.items(PODS))
+        def opened() -> dict[str, str]:
+            return pins(kube.api.items(PODS))
 
-            before = await seen.until("a gate is open", opened)
-            holder = kube.api.ask("GET", LEASE)["spec"]["holderIdentity"]  # both may have led by now
-            both[NAMES.index(holder.partition("_")[0])].kill()
-            before |= opened()
-            nodes = {}
-            for gang in GANGS:
-                nodes[gang] = await seen.until(f"{gang} runs", lambda g=gang: seen.nodes(g, SIZE))
-            assert before.items() <= opened().items(), "a pod that was sent somewhere is elsewhere"
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        before = await seen.until("a gate is open", opened)
+        holder = kube.api.ask("GET", LEASE)["spec"]["holderIdentity"]  # both may have led by now
+        both[NAMES.index(holder.partition("_")[0])].kill()
+        before |= opened()
+        nodes = {}
+        for gang in GANGS:
+            nodes[gang] = await seen.until(f"{gang} runs", lambda g=gang: seen.nodes(g, SIZE))
+        assert before.items() <= opened().items(), "a pod that was sent somewhere is elsewhere"
     for gang, where in nodes.items():
         assert any(set(where) <= leaf for leaf in leaves), f"{gang} is on {where}"
     everywhere = [node for where in nodes.values() for node in where]

@@ -13,11 +13,12 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity.reviews import GROUP, RESOURCE
 from support.agent_stream import AgentStream
-from support.callers import TIMEOUT_S, Code, asked, said
+from support.callers import Code, asked, said
 from support.findings import lldp, table
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
 from support.rest_collector import status_of
+from support.waiting import TIMEOUT_S
 
 NAMESPACE, AGENT = AGENTS.split(":")
 CRAWL = "crawl"
@@ -25,11 +26,6 @@ ASK = [
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
 ]
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return Family(tmp_path_factory.mktemp("certificates"))
 
 
 @asynccontextmanager

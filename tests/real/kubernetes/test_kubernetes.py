@@ -10,10 +10,11 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import rail_optimised
-from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S, CollectorProcess, collector_process
+from support.collector_process import CHANNEL_OPTIONS, CollectorProcess, collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import Published, leaf_of, published, status_at
+from support.waiting import TIMEOUT_S
 
 FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0")
 FLAGS = (*FLAGS, "--hold-down-s", "0.1")

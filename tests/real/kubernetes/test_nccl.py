@@ -15,17 +15,13 @@ from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference.cluster import RESERVED_LABEL
 from hyperscout_collector.app.settings.settings import load_settings
+from support.callers import refused
 from support.kubernetes import Cluster
-from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working
-from support.nccl_stubs import build
+from support.nccl_agents import agents, gone, run, service, working
 from support.real import require_real
+from support.waiting import TIMEOUT_S
 
 require_real("gcc")
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
-    return build(tmp_path_factory.mktemp("nccl"))
 
 
 @asynccontextmanager
@@ -43,7 +39,7 @@ async def collector(kube: Cluster, folder: Path) -> AsyncIterator[Collector]:
 
 
 async def until_free(running: Collector, *nodes: str) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not all(running.components.inference.nccl.free(node) for node in nodes):
             await asyncio.sleep(0.02)
 
@@ -57,7 +53,7 @@ async def test_a_run_needs_cordoned_or_reserved_nodes(
         agents(stubs, running.address, "node-a", "node-b", "node-c"),
         service(running.address) as stub,
     ):
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not running.components.inference.pipeline.inferences:
                 await asyncio.sleep(0.02)
         code, details = await refused(run(stub, "node-a", "node-b"))

@@ -19,6 +19,7 @@ from hyperscout_sim.fabric.racks import RackCluster, racks
 from kube.api import Object
 from kube.recorder import recording
 from support.collector_process import collector_process
+from support.collectors import playing
 from support.gangs import GANG_OPTIONS, TAINT, Gangs, discovered, label_values, tainted, until
 from support.kubernetes import Cluster
 from support.live import Watcher
@@ -75,16 +76,12 @@ async def discovering(
         published(kube) as seen,
         collector_process(folder, *words) as process,
     ):
-        player = Player(cluster.fabric, [process.address], gpus=gpus, connections=4, refresh_interval_s=3600)
-        task = asyncio.create_task(player.run())
         try:
-            yield seen, player
+            async with playing(process.address, cluster.fabric, gpus=gpus, connections=4) as player:
+                yield seen, player
         except AssertionError as error:
             error.add_note(process.said.decode())
             raise
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
         assert await process.stop() == 0
         await asyncio.to_thread(recorder.assert_clean)  # no write was one that a scheduler stumbles over
 

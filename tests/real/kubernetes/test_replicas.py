@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import clos2
 from kube.api import ApiError
 from kube.control_plane import Options
 from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
 from support.waiting import TIMEOUT_S
 
@@ -148,7 +148,6 @@ class Replicas:
 async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterator[Replicas]:
     """Both run, and what `a` found is published."""
     cluster.nodes(HOSTS)
-    fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
     async with AsyncExitStack() as stack:
         both = []
         pages = [f"127.0.0.1:{free_port()}" for _ in "ab"]
@@ -165,20 +164,15 @@ async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterat
             await until(lambda: b"standby listens on" in both[-1].said, "a standby")
             if name == "a":
                 await until(lambda: b"findings of" in both[0].said, "a leader")
-        player = Player(fabric, [x.address for x in both], refresh_interval_s=3600)
-        playing = asyncio.create_task(player.run())
+        player = await stack.enter_async_context(playing([x.address for x in both]))
         found = Replicas(cluster, *both, player, tmp_path / "audit.log", pages)
-        try:
-            await until(lambda: player.settled and len(player.agents) == len(HOSTS), "all agents stream")
-            await until(
-                lambda: len(cluster.hypernodes()) == len(found.having("Ready")) == 3 and not found.degraded(),
-                "HyperNodes that are ready",
-            )
-            await found.page(1, "/readyz")  # it has the leader's topology, with which it takes over
-            yield found
-        finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+        await until(lambda: player.settled and len(player.agents) == len(HOSTS), "all agents stream")
+        await until(
+            lambda: len(cluster.hypernodes()) == len(found.having("Ready")) == 3 and not found.degraded(),
+            "HyperNodes that are ready",
+        )
+        await found.page(1, "/readyz")  # it has the leader's topology, with which it takes over
+        yield found
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from kube.api import Object
 from kube.control_plane import Options
 from kube.recorder import Recorder, recording
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.volcano import Volcano, domains_in, require_volcano
@@ -104,17 +105,15 @@ async def stage(
     kube.nodes(fabric.hosts, gpus=4 if gpus else 8)
     volcano = Volcano(kube, BINARIES)
     flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *PROMPT)
-    async with collector_process(tmp_path, *flags) as collector, recording(kube.plane) as recorder:
-        player = Player(fabric, [collector.address], gpus=gpus, connections=4)
-        playing = asyncio.create_task(player.run())
-        try:
-            found = Stage(kube, volcano, player, collector, recorder)
-            await found.until_published(*tiers)
-            await found.until(volcano.queue_is_open, "the default queue open")
-            yield found
-        finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+    async with (
+        collector_process(tmp_path, *flags) as collector,
+        recording(kube.plane) as recorder,
+        playing(collector.address, fabric, gpus=gpus, connections=4, refresh_interval_s=30.0) as player,
+    ):
+        found = Stage(kube, volcano, player, collector, recorder)
+        await found.until_published(*tiers)
+        await found.until(volcano.queue_is_open, "the default queue open")
+        yield found
 
 
 def has_both(hypernode: Object) -> bool:

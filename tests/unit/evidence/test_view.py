@@ -1,8 +1,6 @@
 """Which evidence inference gets: sweeps in force, ages, and nothing that a commit did not touch made anew."""
 
 import hashlib
-import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -11,15 +9,13 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
-from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes, stale_switches
+from hyperscout_collector.evidence.snapshot import Resolved, stale_nodes, stale_switches
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import Bulk, EvidencePlan, EvidenceState, KeyChange
-from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.state import EvidencePlan
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from hyperscout_formats.infiniband.ibnetdiscover import parse
-from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric.fabric import SimFabric
@@ -27,47 +23,9 @@ from hyperscout_sim.fabric.shapes import clos2, rail_only
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
+from support.evidence_rig import Rig
 from support.findings import T0, S, adapter, called, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency
-
-
-class Rig:
-    """Evidence that is put in without a stream."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self.store = store
-        self.state = EvidenceState()
-        self.view = InputsView(self.state, stale_after_s=300, started_ns=T0 - 10_000 * S)
-        self.texts = SweepTexts(store)
-
-    def put(self, *findings: Finding, at_ns: int = T0, texts: Sequence[bytes] = ()) -> list[KeyChange]:
-        plan = EvidencePlan(self.state, at_ns)
-        for text in texts:
-            bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
-            plan.put_bulk(bulk)
-            self.store.apply(Changes(bulks=[bulk]))
-        for finding in findings:
-            plan.upsert(row_of(finding, sent_ns=at_ns, received_ns=at_ns), b"")
-        changes = self.state.commit(plan)
-        self.view.follow(changes)
-        return changes
-
-    def sweep(self, node: str, text: bytes, at_ns: int = T0, *, partial: bool = False) -> None:
-        digest = hashlib.sha256(text).digest()
-        found = sweep(node, digest, at_ns, partial=partial)
-        found.sweep.port_guid = summary(text).port_guid
-        self.put(found, at_ns=at_ns, texts=[text])
-
-    def resolved(self, now_ns: int = T0 + S) -> Resolved:
-        return resolve(self.view.snapshot(now_ns), self.texts, {})
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    store = SqliteStore(tmp_path / "evidence.db")
-    yield Rig(store)
-    store.close()
-
 
 FABRIC = clos2(leaves=4, hosts_per_leaf=2, spines=2)
 

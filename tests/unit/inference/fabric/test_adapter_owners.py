@@ -14,7 +14,7 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Anomaly, Topology
-from support.inference import tiers, truth
+from support.inference import disagreements, tiers, truth
 
 FABRIC = shapes.clos2(3, 4, 2)
 FACTORY = replace(
@@ -66,10 +66,6 @@ def seen(fabric: SimFabric, ports: Ports, at_ns: int = 1, **more: object) -> Fab
 def owner_of(topology: Topology, host: str = OWNER) -> str:
     (node,) = [x.node for x in topology.adapters if x.id == f"{GUIDS[host]:016x}"]
     return node
-
-
-def disagreements(topology: Topology) -> list[Anomaly]:
-    return [x for x in topology.anomalies if x.kind == "SourcesDisagree"]
 
 
 HONEST = infer(seen(FACTORY, own(FACTORY)))

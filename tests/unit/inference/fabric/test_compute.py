@@ -17,9 +17,8 @@ from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.readings.sweep_text import sweep_text
-from hyperscout_topology.topology import Topology
 from support.inference import tiers, truth
-from support.switched import Wiring, cable, clos, is_switch, mac
+from support.switched import TWO_TIERS, Wiring, cable, clos, domains, is_switch, mac
 
 HOSTS = [f"h{u}{i}" for u in (1, 2) for i in (1, 2, 3)]
 # Two rails that compute, and a storage network of the same speed that groups the hosts otherwise.
@@ -29,15 +28,6 @@ STORAGE = [
     "edge-2/swp40 core-9/swp2",
 ]
 WIRING = Wiring([*clos(), *STORAGE])
-TWO_TIERS = [
-    (1, ("h11", "h12", "h13")),
-    (1, ("h21", "h22", "h23")),
-    (2, ("h11", "h12", "h13", "h21", "h22", "h23")),
-]
-
-
-def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
-    return [(h.tier, h.nodes) for h in topology.hypernodes]
 
 
 def gpus(nics: Collection[str], hosts: Collection[str] = HOSTS) -> dict[str, tuple[Gpu, ...]]:

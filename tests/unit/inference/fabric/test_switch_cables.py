@@ -11,11 +11,22 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_topology.objects import to_json
-from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.switched import Wiring, cable, chassis, clos, ends, is_switch, links, mac
+from support.switched import (
+    TWO_TIERS,
+    Wiring,
+    cable,
+    chassis,
+    clos,
+    domains,
+    ends,
+    is_switch,
+    links,
+    mac,
+    notes,
+)
 
 CLOS = Wiring(clos())
 LEAF_SPINE = "leaf-1a/swp31 spine-1/swp1"
@@ -24,24 +35,6 @@ HOST_LEAF = "leaf-1a/swp1 h11/eth0"
 
 def shown(wiring: Wiring) -> dict[frozenset[tuple[str, str]], tuple[str, ...]]:
     return dict(links(infer(wiring.inputs()).links))
-
-
-def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
-    return [(h.tier, h.nodes) for h in topology.hypernodes]
-
-
-def notes(topology: Topology) -> dict[frozenset[tuple[str, str]], str]:
-    """What is uncertain about links, by their ends."""
-    return {
-        frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]): x.note for x in topology.links if x.note
-    }
-
-
-TWO_TIERS = [
-    (1, ("h11", "h12", "h13")),
-    (1, ("h21", "h22", "h23")),
-    (2, ("h11", "h12", "h13", "h21", "h22", "h23")),
-]
 
 
 def test_the_tier_above_comes_from_switches() -> None:

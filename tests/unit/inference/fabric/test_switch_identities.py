@@ -7,8 +7,8 @@ import pytest
 from hyperscout_formats.facts.facts import SwitchPort
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
-from hyperscout_topology.topology import Anomaly, Topology
-from support.inference import tiers
+from hyperscout_topology.topology import Topology
+from support.inference import disagreements, tiers
 from support.switched import Wiring, chassis, clos
 
 PODS = [
@@ -34,10 +34,6 @@ def lying(inputs: FabricInputs, change: Callable[[Ports, Mapping[str, Ports]], P
 def under(switch: str, ports: Ports) -> Ports:
     """The same ports under the chassis id and with the name of another switch."""
     return tuple(replace(x, chassis_id=chassis(switch), system_name=switch) for x in ports)
-
-
-def disagreements(topology: Topology) -> list[Anomaly]:
-    return [x for x in topology.anomalies if x.kind == "SourcesDisagree"]
 
 
 def others(topology: Topology) -> object:

@@ -7,7 +7,8 @@ import pytest
 from hyperscout_formats.facts.facts import LldpPort
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
-from hyperscout_topology.topology import Anomaly, Topology
+from hyperscout_topology.topology import Topology
+from support.inference import disagreements
 from support.switched import Wiring, chassis, clos
 
 CABLES = clos(units=2, hosts=3, spines=2, rails=1)
@@ -40,10 +41,6 @@ def calling(inputs: FabricInputs, reporters: Collection[str], switch: str, name:
 
 def names(topology: Topology) -> dict[str, str]:
     return {s.id: s.name for s in topology.switches}
-
-
-def disagreements(topology: Topology) -> list[Anomaly]:
-    return [x for x in topology.anomalies if x.kind == "SourcesDisagree"]
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first", "published before"])

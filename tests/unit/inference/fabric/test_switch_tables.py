@@ -13,7 +13,19 @@ from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.switched import Wiring, cable, chassis, clos, ends, is_switch, links, mac
+from support.switched import (
+    TWO_TIERS,
+    Wiring,
+    cable,
+    chassis,
+    clos,
+    domains,
+    ends,
+    is_switch,
+    links,
+    mac,
+    notes,
+)
 
 CABLES = clos()
 DEVICES = sorted({device for text in CABLES for device, _ in cable(text)})
@@ -22,25 +34,10 @@ HOSTS = [d for d in DEVICES if not is_switch(d)]
 ASKED = Wiring(CABLES, agents=HOSTS, asked=SWITCHES)
 FILES = replace(ASKED, agents=[], named=HOSTS, asked_at_ns=0)
 LEAF_SPINE, HOST_LEAF = "leaf-1a/swp31 spine-1/swp1", "leaf-1a/swp1 h11/eth0"
-TWO_TIERS = [
-    (1, ("h11", "h12", "h13")),
-    (1, ("h21", "h22", "h23")),
-    (2, ("h11", "h12", "h13", "h21", "h22", "h23")),
-]
-
-
-def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
-    return [(h.tier, h.nodes) for h in topology.hypernodes]
 
 
 def shown(topology: Topology) -> dict[frozenset[tuple[str, str]], tuple[str, ...]]:
     return dict(links(topology.links))
-
-
-def notes(topology: Topology) -> dict[frozenset[tuple[str, str]], str]:
-    return {
-        frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]): x.note for x in topology.links if x.note
-    }
 
 
 def odd(topology: Topology, kind: str = "SourcesDisagree") -> list[str]:

@@ -7,19 +7,13 @@ import pytest
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort
 from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
 from hyperscout_inference.hierarchy import infer
-from hyperscout_topology.topology import Topology
-from support.switched import SWITCHES, Wiring, clos
+from support.switched import SWITCHES, TWO_TIERS, Wiring, clos, domains
 
 ALL = ["leaf-1a", "leaf-1b", "leaf-2a", "leaf-2b", "spine-1", "spine-2"]
 HOSTS = [f"h{unit}{i}" for unit in (1, 2) for i in (1, 2, 3)]
-TWO_TIERS = [(1, ("h11", "h12", "h13")), (1, ("h21", "h22", "h23")), (2, tuple(HOSTS))]
 ONE_RAIL = Wiring(
     clos(rails=1), HOSTS, asked=["leaf-1a", "leaf-2a", "spine-1", "spine-2"], asked_at_ns=0, named=HOSTS
 )
-
-
-def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
-    return [(h.tier, h.nodes) for h in topology.hypernodes]
 
 
 def heard_on_leaves(
