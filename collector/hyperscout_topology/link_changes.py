@@ -98,9 +98,12 @@ def extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
     more = LinkTable.of(links)
     fields: dict[str, Any] = {}
     for values, columns in _COLUMNS.items():
-        index = {value: i for i, value in enumerate(getattr(table, values))}
-        renumber = np.array([index.setdefault(v, len(index)) for v in getattr(more, values)], np.int32)
-        fields[values] = list(index)
+        known = list(getattr(table, values))  # a value may be there twice
+        index = {value: i for i, value in enumerate(known)}
+        new = [value for value in getattr(more, values) if value not in index]
+        index |= {value: len(known) + i for i, value in enumerate(new)}
+        renumber = np.array([index[value] for value in getattr(more, values)], np.int32)
+        fields[values] = known + new
         for name in columns:
             fields[name] = np.concatenate([getattr(table, name), renumber[getattr(more, name)]])
     notes = {len(table) + row: note for row, note in more.notes.items()}

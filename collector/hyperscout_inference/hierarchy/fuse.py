@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import ethernet
@@ -116,11 +117,14 @@ def _join(
         for port in ports
         if port.state == "DOWN" and port.link_layer == "InfiniBand"
     }
+    host, is_switch = ints(index), np.concatenate(bools + [part.is_switch for part in parts])
+    reported, names = _joined([part.ids for part in parts]), _joined([part.names for part in parts])
+    ids = _distinct(reported, is_switch, host)
     return Network(
-        ids=_joined([part.ids for part in parts]),
-        names=_joined([part.names for part in parts]),
-        is_switch=np.concatenate(bools + [part.is_switch for part in parts]),
-        host=ints(index),
+        ids=ids,
+        names=names,
+        is_switch=is_switch,
+        host=host,
         labels=_joined([part.labels for part in parts]),
         hosts=hosts,
         unclaimed=unclaimed,
@@ -150,7 +154,7 @@ def _join(
         | measured
         | (options.cluster_nodes or frozenset()),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
-        anomalies=tuple(x for part in parts for x in part.anomalies),
+        anomalies=_with_ids([x for part in parts for x in part.anomalies], reported, names, ids),
         mute=np.concatenate(
             bools + [np.zeros(len(p.ids), np.bool_) if p.mute is None else p.mute for p in parts]
         ),
@@ -159,6 +163,40 @@ def _join(
             for part, first in zip(parts, np.cumsum([0, *(len(p.a) for p in parts)]).tolist(), strict=False)
             for row, note in part.notes.items()
         },
+    )
+
+
+def _distinct(ids: Sequence[str], is_switch: npt.NDArray[np.bool_], host: Ints) -> Sequence[str]:
+    """Return ids of which none is there twice. Hosts keep theirs, then switches.
+
+    A chassis id is any text that a device announces. It can be the name of a host, or a GUID.
+    """
+    if len(set(ids)) == len(ids):
+        return ids
+    found, taken = list(ids), set[str]()
+    for i in np.lexsort((~is_switch, host < 0)).tolist():
+        number = 2
+        while found[i] in taken:
+            found[i] = f"{ids[i]} ({number})"
+            number += 1
+        taken.add(found[i])
+    return found
+
+
+def _with_ids(
+    anomalies: list[Anomaly], reported: Sequence[str], names: Sequence[str], ids: Sequence[str]
+) -> tuple[Anomaly, ...]:
+    """Return the anomalies with the ids of their ends, which `_distinct` may have changed."""
+    if ids is reported:
+        return tuple(anomalies)
+    new = {(old, name): id_ for old, name, id_ in zip(reported, names, ids, strict=True) if id_ != old}
+
+    def renamed(end: Endpoint) -> Endpoint:
+        return replace(end, device=new.get((end.device, end.name), end.device))
+
+    return tuple(
+        replace(x, subject=renamed(x.subject), peer=None if x.peer is None else renamed(x.peer))
+        for x in anomalies
     )
 
 

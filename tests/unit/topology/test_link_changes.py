@@ -1,6 +1,9 @@
 """Links that are gone, whichever end stands first, in tables with texts in any order."""
 
+from dataclasses import replace
+
 from hyperscout_topology.link_changes import (
+    extended,
     link_changes,
     links_at,
     lost_links,
@@ -33,6 +36,15 @@ def test_what_ends_where() -> None:
     assert links_at([A, B, C], {"h1", "s2"}) == [A, C]
     assert wired_devices([A, C]) == {"h1", "s1", "s2"}
     assert wired_devices([]) == set()
+
+
+def test_a_table_with_a_device_that_is_listed_twice_is_extended() -> None:
+    """As the file of an earlier version may have it."""
+    table = LinkTable.of([A, B])
+    twice = replace(table, devices=[*table.devices, "h1"], b=table.b.copy())
+    twice.b[1] = len(table.devices)
+    assert list(extended(twice, [C])) == [*twice, C]
+    assert list(extended(table, [C])) == [A, B, C]
 
 
 @given(tables, tables)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
 
+import pytest
 from hyperscout_collector.evidence.measurements import PairTables
 from hyperscout_collector.evidence.rows import Row, row_of
 from hyperscout_collector.evidence.snapshot import NO_EVIDENCE, resolve
@@ -18,6 +19,7 @@ from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,7 +121,9 @@ INVENTED = "02:00:00:00:00:77"
 ALL = Wiring(WIRING)
 NODES = InferOptions(cluster_nodes=frozenset(HOSTS))
 PORTS = st.sampled_from([f"swp{i}" for i in (1, 2, 3, 9, 31, 32)])
-CHASSIS = st.sampled_from([*(chassis(name) for name in SWITCHES), INVENTED])
+# A chassis id is any text: it can be the name of a host.
+CHASSIS = st.sampled_from([*(chassis(name) for name in SWITCHES), INVENTED, *HOSTS[::5]])
+NAMESAKES = {f"{host} (2)" for host in HOSTS}
 
 
 @st.composite
@@ -147,7 +151,25 @@ def test_lldp_of_a_host(heard: list[LldpNeighbour], liar: str) -> None:
     false = replace(honest, lldp={**honest.lldp, liar: ports})
     after = infer(false, NODES, before)
     for found in (after, infer(false, NODES, after)):
-        check_unharmed(before, found, [liar], {liar, mac((liar, "eth0")), INVENTED})
+        check_unharmed(before, found, [liar], {liar, mac((liar, "eth0")), INVENTED, *NAMESAKES})
+
+
+@pytest.mark.parametrize("known", ["the name of a host", "the GUID of an adapter"])
+def test_a_switch_with_the_id_of_another_device(known: str) -> None:
+    if known == "the name of a host":
+        honest, options, liar, taken = ALL.inputs(), NODES, HOSTS[0], HOSTS[5]
+    else:
+        sweep = SweepSeen(parse(sweep_text(FABRIC)), observed_at_ns=1)
+        honest, options, liar = FabricInputs(sweeps=(sweep,), infiniband=OWN_PORTS), OPTIONS, FABRIC.hosts[0]
+        taken = f"{ADAPTERS[FABRIC.hosts[5]].guid:016x}"
+    before = infer(honest, options)
+    heard = LldpNeighbour("local", taken, "ifname", "swp1", 120, system_name="zzz", capabilities=("Bridge",))
+    port = LldpPort("eth0", (heard,), mac((liar, "eth0")), True, 100_000)
+    after = infer(replace(honest, lldp={**honest.lldp, liar: (port,)}), options, before)
+    devices = table_of(after.links).devices
+    assert f"{taken} (2)" in devices
+    assert len(set(devices)) == len(devices)
+    check_unharmed(before, after, [liar], {liar, mac((liar, "eth0")), f"{taken} (2)"})
 
 
 @st.composite
@@ -171,7 +193,7 @@ def test_reports_of_a_switch(ports: tuple[SwitchPort, ...], liar: str, adds: boo
     after = infer(replace(honest, switch_ports={**honest.switch_ports, reporter: own + ports}), NODES, before)
     # A switch decides about its own cables: it may cut off its hosts, and a link of another switch is down.
     own = [host for host in HOSTS if liar == f"leaf-{host[1]}a"]
-    check_unharmed(before, after, own, {chassis(liar), INVENTED}, conditions=False)
+    check_unharmed(before, after, own, {chassis(liar), INVENTED, *NAMESAKES}, conditions=False)
 
 
 # --- sweeps
