@@ -4,6 +4,7 @@ The events of a difference always have the same order. A change is reported once
 links makes an event only when its status or reason changes, because anomalies report the links.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from hyperscout_topology.topology import (
     say,
 )
 
+_APART = re.compile(r"\s+(?:--|->)\s+")  # as messages contain it
 # The order of events within a generation. The generation is last, so that it comes first in a list with the
 # newest event at the top.
 KINDS = (
@@ -59,6 +61,12 @@ _WORDS = {
 }
 _UNTOLD = frozenset({"Ready", "Stale"})  # conditions that no anomaly describes by node
 MAX_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
+
+
+def ends_in(text: str) -> list[str]:
+    """The two ends in the name of a link, as messages and `get links -o name` write it; else the name."""
+    ends, ids = _APART.split(text), text.split("--")
+    return ids if len(ends) == 1 and all(":" in end for end in ids) else ends
 
 
 @dataclass(frozen=True, slots=True)

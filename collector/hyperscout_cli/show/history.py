@@ -1,6 +1,5 @@
 """`hyperscout history`: shows what changed, when and why."""
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from hyperscout_runtime.units import rfc3339
-from hyperscout_topology.events import KINDS
+from hyperscout_topology.events import KINDS, ends_in
 
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
@@ -20,7 +19,6 @@ from hyperscout_cli.shared.times import time_option
 from hyperscout_cli.show.history_text import event_table, flap_table
 
 _PAGE = 1000  # the server's maximum
-_BETWEEN_ENDS = re.compile(r"\s+(?:--|->)\s+|--")  # of a link
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import HistoryEvent, ListHistoryRequest, ListHistoryResponse
@@ -153,25 +151,21 @@ def is_known(connection: "Collector", about: str) -> bool:
     """Whether the history has any event about a name, or the published topology contains it."""
     if next(connection.history(asked(about=about, since_ns=None))).events:
         return True
-    known = _names(connection.topology())
-    return about in known or known.issuperset(_BETWEEN_ENDS.split(about))
+    return _names(connection.topology()).issuperset(ends_in(about))
 
 
 def _names(topology: "Topology") -> set[str]:
-    """Names of nodes, HyperNodes, switches, links and ends of links, as the history writes them."""
-    from hyperscout_topology import objects
+    """Names of nodes, HyperNodes, switches and ends of links, as the history writes them."""
     from hyperscout_topology.topology import Endpoint, say
 
-    found: set[str] = set()
-    for kind in ("hypernodes", "nodes", "switches", "links"):
-        for data in objects.OF_TOPOLOGY[kind](topology):
-            found |= objects.names_of(kind, data)
-            for end in (data["a"], data["b"]) if kind == "links" else ():
-                device, port = end["device"], end["port"]
-                found |= {
-                    say(Endpoint(device, name, port)) for name in (device, end["name"], end["node"] or device)
-                }
-                found.add(f"{device}:{port}")
+    names = {x.id: x.name for x in topology.switches} | {x.id: x.node for x in topology.adapters}
+    found = {*names, *names.values(), *topology.nodes_without_evidence}
+    for hypernode in topology.hypernodes:
+        found |= {hypernode.name, *hypernode.nodes}
+    for link in topology.links:
+        for device, port in ((link.a_device, link.a_port), (link.b_device, link.b_port)):
+            own = device, names.get(device, device)
+            found |= {f"{device}:{port}", *(say(Endpoint(device, name, port)) for name in own)}
     return found
 
 

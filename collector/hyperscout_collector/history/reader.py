@@ -4,7 +4,6 @@ The net changes between two times are computed from the topologies at these time
 on the time between them.
 """
 
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.diff import Diff
-from hyperscout_topology.events import KINDS, events
+from hyperscout_topology.events import KINDS, ends_in, events
 from hyperscout_topology.frames import FrameError, decoded
 from hyperscout_topology.proto import event_to_proto, timestamp
 from hyperscout_topology.topology import Endpoint, Topology, say
@@ -33,7 +32,6 @@ _MAX_FLAPS = 100
 _INVALID_PAGE = "page_token: expected the next_page_token of an earlier page of the same request"
 _FLAPPING = 2  # changes: it disappeared and came back once
 _AHEAD_NS = 60 * NS  # by which a caller's clock may be ahead
-_APART = re.compile(r"\s+(?:--|->)\s+")  # as messages contain it
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +194,7 @@ def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Query:
 
 def _about(text: str) -> list[tuple[str, ...]]:
     """Returns what events must mention, each with its spellings: one name, or the two ends of a link."""
-    if not text:
-        return []
-    ends, ids = _APART.split(text), text.split("--")
-    if len(ends) == 1 and all(":" in end for end in ids):
-        ends = ids  # as in `get links -o name`
-    return [_spellings(end) for end in ends]
+    return [_spellings(end) for end in ends_in(text)] if text else []
 
 
 def _spellings(name: str) -> tuple[str, ...]:
