@@ -1,12 +1,12 @@
 """Join the evidence of all sources into one `Network` (step 1 of inference)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.topology import Anomaly, Endpoint, Topology
+from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import ethernet
@@ -37,6 +37,8 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
                 mine[:] = False
             elif not near_infiniband:
                 shapes[0][:] = False
+        nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())
+        _rename_taken(found.part, frozenset(ib.ids) if ib is not None else frozenset(), nodes)
         parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
@@ -117,14 +119,11 @@ def _join(
         for port in ports
         if port.state == "DOWN" and port.link_layer == "InfiniBand"
     }
-    host, is_switch = ints(index), np.concatenate(bools + [part.is_switch for part in parts])
-    reported, names = _joined([part.ids for part in parts]), _joined([part.names for part in parts])
-    ids = _distinct(reported, is_switch, host)
     return Network(
-        ids=ids,
-        names=names,
-        is_switch=is_switch,
-        host=host,
+        ids=_joined([part.ids for part in parts]),
+        names=_joined([part.names for part in parts]),
+        is_switch=np.concatenate(bools + [part.is_switch for part in parts]),
+        host=ints(index),
         labels=_joined([part.labels for part in parts]),
         hosts=hosts,
         unclaimed=unclaimed,
@@ -154,7 +153,7 @@ def _join(
         | measured
         | (options.cluster_nodes or frozenset()),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
-        anomalies=_with_ids([x for part in parts for x in part.anomalies], reported, names, ids),
+        anomalies=tuple(x for part in parts for x in part.anomalies),
         mute=np.concatenate(
             bools + [np.zeros(len(p.ids), np.bool_) if p.mute is None else p.mute for p in parts]
         ),
@@ -166,38 +165,40 @@ def _join(
     )
 
 
-def _distinct(ids: Sequence[str], is_switch: npt.NDArray[np.bool_], host: Ints) -> Sequence[str]:
-    """Return ids of which none is there twice. Hosts keep theirs, then switches.
+def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
+    """Change ids of an Ethernet part that InfiniBand devices (`taken`) or others in it have: `ID (2)`.
 
-    A chassis id is any text that a device announces. It can be the name of a host, or a GUID.
+    A chassis id is any text that a device announces. It can be a GUID, or the name of a host. `nodes`: names
+    that keep their ids. Then come switches, and devices that only announce a name.
     """
-    if len(set(ids)) == len(ids):
-        return ids
-    found, taken = list(ids), set[str]()
-    for i in np.lexsort((~is_switch, host < 0)).tolist():
+    old = part.ids
+    if len(set(old)) == len(old) and not any(one in taken for one in old):
+        return
+    used, ids = set(taken), list(old)
+    rank = [
+        0 if host in nodes else 1 if is_switch else 2
+        for host, is_switch in zip(part.hosts, part.is_switch, strict=True)
+    ]
+    for i in sorted(range(len(ids)), key=rank.__getitem__):
         number = 2
-        while found[i] in taken:
-            found[i] = f"{ids[i]} ({number})"
+        while ids[i] in used:
+            ids[i] = f"{old[i]} ({number})"
             number += 1
-        taken.add(found[i])
-    return found
-
-
-def _with_ids(
-    anomalies: list[Anomaly], reported: Sequence[str], names: Sequence[str], ids: Sequence[str]
-) -> tuple[Anomaly, ...]:
-    """Return the anomalies with the ids of their ends, which `_distinct` may have changed."""
-    if ids is reported:
-        return tuple(anomalies)
-    new = {(old, name): id_ for old, name, id_ in zip(reported, names, ids, strict=True) if id_ != old}
+        used.add(ids[i])
+    ends = list(zip(old, part.names, ids, strict=True))
+    new = {(one, name): id_ for one, name, id_ in ends if id_ != one}
+    for one, name, id_ in ends:
+        if id_ == one:  # an anomaly about this id and name may be about either device
+            new.pop((one, name), None)
 
     def renamed(end: Endpoint) -> Endpoint:
         return replace(end, device=new.get((end.device, end.name), end.device))
 
-    return tuple(
+    part.ids = ids
+    part.anomalies = [
         replace(x, subject=renamed(x.subject), peer=None if x.peer is None else renamed(x.peer))
-        for x in anomalies
-    )
+        for x in part.anomalies
+    ]
 
 
 def _joined(texts: list[Sequence[str]]) -> Sequence[str]:

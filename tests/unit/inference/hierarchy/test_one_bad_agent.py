@@ -172,6 +172,38 @@ def test_a_switch_with_the_id_of_another_device(known: str) -> None:
     check_unharmed(before, after, [liar], {liar, mac((liar, "eth0")), f"{taken} (2)"})
 
 
+@pytest.mark.parametrize("announces", ["chassis id", "system name"])
+@pytest.mark.parametrize("kind", ["leaf", "adapter", "SHARP node"])
+def test_infiniband_devices_keep_their_ids(kind: str, announces: str) -> None:
+    """A device without an agent, which an Ethernet switch hears, announces the GUID."""
+    leaf, sharp = FABRIC.switches[0], 0x5AA0000000000001
+    fabric = replace(
+        FABRIC,
+        adapters=(
+            *FABRIC.adapters,
+            SimAdapter(sharp, sharp + 1, "", "", "Mellanox Technologies Aggregation Node"),
+        ),
+        cables=(*FABRIC.cables, Cable(sharp, 1, leaf.guid, 40)),
+    )
+    guid = {"leaf": leaf.guid, "adapter": FABRIC.adapters[0].guid, "SHARP node": sharp}[kind]
+    texts = {"chassis id": (f"{guid:016x}", ""), "system name": ("abc", f"{guid:016x}")}
+    chassis_id, name = texts[announces]
+    sweep = SweepSeen(parse(sweep_text(fabric)), observed_at_ns=1)
+    honest = FabricInputs(sweeps=(sweep,), infiniband=OWN_PORTS)
+    before = infer(honest, OPTIONS)
+    heard = LldpNeighbour(
+        "local", chassis_id, "ifname", "x1", 120, system_name=name, capabilities=("Station",)
+    )
+    port = SwitchPort("swp9", "mac", INVENTED, (heard,), "eth-leaf", "ifname", "swp9", speed_mbps=100_000)
+    false = replace(honest, switch_ports={switch_reporter("eth-leaf"): (port,)})
+    after = before
+    for _ in range(3):
+        after = infer(false, OPTIONS, after)
+        swept = [[x for x in found.links if x.fabric.startswith("infiniband")] for found in (before, after)]
+        assert swept[0] == swept[1]
+        check_unharmed(before, after, [], {INVENTED, chassis_id, f"{guid:016x} (2)"})
+
+
 @st.composite
 def any_switch_ports(draw: st.DrawFn) -> tuple[SwitchPort, ...]:
     ports = []
