@@ -11,8 +11,8 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay on one worker; files start in the order of their collection (the marker `long`).
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
-# Integration and real tests wait for processes more than they compute, so there are more workers than cores.
 NARROW := -n auto --maxprocesses=8
+# Integration and real tests wait for processes more than they compute, so there are more workers than cores.
 WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }

@@ -1,4 +1,4 @@
-"""Run the unit tests in one process for each core: `python tests/run_unit.py [options of pytest]`.
+"""Run the unit tests in one process for each core, at most 8: `python tests/run_unit.py [options of pytest]`.
 
 Each process collects and runs files of its own, and nothing passes between them. Under xdist every process
 collects all files and sends several messages for each test, which takes as long as a third of the tests.

@@ -17,7 +17,7 @@ import urllib3.util.connection  # noqa: F401 - it binds a socket when it is impo
 HERE = Path(__file__).parent
 PROCESSES = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system")
 FORBIDDEN = {*PROCESSES, "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg"}
-# These still wait some milliseconds for timers of the product, which take no clock from outside.
+# These still wait, for half a second at most, for timers of the product, which take no clock from outside.
 TIMED = {
     "app/test_lifecycle.py",
     "app/test_outputs.py",

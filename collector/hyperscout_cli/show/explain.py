@@ -37,12 +37,15 @@ def explain(*, nodes: Sequence[str], output: str, topology: str | None, collecto
     """
     if len(nodes) != 2:
         raise click.UsageError(f"expected two nodes, not {len(nodes)}: name A and B")
-    answer = _of_file(topology, *nodes) if topology is not None else _of_collector(collector, *nodes)
+    marks: dict[tuple[str, str, str], str] = {}
+    if topology is not None:
+        answer = _of_file(topology, *nodes)
+    else:
+        answer, marks = _of_collector(collector, *nodes)
     if emit_data(objects.plain(answer), output):
         return
     lines = answer.text.splitlines()
     if answer.evidence:
-        marks = _marks(collector, nodes)
         lines.append("This is based on these findings:")
         for key in answer.evidence:
             mark = marks.get((key.node, key.probe, key.subject), "")
@@ -62,21 +65,17 @@ def _of_file(topology: str, node_a: str, node_b: str) -> "ExplainResponse":
         raise CliError(str(error)) from error
 
 
-def _of_collector(collector: Endpoint, node_a: str, node_b: str) -> "ExplainResponse":
+def _of_collector(
+    collector: Endpoint, node_a: str, node_b: str
+) -> tuple["ExplainResponse", dict[tuple[str, str, str], str]]:
+    """The answer, and the marks of the findings of both nodes by node, probe and subject."""
     from hyperscout_cli.remote.client import Collector
 
     with Collector(collector) as connection:
-        return connection.explain(node_a, node_b)
-
-
-def _marks(collector: Endpoint, nodes: Sequence[str]) -> dict[tuple[str, str, str], str]:
-    """The marks of the findings of these nodes, by node, probe and subject."""
-    from hyperscout_cli.remote.client import Collector
-
-    with Collector(collector) as connection:
-        stored = [x for node in dict.fromkeys(nodes) for x in connection.findings(node)]
+        answer = connection.explain(node_a, node_b)
+        stored = [x for node in dict.fromkeys((node_a, node_b)) for x in connection.findings(node)]
     keys = [(x.finding.key.node, x.finding.key.probe, x.finding.key.subject) for x in stored]
-    return dict(zip(keys, map(_mark, stored), strict=True))
+    return answer, dict(zip(keys, map(_mark, stored), strict=True))
 
 
 def _mark(stored: "StoredFinding") -> str:

@@ -36,10 +36,10 @@ _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NO_IDS: Ids = np.zeros(0, np.uint64)
 
+_MAX_SWEEPS = 32  # of one node, a whole and a partial one for each of 16 ports; the newest count
 # A newer whole sweep replaces an older one of the same probe if it contains this share of the older one's
 # switches. With a smaller share, the fabric has split (or a single leaf was swept). The older sweep then
 # stays for the rest until that is swept too.
-_MAX_SWEEPS = 32  # of one node, a whole and a partial one for each of 16 ports; the newest count
 _COVERED = 0.5
 
 

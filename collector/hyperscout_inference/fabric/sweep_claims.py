@@ -129,7 +129,8 @@ class _Judge:
         self._record = record_of(table_of(previous.links if previous is not None else ()))
         switches = previous.switches if previous is not None else ()
         self._switches = np.array([guid_of(one.id) for one in switches], np.uint64)
-        self._other_kinds = [self._devices_of_other_kind(claim, claims) for claim in claims]
+        kinds = [other_kinds(claim.sweep, self._record, self._switches) for claim in claims]
+        self._other_kinds = [self._only_there(i, claims, kinds) for i in range(len(claims))]
         self._claims = [
             self._with_recorded_kinds(claim, devices)
             for claim, devices in zip(claims, self._other_kinds, strict=True)
@@ -153,13 +154,13 @@ class _Judge:
         known = [self._is_known(i) for i in range(len(claims))]
         self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
 
-    def _devices_of_other_kind(self, claim: SweepClaim, claims: Sequence[SweepClaim]) -> Rows:
-        """Return the devices that only this sweep shows as another kind than the record does."""
-        found = other_kinds(claim.sweep, self._record, self._switches)
-        for other in claims:
-            if len(found) and other.node != claim.node:
-                same = other.sweep.guid[other_kinds(other.sweep, self._record, self._switches)]
-                found = found[~np.isin(claim.sweep.guid[found], same)]
+    @staticmethod
+    def _only_there(i: int, claims: Sequence[SweepClaim], kinds: Sequence[Rows]) -> Rows:
+        """Return the devices that no sweep of another node shows as this other kind, too."""
+        found = kinds[i]
+        for other, its in zip(claims, kinds, strict=True):
+            if len(found) and len(its) and other.node != claims[i].node:
+                found = found[~np.isin(claims[i].sweep.guid[found], other.sweep.guid[its])]
         return found
 
     def _with_recorded_kinds(self, claim: SweepClaim, devices: Rows) -> SweepClaim:
@@ -289,6 +290,7 @@ class _Judge:
         return any(self._owner.get(guid) in self._witnesses.current for guid, _ in ends)
 
     def _is_dead(self, row: int) -> bool:
+        """`_has_dead_end`, once for each row: many sweeps may lack it."""
         if row not in self._dead:
             self._dead[row] = self._has_dead_end(row)
         return self._dead[row]

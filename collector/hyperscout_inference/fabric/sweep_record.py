@@ -3,7 +3,6 @@
 An end of a cable is a number: the index of its device in a sorted table of GUIDs, and its port.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +16,7 @@ from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.identify import claims as hosts_described
 from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.latency.edges import components
 
 Rows = npt.NDArray[np.intp]
 _Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
@@ -241,7 +241,7 @@ def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) ->
     """Return the published names of devices, else their descriptions in the sweep, else their GUIDs."""
     found = {guid: f"{guid:016x}" for guid in guids}
     at = np.flatnonzero(np.isin(sweep.guid, np.array(list(guids), np.uint64)))
-    found |= {int(sweep.guid[i]): text for i in at.tolist() if (text := sweep.descriptions[i])}
+    found |= {int(sweep.guid[i]): text[:64] for i in at.tolist() if (text := sweep.descriptions[i])}
     if previous is not None:
         ids = {f"{guid:016x}": guid for guid in guids}
         found |= {ids[one.id]: one.name for one in previous.switches if one.id in ids}
@@ -253,18 +253,11 @@ def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:
     """Return these rows of the record, and those at the other ends of the cables that they replace."""
     guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
     (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
-    others = defaultdict[int, list[int]](list)
-    for ends, peers in ((a, b), (own, far)):
-        for end, peer in zip(ends.tolist(), peers.tolist(), strict=True):
-            others[end].append(peer)
-            others[peer].append(end)
-    reached = {*a[kept].tolist(), *b[kept].tolist()}
-    waiting = list(reached)
-    while waiting:
-        new = {peer for peer in others[waiting.pop()] if peer not in reached}
-        reached |= new
-        waiting += new
-    return np.flatnonzero(np.isin(a, np.array(list(reached), np.int64)))
+    one, other = np.concatenate([a, own]), np.concatenate([b, far])
+    ends = distinct(np.concatenate([one, other]))
+    chain = components(len(ends), np.searchsorted(ends, one), np.searchsorted(ends, other))
+    of_row = chain[np.searchsorted(ends, a)]
+    return np.flatnonzero(np.isin(of_row, of_row[kept]))
 
 
 def _with_devices(sweep: Sweep, rows: Rows, devices: Rows) -> Sweep:

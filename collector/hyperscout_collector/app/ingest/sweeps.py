@@ -110,13 +110,11 @@ class Sweeps:
         now_ns = self._clock_ns()
         self._held = tuple(one.problem for one in sweeps if one.problem)
         waiting = [one for one in sweeps if one.reason]
-        self._waits = {
-            (one.node, one.device): now_ns
-            if one.is_answered
-            else self._waits.get((one.node, one.device), now_ns)
-            for one in waiting
-        }
-        alone = {(one.node, one.device) for one in waiting if self._is_alone(one, now_ns)}
+        # A device may have a whole and a partial sweep. Both wait while another node answers one of them.
+        answered = {(one.node, one.device) for one in waiting if one.is_answered}
+        places = dict.fromkeys((one.node, one.device) for one in waiting)
+        self._waits = {at: now_ns if at in answered else self._waits.get(at, now_ns) for at in places}
+        alone = {(one.node, one.device) for one in waiting if self._is_alone(one, now_ns)} - answered
         for one in sweeps:
             if (one.node, one.device) not in alone:
                 self._handle(SweepHeld(one.node, one.lease_id, one.reason, one.is_first, one.is_accused))
@@ -127,8 +125,6 @@ class Sweeps:
 
     def _is_alone(self, sweep: HeldSweep, now_ns: int) -> bool:
         """Whether no other agent can confirm the sweep, or none that was asked has swept."""
-        if sweep.is_answered:
-            return False
         if now_ns - self._waits[sweep.node, sweep.device] >= _SILENCE_S * NS:
             return True
         is_settled = now_ns - self._started_ns >= _SILENCE_S * NS or not self._awaits_agents(sweep.node)
