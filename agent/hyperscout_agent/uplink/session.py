@@ -90,6 +90,16 @@ Directives = Mapping[str, Sequence[Handler]]
 """Handlers of the collector's directives, by field of `StreamFindingsResponse.message`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A batch without an ack. `bulks`: the texts that it names, also if the store has newer ones since."""
+
+    sequence: int
+    batch: Batch
+    at_s: float
+    bulks: tuple[Bulk, ...]
+
+
 class Outbox:
     """Messages of probes for the collector. `changed`: set when there is something to send."""
 
@@ -136,9 +146,9 @@ class Session:
         self._settled = settled
         self._clock = clock
         self._wall_ns = wall_ns
-        self._in_flight: deque[tuple[int, Batch, float]] = deque()  # sequence, batch, sent at
+        self._in_flight: deque[_Sent] = deque()
         self._bulk_held: set[bytes] = set()
-        self._bulk_wanted: deque[bytes] = deque()
+        self._bulk_wanted: dict[bytes, Bulk] = {}
         self._sequence = 0
         self._full_state_sequence = 0  # sequence of the batch that ends the full state; 0 = not sent yet
         self._heartbeat_interval_s = 10.0
@@ -182,8 +192,7 @@ class Session:
         store = self._store
         while True:
             while self._bulk_wanted:
-                if bulk := store.bulk(self._bulk_wanted.popleft()):
-                    await self._send_bulk(bulk)
+                await self._send_bulk(self._bulk_wanted.pop(next(iter(self._bulk_wanted))))
             while (message := self._outbox.take()) is not None:
                 await self._write(message)
             if len(self._in_flight) < _WINDOW:
@@ -193,7 +202,7 @@ class Session:
             else:
                 store.changed.clear()  # the window is full; an ack sets the event again
             now_s = self._clock()
-            if self._in_flight and now_s - self._in_flight[0][2] > _ACK_TIMEOUT_S:
+            if self._in_flight and now_s - self._in_flight[0].at_s > _ACK_TIMEOUT_S:
                 raise SessionError(f"the collector acknowledged no batch in {_ACK_TIMEOUT_S:.0f} s")
             wait_s = self._sent_at_s + self._heartbeat_interval_s - now_s
             if wait_s <= 0:
@@ -205,12 +214,12 @@ class Session:
 
     async def _send_batch(self, batch: Batch) -> None:
         named = {one.sweep.sha256 for one in batch.findings if one.HasField("sweep")}
-        bulks = [self._store.bulk(digest) for digest in named - self._bulk_held]
+        bulks = tuple(bulk for digest in named if (bulk := self._store.bulk(digest)))
         for bulk in bulks:
-            if bulk is not None:
+            if bulk.sha256 not in self._bulk_held:
                 await self._send_bulk(bulk)
         self._sequence += 1
-        self._in_flight.append((self._sequence, batch, self._clock()))
+        self._in_flight.append(_Sent(self._sequence, batch, self._clock(), bulks))
         if batch.full_state_ends:
             self._full_state_sequence = self._sequence
         message = FindingBatch(
@@ -260,8 +269,8 @@ class Session:
             raise SessionError(
                 f"the collector sent an ack of batch {ack.sequence}, but only {self._sequence} were sent"
             )
-        while self._in_flight and self._in_flight[0][0] <= ack.sequence:
-            _, batch, _ = self._in_flight.popleft()
+        while self._in_flight and self._in_flight[0].sequence <= ack.sequence:
+            batch = self._in_flight.popleft().batch
             self._store.acked(batch)
             self._stats.batches_acked += 1
             self._stats.findings_acked += len(batch.findings)
@@ -275,11 +284,12 @@ class Session:
         self._store.changed.set()
 
     def _want_bulk(self, digest: bytes) -> None:
-        if self._store.bulk(digest) is None:
-            _log.warning("the collector requested a text that is no longer stored: %s", digest.hex()[:16])
-        elif digest not in self._bulk_wanted:
-            self._bulk_wanted.append(digest)
-            self._store.changed.set()
+        sent = (bulk for one in self._in_flight for bulk in one.bulks if bulk.sha256 == digest)
+        if (bulk := next(sent, None)) is None:
+            _log.warning("the collector requested a text that no sent batch names: %s", digest.hex()[:16])
+            return
+        self._bulk_wanted[digest] = bulk
+        self._store.changed.set()
 
 
 def failures_of(code: grpc.StatusCode) -> int:
