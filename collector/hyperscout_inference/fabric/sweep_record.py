@@ -15,7 +15,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.identify import claims as hosts_described
-from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.network import distinct, with_id
 from hyperscout_inference.latency.edges import components
 
 Rows = npt.NDArray[np.intp]
@@ -212,8 +212,11 @@ def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: 
     sweep = _with_devices(sweep, np.flatnonzero(stays), np.flatnonzero(shown))
     guid = sweep.guid.tolist()
     new = sorted({guid for pair in old for guid, _ in pair} - set(guid))
-    switches = {one.id for one in previous.switches} if previous is not None else set()
-    names = {one.id: f"{one.node} {one.name}" for one in (previous.adapters if previous is not None else ())}
+    named = previous.switches if previous is not None else ()
+    # Without the id that inference adds to a name that several switches have.
+    switches = {one.id: one.name.removesuffix(with_id("", one.id)) for one in named}
+    adapters = previous.adapters if previous is not None else ()
+    names = switches | {one.id: f"{one.node} {one.name}" for one in adapters}
     at = {one: i for i, one in enumerate([*guid, *new])}
     rows = [row for (a, p), (b, q) in old for row in ((at[a], p, at[b], q), (at[b], q, at[a], p))]
     device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()

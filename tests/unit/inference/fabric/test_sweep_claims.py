@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
@@ -33,7 +34,11 @@ def from_host(fabric: SimFabric, host: str = HOSTS[0]) -> SweepClaim:
     return SweepClaim(host, adapter.device, adapter.port_guid, parse(sweep_text(fabric, adapter.guid)))
 
 
-RECORD = infer(FabricInputs(sweeps=(SweepSeen(from_host(FABRIC).sweep),), infiniband=AGENTS), OPTIONS)
+def infer_sweep(claim: SweepClaim | SweepVerdict) -> Topology:
+    return infer(FabricInputs(sweeps=(SweepSeen(claim.sweep),), infiniband=AGENTS), OPTIONS)
+
+
+RECORD = infer_sweep(from_host(FABRIC))
 
 
 def judged(
@@ -125,6 +130,20 @@ def test_a_switch_that_a_sweep_lacks_stays_until_another_sweep_lacks_it() -> Non
     (found,) = judged(from_host(cut))
     assert (found.counts, kept(found)) == ("reduced", True)
     assert counts(from_host(cut), from_host(cut, HOSTS[5])) == ["whole", "whole"]
+
+
+@pytest.mark.parametrize("description", ["{}", "MF0;{}:MQM8700/U1", "MF0;spine:MQM8700/U1"])
+def test_devices_that_stay_keep_their_names(description: str) -> None:
+    """Also switches of one name."""
+    switches = tuple(replace(x, description=description.format(x.name)) for x in FABRIC.switches)
+    fabric = replace(FABRIC, switches=switches)
+    record = infer_sweep(from_host(fabric))
+    spine = next(x.guid for x in FABRIC.switches if x.level == 2)
+    cut = without(without(fabric, spine), ADAPTER[HOSTS[1]].guid)
+    (found,) = judged(from_host(cut), record=record)
+    assert found.counts == "reduced"
+    assert infer_sweep(found).switches == record.switches
+    assert infer_sweep(found).adapters == record.adapters
 
 
 def test_new_cables_between_switches_wait() -> None:
