@@ -108,9 +108,14 @@ class View:
                 await self._changed.wait_for(settled)
         except TimeoutError as error:
             if not settled():  # an event may arrive together with the end of the wait
-                table = "".join(self.table())
-                message = f"expected within {timeout_s:g} s: {expected}; the table is\n{table}"
-                raise DemoError(message) from error
+                degraded = [
+                    f"{h.name}: {message}\n"
+                    for h in self.topology.hypernodes
+                    for status, message in [condition(h, "Degraded")]
+                    if status == "True"
+                ]
+                shown = "".join([*self.table(), *degraded])
+                raise DemoError(f"expected within {timeout_s:g} s: {expected}; now:\n{shown}") from error
         if self._failed is not None:
             raise self._failed
         return self.clock() - begun
