@@ -215,6 +215,8 @@ class Session:
     async def _send_batch(self, batch: Batch) -> None:
         named = {one.sweep.sha256 for one in batch.findings if one.HasField("sweep")}
         bulks = tuple(bulk for digest in named if (bulk := self._store.bulk(digest)))
+        # The collector drops a text, too, when no finding names it any more.
+        self._bulk_held = {digest for digest in self._bulk_held if self._store.bulk(digest)}
         for bulk in bulks:
             if bulk.sha256 not in self._bulk_held:
                 await self._send_bulk(bulk)

@@ -252,22 +252,23 @@ async def test_bulk_goes_before_the_finding_that_names_it(collector: FakeCollect
     assert missing == []
 
 
+def swept(store: FindingStore, text: bytes) -> bytes:
+    """Store the finding of a sweep. Returns the digest of its text."""
+    digest = store.put_bulk(compress(text))
+    key = FindingKey(node="n1", probe="ibnetdiscover", subject="p")
+    store.put(Finding(key=key, outcome=Outcome.OUTCOME_DATA, sweep=Sweep(sha256=digest)))
+    return digest
+
+
 async def test_a_requested_text_is_sent_although_a_newer_one_replaced_it(collector: FakeCollector) -> None:
     """A cable that flaps brings a text back that the collector has dropped since, and replaces it at once."""
     store = FindingStore("n1")
-
-    def swept(text: bytes) -> bytes:
-        digest = store.put_bulk(compress(text))
-        key = FindingKey(node="n1", probe="ibnetdiscover", subject="p")
-        store.put(Finding(key=key, outcome=Outcome.OUTCOME_DATA, sweep=Sweep(sha256=digest)))
-        return digest
-
-    up = swept(b"up")
+    up = swept(store, b"up")
     collector.bulk_held = [up]
     async with running(store, collector.target):
         collector.acks_held = True
         await collector.until(lambda: collector.batches)
-        down = swept(b"down")
+        down = swept(store, b"down")
         await collector.until(lambda: down in collector.bulks)
         assert store.bulk(up) is None
         assert up not in collector.bulks
@@ -275,6 +276,16 @@ async def test_a_requested_text_is_sent_although_a_newer_one_replaced_it(collect
         await collector.until(lambda: collector.bulks.get(up) == b"up")
         collector.release_acks()
         await until(lambda: store.dirty == 0)
+
+
+async def test_a_text_that_returns_is_sent_again(collector: FakeCollector) -> None:
+    """The collector has dropped it, since no finding named it."""
+    store = FindingStore("n1")
+    async with running(store, collector.target):
+        for text in (b"up", b"down", b"up"):
+            collector.bulks.clear()
+            digest = swept(store, text)
+            await collector.until(lambda digest=digest: digest in collector.bulks)
 
 
 async def test_directives_reach_their_callbacks(collector: FakeCollector) -> None:
