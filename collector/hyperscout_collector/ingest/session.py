@@ -268,9 +268,10 @@ class Session:
     # Texts
 
     async def _take_chunk(self, chunk: BulkChunk) -> None:
-        if not (is_fabric(self.stream.node) or self.gate.may_sweep(self.stream.node)):
-            return  # the finding that names it will be refused, with the reason
         if self._assembly is None or self._assembly.sha256 != chunk.sha256:
+            node, is_wanted = self.stream.node, chunk.sha256 in self._asked
+            if chunk.offset or not (is_wanted or is_fabric(node) or self.gate.may_sweep(node)):
+                return  # the finding that names it is refused, or the text is requested again
             # An interrupted transfer starts again.
             self._assembly = BulkAssembly(chunk.sha256, self.limits)
         self._assembly.add(chunk.offset, chunk.data)

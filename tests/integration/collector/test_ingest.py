@@ -368,6 +368,31 @@ async def test_a_text_that_is_missing_is_asked_for_and_nothing_is_acknowledged_b
             assert sorted(r.stored()) == ["eth0", "mlx5_0/1"]
 
 
+async def test_a_requested_text_is_taken_although_the_lease_has_ended(tmp_path: Path) -> None:
+    """The finding was accepted under the lease, so all later ones would wait for its text."""
+    async with rig(tmp_path) as r:
+        r.leased.add("n1")
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.batch(sweep("n1", DIGEST))
+            assert (await agent.read()).need_bulk.sha256 == DIGEST
+            r.leased.clear()
+            await agent.bulk(DIGEST, PACKED, piece=7)
+            assert await agent.acked(1) == []
+
+
+async def test_a_text_whose_beginning_came_without_a_lease_is_requested(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        await agent.send(chunk={"sha256": DIGEST, "data": PACKED[:7]})
+        assert await agent.store(lldp("n1", "eth0")) == []  # the chunk was handled
+        r.leased.add("n1")
+        await agent.send(chunk={"sha256": DIGEST, "offset": 7, "data": PACKED[7:], "last": True})
+        await agent.batch(sweep("n1", DIGEST))
+        assert (await agent.read()).need_bulk.sha256 == DIGEST
+        await agent.bulk(DIGEST, PACKED)
+        assert await agent.acked(2) == []
+        assert r.spoilt == []
+
+
 async def test_a_finding_whose_text_never_comes_ends_the_stream(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.leased.add("n1")
@@ -422,7 +447,7 @@ async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> Non
     async with rig(tmp_path) as r:
         r.leased.add("n1")
         async with AgentStream(r.address, "n1") as agent:
-            await agent.send(chunk={"sha256": DIGEST, "offset": 5, "data": b"x"})
+            await agent.send(chunk={"sha256": DIGEST, "data": b"x"})
             await agent.send(chunk={"sha256": DIGEST, "offset": 6, "data": b"x", "last": True})
             (reason,) = await agent.store(sweep("n1", DIGEST))
             assert "offset" in reason
