@@ -8,9 +8,10 @@ the most frequent ones.
 - A child is not like its class if it lacks the same number of cables to each of several items, or has the
   same surplus to each: it was built with fewer or more uplinks.
 - A child that lacks one of two or two of four cables is like its class, but may have been built so (`half`).
-- A child may also have been built so (`shared`) in three cases: other children lack the same two or more
-  cables; it has the same ports as another child; or its cables are spread as evenly as their number allows,
-  as are those of most children of the class, and the items with one cable more differ from child to child.
+- A child may also have been built so (`shared`) in four cases: other children lack the same two or more
+  cables; it has the same ports as another child; its cables are spread as evenly as their number allows,
+  as are those of most children of the class, and the items with one cable more differ from child to child;
+  or its class has one other child, and no third child of any class has as many cables as that one.
 
 The remaining children are compared with each other in the same way.
 """
@@ -46,8 +47,7 @@ class Comparison:
 
     `child`, `item`, `count`: (pairs,) sorted by child and item. Results: `group`: (classes,); `cls`:
     (children,), -1 = not compared; `like`: (children,); `half`: (children,) those that lack half of few
-    cables; `shared`: (children,) others that may be built so: they lack several cables as another one does,
-    or belong to a class that spreads its cables evenly; `regular`: (classes,) whether few cables
+    cables; `shared`: (children,) others that may be built so; `regular`: (classes,) whether few cables
     deviate.
     """
 
@@ -76,7 +76,10 @@ class Comparison:
         others = waiting & ~evenly & ~self._built_otherwise(children)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
         self.half = others & half & ~down
-        self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven
+        ranked = np.sort(np.bincount(child, weights=count, minlength=children))
+        as_many = children - np.searchsorted(ranked, full)
+        of_two = waiting & (self._size[self.cls] == 2) & (as_many < 2)
+        self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven | (of_two & ~down)
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.

@@ -38,11 +38,11 @@ class HostCable(NamedTuple):
 
 class Compute(NamedTuple):
     """`ports`: for each cable whether it computes. `usual_mbps`: the usual speed of hosts' compute ports, 0 =
-    unknown. `by_gpus`: the NICs nearest to GPUs decided."""
+    unknown. `near`: the hosts whose NICs nearest to GPUs decided."""
 
     ports: list[bool]
     usual_mbps: int
-    by_gpus: bool = False
+    near: frozenset[str] = frozenset()
 
 
 def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
@@ -91,7 +91,7 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
     near = _nearest_interfaces(inputs)
     ports = [(row.host if row.shapes else None, row.interface) for row in rows]
     by_gpus = near_gpus(ports, near, inputs.gpus)
-    has_near = {row.host for row, mine in zip(rows, by_gpus, strict=True) if mine}
+    has_near = frozenset(row.host for row, mine in zip(rows, by_gpus, strict=True) if mine)
     fastest: dict[str, int] = {}
     known: set[str] = set()
     for row, mine in zip(rows, by_gpus, strict=True):
@@ -112,7 +112,7 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
 
     chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
     slowed = _slowed(rows, chosen, fastest, usual)
-    return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, bool(has_near))
+    return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, has_near)
 
 
 def _slowed(

@@ -53,11 +53,11 @@ from hyperscout_inference.fabric.part import Part
 
 class EthernetPart(NamedTuple):
     """`compute`: for each cable whether it belongs to the compute fabric if there is no InfiniBand.
-    `by_gpus`: the NICs nearest to GPUs decided."""
+    `near`: the hosts whose NICs nearest to GPUs are on Ethernet."""
 
     part: Part
     compute: list[bool]
-    by_gpus: bool
+    near: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def ethernet(
         computes or (row.kind == OTHER and row.shapes and row.chassis in leaves)
         for row, computes in zip(rows, compute.ports, strict=True)
     ]
-    return EthernetPart(part, ports + between, compute.by_gpus)
+    return EthernetPart(part, ports + between, compute.near)
 
 
 def _with_many_cables(rows: Sequence[Row]) -> set[str]:

@@ -5,12 +5,12 @@ An all-zero UUID means that the host's NVLinks end at switches inside the host.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from hyperscout_formats.facts.facts import Gpu
-from hyperscout_topology.topology import Adapter, Endpoint
+from hyperscout_topology.topology import Adapter, Endpoint, Topology
 
 SOURCE = "nvlink"
 
@@ -44,6 +44,47 @@ class NvlinkDomains:
     switched: frozenset[str] = frozenset()
     faults: Sequence[Fault] = ()
     adapters: Sequence[Adapter] = ()
+
+
+_IDS = ("GPU-", "nmx:")  # beginnings of the ids that drivers and NVLink managers give to GPUs
+
+
+def is_gpu_id(ident: str) -> bool:
+    """Return whether an id can be that of a GPU. Devices of the network have no such ids."""
+    return ident.startswith(_IDS)
+
+
+def with_own_ids(
+    gpus: Mapping[str, tuple[Gpu, ...]], nodes: Collection[str], previous: Topology | None
+) -> Mapping[str, tuple[Gpu, ...]]:
+    """Return the GPUs with ids that no other device has, since an agent can report any text as an id.
+
+    An id that several nodes report stays with the node that was published with it, else with the first one.
+    `nodes`: names that are ids of hosts.
+    """
+    owner: dict[str, str] = {}
+    taken: set[str] = set()
+    odd: set[str] = set()  # nodes
+    for node in sorted(gpus):
+        for gpu in gpus[node]:
+            if owner.setdefault(gpu.uuid, node) != node:
+                taken.add(gpu.uuid)
+                odd |= {node, owner[gpu.uuid]}
+            if not is_gpu_id(gpu.uuid) or gpu.uuid in nodes:
+                odd.add(node)
+    if not odd:
+        return gpus
+    published = previous.adapters if previous is not None and taken else ()
+    owner |= {x.id: x.node for x in published if x.id in taken and x.node in odd}
+
+    def own_id(node: str, uuid: str) -> str:
+        ident = uuid if owner[uuid] == node and uuid not in nodes else f"{uuid} ({node})"
+        return ident if is_gpu_id(ident) else f"{_IDS[0]}{ident}"
+
+    return {
+        node: mine if node not in odd else tuple(replace(x, uuid=own_id(node, x.uuid)) for x in mine)
+        for node, mine in gpus.items()
+    }
 
 
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:

@@ -9,11 +9,12 @@ import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
-from hyperscout_inference.ethernet.fusion import ethernet
+from hyperscout_inference.ethernet.fusion import EthernetPart, ethernet
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
+from hyperscout_inference.fabric.nvlink import is_gpu_id
 from hyperscout_inference.fabric.part import Part
 
 
@@ -22,58 +23,90 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
     decides where reporters disagree and nothing else does."""
     parts: list[Part] = []
     shapes: list[npt.NDArray[np.bool_]] = []
-    near_infiniband = False
+    near = frozenset[str]()
     ib = infiniband(inputs, options, previous)
     if ib is not None:
-        compute, near_infiniband = _compute_infiniband(ib, inputs, options)
+        compute, near = _compute_infiniband(ib, inputs, options)
         parts.append(ib)
         shapes.append(compute)
     if (found := ethernet(inputs, options, previous)) is not None:
-        # InfiniBand is the compute fabric if there is any, unless `compute_ports` or the NICs nearest to GPUs
-        # decide otherwise.
         mine = np.array(found.compute, np.bool_)
-        if options.compute_ports is None and any(s.any() for s in shapes):
-            if not found.by_gpus:
-                mine[:] = False
-            elif not near_infiniband:
-                shapes[0][:] = False
+        if options.compute_ports is None and ib is not None and shapes[0].any():
+            _choose_fabric(ib, shapes[0], near, found, mine, inputs)
         nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())
-        _rename_taken(found.part, frozenset(ib.ids) if ib is not None else frozenset(), nodes)
+        taken = {one for one in found.part.ids if is_gpu_id(one) and one not in nodes}
+        _rename_taken(found.part, taken.union(ib.ids if ib is not None else ()), nodes)
         parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
 
 
+def _choose_fabric(
+    ib: Part,
+    swept: npt.NDArray[np.bool_],
+    near: frozenset[str],
+    found: EthernetPart,
+    heard: npt.NDArray[np.bool_],
+    inputs: FabricInputs,
+) -> None:
+    """Restrict the cables of both fabrics that shape the hierarchy, in place.
+
+    InfiniBand is the compute fabric, unless the NICs nearest to GPUs decide otherwise, for all hosts or for
+    those that report them. `swept`, `heard`: (cables,) of InfiniBand and Ethernet. `near`: the hosts whose
+    nearest NICs are on InfiniBand.
+    """
+    if not _decide(found.near, ib, inputs):
+        heard &= _at_hosts(found.part, found.near)
+        swept &= ~_at_hosts(ib, found.near - near)
+    elif not _decide(near, ib, inputs):
+        swept &= _at_hosts(ib, near)
+
+
+def _decide(near: Collection[str], part: Part, inputs: FabricInputs) -> bool:
+    """Return whether hosts with these nearest NICs decide for all: most of the hosts that report GPUs, and at
+    least two unless InfiniBand (`part`) has one host alone. So one agent decides only for its own host."""
+    hosts = {part.hosts[i] for i in distinct(np.concatenate([part.a, part.b])).tolist()} - {None}
+    count = len(inputs.gpus.keys() & near)
+    return count >= min(2, len(hosts)) and 2 * count > len(inputs.gpus)
+
+
+def _at_hosts(part: Part, hosts: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Return (cables,) whether an end is at one of the hosts."""
+    mine = np.array([host in hosts for host in part.hosts], np.bool_)
+    return mine[part.a] | mine[part.b]
+
+
 def _compute_infiniband(
     part: Part, inputs: FabricInputs, options: InferOptions
-) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return (cables,) which are of the compute fabric, and whether the NICs nearest to GPUs decided it."""
-    shapes = np.ones(len(part.a), np.bool_)
-    if options.compute_ports is None and (near := nearest_nics(inputs.gpus)):
-        nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
-        cabled = np.zeros(len(part.ids), np.bool_)
-        cabled[part.a] = cabled[part.b] = True
-        has_near = {part.hosts[i] for i in np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()}
-        if has_near:
-            further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
-            compute = ~np.array(further, np.bool_)
-            # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
-            meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
-            for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
-                for mine, met in zip((compute, ~compute), meets, strict=True):
-                    met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
-            compute &= ~(part.is_switch & meets[1] & ~meets[0])
-            return compute[part.a] & compute[part.b], True
+) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+    """Return (cables,) which are of the compute fabric, and the hosts with NICs nearest to GPUs in it."""
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
         compute = part.is_switch | np.array([bool(pattern.search(label)) for label in part.labels], np.bool_)
         shapes = compute[part.a] & compute[part.b]
         # A fabric without a port that matches does not shape the hierarchy.
         of_endpoints = ~(part.is_switch[part.a] & part.is_switch[part.b])
-        shapes &= np.isin(part.fabric, part.fabric[shapes & of_endpoints])
-    elif len(part.fabrics) > 1:
-        shapes = ~np.isin(part.fabric, other_fabrics(part))
-    return shapes, False
+        return shapes & np.isin(part.fabric, part.fabric[shapes & of_endpoints]), frozenset()
+    near = nearest_nics(inputs.gpus)
+    nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
+    cabled = np.zeros(len(part.ids), np.bool_)
+    cabled[part.a] = cabled[part.b] = True
+    at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
+    has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
+    shapes = np.ones(len(part.a), np.bool_)
+    if has_near:
+        further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
+        compute = ~np.array(further, np.bool_)
+        # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
+        meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
+        for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
+            for mine, met in zip((compute, ~compute), meets, strict=True):
+                met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
+        compute &= ~(part.is_switch & meets[1] & ~meets[0])
+        shapes = compute[part.a] & compute[part.b]
+    if len(part.fabrics) > 1 and not _decide(has_near, part, inputs):
+        shapes &= ~np.isin(part.fabric, other_fabrics(part))
+    return shapes, has_near
 
 
 def _join(
@@ -166,7 +199,7 @@ def _join(
 
 
 def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
-    """Change ids of an Ethernet part that InfiniBand devices (`taken`) or others in it have: `ID (2)`.
+    """Change ids of an Ethernet part that are `taken`, or that others in it have: `ID (2)`.
 
     A chassis id is any text that a device announces. It can be a GUID, or the name of a host. `nodes`: names
     that keep their ids. Then come switches, and devices that only announce a name.

@@ -28,7 +28,7 @@ from hyperscout_inference.audit.switch_cabling import loops, ranks_beside, switc
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network
-from hyperscout_inference.fabric.nvlink import nvlink_domains
+from hyperscout_inference.fabric.nvlink import nvlink_domains, with_own_ids
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.levels import switch_levels
 from hyperscout_inference.grouping.opaque import as_published, with_latency
@@ -54,7 +54,7 @@ def infer(
     The result depends only on the arguments, and not on the order of the evidence.
     """
     gpus, disagreements = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
-    inputs = replace(inputs, gpus=gpus)
+    inputs = replace(inputs, gpus=with_own_ids(gpus, inputs.lldp.keys(), previous))
     net = fuse(inputs, options, previous)
     level = switch_levels(net)
     past = Past(net, previous)

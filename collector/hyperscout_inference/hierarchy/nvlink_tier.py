@@ -3,16 +3,21 @@
 An NVLink domain is placed as a whole in the outer domain with most of its hosts; hosts that are wired to
 another domain are an anomaly. A host without NVLink peers is a domain of its own, so that all hosts have the
 same number of tiers.
+
+What one agent reports changes only the place of its own host. So the tier appears when there are three hosts
+in an NVLink domain, or two domains of two. Two hosts that report one domain and are wired to different outer
+domains are not joined. The tier of leaves does not appear because one host left its NVLink domain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Endpoint
 
-from hyperscout_inference.audit.ranks import Place
+from hyperscout_inference.audit.audit import EITHER
+from hyperscout_inference.audit.ranks import NOWHERE, Place
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.fabric.nvlink import SOURCE, NvlinkDomains
@@ -54,10 +59,14 @@ def with_nvlink(
     """Return the layers with the tier "nvlink" as innermost, unless no NVLink domain has two nodes."""
     if not domains.adapters and past.labels(NAME) is None:
         return WithNvlink([*layers], ())
-    group, founders, mute = _groups(net, layers[0], domains, past)
+    group, founders, mute, apart = _groups(net, layers[0], domains, past)
     in_use = past.tiers_in_use(group, cluster)
-    if len(founders) == np.count_nonzero(group >= 0) and NAME not in in_use:
-        return WithNvlink([*layers], _faults(net, domains, layers[0].domain))
+    disputes = [_apart(net, layers[0], pair) for pair in apart]
+    sizes = np.bincount(group[group >= 0])
+    shared = sizes[sizes > 1]
+    is_pair = len(shared) == 1 and shared[0] == 2 and layers[0].count and past.labels(NAME) is None
+    if (not len(shared) or is_pair) and NAME not in in_use:
+        return WithNvlink([*layers], [*_faults(net, domains, layers[0].domain), *disputes])
     inner = Layer(
         NAME, group, [()] * len(founders), np.zeros(0, np.int64), Grouping.empty(len(group)), founders
     )
@@ -82,18 +91,28 @@ def with_nvlink(
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
     suspicions = [*_faults(net, domains, group), *torn, *(_no_gpus(net, h, group) for h in mute)]
+    suspicions += disputes
     filled = len(set(outer.tolist()))
+    merged = past.labels(NAME) is not None and past.labels(layers[0].name) is None
+    if len(founders) == filled + 1 and merged:
+        (both,) = np.flatnonzero(np.bincount(outer) > 1).tolist()
+        filled += int(sizes[outer == both].min() == 1)  # one host left its NVLink domain
     if filled == len(founders) and layers[0].name not in in_use:
-        return _without_leaf(result, suspicions)
+        return _without_leaf(result, sizes, suspicions)
     return WithNvlink(result, suspicions, outer=1)
 
 
-def _without_leaf(layers: Sequence[Layer], suspicions: Sequence[Suspicion]) -> WithNvlink:
-    """Merge the fabric's first tier into the NVLink tier: each of its domains has one NVLink domain."""
+def _without_leaf(layers: Sequence[Layer], sizes: Longs, suspicions: Sequence[Suspicion]) -> WithNvlink:
+    """Merge the fabric's first tier into the NVLink tier: each of its domains has one NVLink domain.
+
+    `sizes`: hosts by NVLink domain. The smaller one of two in an outer domain has no switches.
+    """
     inner, leaf, *above = layers
     place = np.full(leaf.count, -1, np.int64)
-    place[leaf.child] = np.arange(inner.count)
-    result = [replace(inner, switches=[leaf.switches[d] for d in leaf.child.tolist()])]
+    order = np.argsort(sizes, kind="stable")
+    place[leaf.child[order]] = order
+    switches = [leaf.switches[d] if place[d] == n else () for n, d in enumerate(leaf.child.tolist())]
+    result = [replace(inner, switches=switches)]
     if above:
         result += [replace(above[0], child=above[0].child[leaf.child]), *above[1:]]
     return WithNvlink(result, suspicions, leaf_to_nvlink=place)
@@ -101,9 +120,9 @@ def _without_leaf(layers: Sequence[Layer], suspicions: Sequence[Suspicion]) -> W
 
 def _groups(
     net: Network, leaf: Layer, domains: NvlinkDomains, past: Past
-) -> tuple[Longs, list[tuple[str, ...]], list[int]]:
-    """Return (hosts,) the NVLink domain, -1 = none; the founders of each domain; and the hosts (indexes) that
-    were in an NVLink domain and report no GPU now."""
+) -> tuple[Longs, list[tuple[str, ...]], list[int], list[tuple[int, int]]]:
+    """Return (hosts,) the NVLink domain, -1 = none; the founders of each domain; the hosts (indexes) that
+    were in an NVLink domain and report no GPU now; and the pairs of `_wired_apart`."""
     before = past.labels(NAME)
     former = before.tolist() if before is not None else [-1] * len(net.hosts)
     keys: dict[int, tuple[str, ...]] = {}
@@ -133,12 +152,31 @@ def _groups(
                 mute.append(i)
         elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
             keys[i] = (host,)
+    apart = _wired_apart(keys, leaf, past)
+    for pair in apart:
+        keys |= {i: (net.hosts[i],) for i in pair}
     group = np.full(len(net.hosts), -1, np.int64)
     number: dict[tuple[str, ...], int] = {}
     for i in sorted(keys):
         group[i] = number.setdefault(keys[i], len(number))
     shared = np.bincount(group[group >= 0], minlength=len(number)) > 1
-    return group, list(number), [i for i in mute if shared[group[i]]]
+    return group, list(number), [i for i in mute if shared[group[i]]], apart
+
+
+def _wired_apart(keys: Mapping[int, tuple[str, ...]], leaf: Layer, past: Past) -> list[tuple[int, int]]:
+    """Return the pairs of hosts that share an NVLink domain with no other host, are wired to different
+    domains of the fabric, and were not published in one domain."""
+    hosts: dict[tuple[str, ...], list[int]] = {}
+    for i in sorted(keys):
+        hosts.setdefault(keys[i], []).append(i)
+    former = [x for name in (NAME, leaf.name) if (x := past.labels(name)) is not None]
+    return [
+        (one, other)
+        for one, other in (tuple(mine) for mine in hosts.values() if len(mine) == 2)
+        if min(leaf.domain[one], leaf.domain[other]) >= 0
+        and leaf.domain[one] != leaf.domain[other]
+        and not any(x[one] == x[other] >= 0 for x in former)
+    ]
 
 
 def _text(key: tuple[str, int]) -> tuple[str, ...]:
@@ -191,6 +229,16 @@ def _torn(
     subject = Endpoint(names[0], names[0])
     nodes = tuple(sorted(names))
     return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,), nodes)
+
+
+def _apart(net: Network, leaf: Layer, pair: tuple[int, int]) -> Suspicion:
+    """Either host may be right, so the suspicion is not sure enough to count against one."""
+    (one, near), (other, far) = (
+        (net.hosts[i], leaf.say_switches(net, int(leaf.domain[i]))) for i in sorted(pair)
+    )
+    text = f"{one} and {other} report one NVLink domain, but are connected to {near} and {far}"
+    ends = Endpoint(one, one), Endpoint(other, other)
+    return Suspicion("SourcesDisagree", *ends, *NOWHERE, EITHER, text, (SOURCE,), (one, other))
 
 
 def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspicion]:

@@ -284,6 +284,56 @@ def test_a_racks_name_is_its_own_whatever_it_is_plugged_into() -> None:
     assert len({domain_of(x, tray).name for x in (shared, own_leaves, no_wires)}) == 1
 
 
+# One agent alone
+
+
+def test_a_tray_that_leaves_its_rack_adds_no_tier_of_leaves() -> None:
+    cluster = racks(3, 1, trays=6)
+    well = inferred_racks(cluster)
+    trays = cluster.racks[1].trays
+    first, second = ({tray: nvlink.with_fabric(cluster.gpus[tray], clique_id=7)} for tray in trays[:2])
+    one = inferred_racks(cluster, changed(cluster, **first), saved(well))
+    check(one)
+    rest = [set(rack.trays) - {trays[0]} for rack in cluster.racks]
+    assert tiers(one) == [{*map(frozenset, rest), frozenset([trays[0]])}, set(cluster.tiers[-1])]
+    two = inferred_racks(cluster, changed(cluster, **first, **second), saved(one))
+    check(two)
+    assert len(tiers(two)) == 3, "two trays in another clique are two reporters"
+
+
+@pytest.mark.parametrize("racks_per_unit", [1, 2], ids=["other leaves", "the same leaf"])
+def test_two_hosts_alone_add_no_tier(racks_per_unit: int) -> None:
+    """One of them may have copied the domain of the other."""
+    cluster = racks(2, racks_per_unit, trays=1, hgx=2)
+    one, other = (rack.trays[0] for rack in cluster.racks[:2])
+    well = inferred_racks(cluster)
+    copied = changed(cluster, **{other: cluster.gpus[one]})
+    found = inferred_racks(cluster, copied, saved(well))
+    check(found)
+    assert tiers(found) == tiers(well)
+    assert names(found) == names(well)
+    named = {x.subject.name: x.peer.name for x in found.anomalies if x.peer is not None}
+    assert named == ({one: other} if racks_per_unit == 1 else {})
+    assert [h.conditions for h in found.hypernodes] == [h.conditions for h in well.hypernodes]
+
+
+def test_ids_of_gpus_are_their_own() -> None:
+    """An agent can report the id of any device for its GPUs."""
+    victim, liar = SMALL.racks[0].trays[0], TRAY
+    guid = f"{SMALL.fabric.adapters[0].guid:016x}"
+    ids = (SMALL.gpus[victim][0].uuid, guid, WELL[2].uuid, victim)
+    well = inferred_racks(SMALL)
+    false = tuple(replace(gpu, uuid=uuid) for gpu, uuid in zip(WELL, ids, strict=True))
+    found = inferred_racks(SMALL, changed(SMALL, **{liar: false}), saved(well))
+    owner = {x.id: x.node for x in well.adapters}
+    assert {x.id: x.node for x in found.adapters if x.node != liar} == {
+        id_: node for id_, node in owner.items() if node != liar
+    }
+    mine = {x.id for x in found.adapters if x.node == liar and x.name.startswith("0")}
+    assert mine == {f"{ids[0]} ({liar})", f"GPU-{guid}", ids[2], f"GPU-{victim}"}
+    assert found.anomalies == ()
+
+
 # Time
 
 GROWN = racks(3, 2, trays=6)
@@ -413,12 +463,14 @@ def test_domains_keep_their_nodes_when_only_hosts_of_no_domain_are_seen() -> Non
 
 @st.composite
 def plans(draw: st.DrawFn) -> dict[str, Any]:
-    """Arguments of a cluster of modest size."""
+    """Arguments of a cluster of modest size, with more than one NVLink domain of two hosts: such a one might
+    be the claim of a single agent."""
     n = lambda low, high: draw(st.integers(low, high))  # noqa: E731
+    units, racks_per_unit = n(1, 3), n(1, 3)
     plan = {
-        "units": n(1, 3),
-        "racks_per_unit": n(1, 3),
-        "trays": n(2, 6),
+        "units": units,
+        "racks_per_unit": racks_per_unit,
+        "trays": n(2 if units * racks_per_unit > 1 else 4, 6),
         "rails": n(2, 4),
         "spines": n(2, 4),
     }
@@ -426,7 +478,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         st.integers(0, plan["units"] * plan["racks_per_unit"] - 1),
         st.integers(1, plan["trays"] - 1),
     )
-    split = draw(st.dictionaries(number, tray, max_size=2))
+    split = draw(st.dictionaries(number, tray, max_size=2)) if plan["trays"] > 3 else {}
     return plan | {
         "pods": n(1, 2),
         "hgx": draw(st.sampled_from([0, 3, 4])),

@@ -10,21 +10,31 @@ from hyperscout_collector.evidence.measurements import PairTables
 from hyperscout_collector.evidence.rows import Row, row_of
 from hyperscout_collector.evidence.snapshot import NO_EVIDENCE, resolve
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_formats.facts.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort
+from hyperscout_formats.facts.facts import (
+    Gpu,
+    InfinibandPort,
+    LldpNeighbour,
+    LldpPort,
+    NvlinkFabric,
+    SwitchPort,
+)
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
 from hyperscout_formats.text.reporters import switch_reporter
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
+from hyperscout_sim.fabric.racks import RackCluster, racks
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.own_links import SURE
 from hyperscout_topology.topology import Anomaly, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.findings import T0, S, sweep
+from support.rack_inputs import seen
 from support.switched import Wiring, chassis, clos, mac
 
 NAMES = st.sampled_from(["leaf-1a", "leaf-2a", "spine-1", "spine-2", "zzz", ""])
@@ -37,9 +47,10 @@ def check_unharmed(
     devices: Collection[str],
     *,
     conditions: bool = True,
+    least: float = 0.0,
 ) -> None:
     """`own`: the nodes that the liar may harm. `devices`: the ids of its own devices. `conditions`: those of
-    domains without the liar stay, too."""
+    domains without the liar stay, too. `least`: the confidence from which on an anomaly is an accusation."""
     harmed = frozenset(own)
 
     def members(topology: Topology) -> set[tuple[int, frozenset[str]]]:
@@ -57,8 +68,8 @@ def check_unharmed(
         mine = harmed & {*h.nodes, *(kept[h.name].nodes if h.name in kept else h.nodes)}
         if not mine and not set(devices) & set(h.switches):
             assert kept[h.name] == h or not conditions
-    odd = [x for x in after.anomalies if x not in before.anomalies and not is_about_the_liar(x)]
-    assert odd == []
+    new = [x for x in after.anomalies if x not in before.anomalies and x.confidence >= least]
+    assert [x for x in new if not is_about_the_liar(x)] == []
     assert set(after.nodes_without_evidence) <= harmed
 
 
@@ -350,3 +361,69 @@ def test_agents_without_infiniband_ports_contradict_no_sweep() -> None:
         record = infer(found.inputs, OPTIONS, record)
         assert record.nodes_without_evidence == ()
         assert not [x.reason for x in found.held if x.reason]
+
+
+# --- GPUs
+
+CLUSTERS = {
+    "no tier of leaves": racks(2, 1, trays=3, hgx=1),
+    "two racks of a leaf": racks(2, 2, trays=2, hgx=2),
+    "no tier nvlink": racks(2, 1, trays=1, hgx=2),
+    "two racks of one tray": racks(2, 2, trays=1),
+}
+
+
+@st.composite
+def any_gpus(draw: st.DrawFn, cluster: RackCluster) -> tuple[Gpu, ...]:
+    """What GPUs of other hosts and adapters of the network report may be among it."""
+    others = [gpu for mine in cluster.gpus.values() for gpu in mine]
+    devices = (*cluster.fabric.adapters, *cluster.fabric.switches)
+    ids = [*(x.uuid for x in others), *(f"{x.guid:016x}" for x in devices), *cluster.hosts, "", "GPU-1"]
+    alone = NvlinkFabric("completed"), NvlinkFabric("completed", "", "aa", 1), NvlinkFabric("in-progress")
+    fabrics = st.sampled_from([None, *alone, *{gpu.fabric for gpu in others}])
+    fabric = draw(fabrics)
+    nics = st.lists(st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_9", "eth0"]), max_size=2, unique=True)
+    return tuple(
+        replace(
+            others[0],
+            uuid=draw(st.sampled_from(ids)),
+            pci_address=f"0000:{i:02x}:00.0",
+            nearest_nics=tuple(draw(nics)),
+            fabric=draw(fabrics) if draw(RARELY) else fabric,
+        )
+        for i in range(draw(st.integers(0, 8)))
+    )
+
+
+@given(st.data(), st.sampled_from(sorted(CLUSTERS)), st.booleans(), st.booleans())
+@examples(0.5)
+def test_gpus(data: st.DataObject, kind: str, adds: bool, others_report: bool) -> None:
+    """The reporter also hears a switch, and claims adapters when its GPUs are published. `adds`: to what it
+    has. `others_report`: those with GPUs."""
+    cluster = CLUSTERS[kind]
+    liar = data.draw(st.sampled_from(cluster.hosts))
+    own = cluster.gpus if others_report else dict.fromkeys(cluster.hosts, ())
+    honest = seen(cluster, own)
+    options = InferOptions(cluster_nodes=frozenset(cluster.hosts))
+    before = infer(honest, options)
+    heard = data.draw(st.lists(any_neighbour(), max_size=1).map(tuple))
+    port = LldpPort("eth0", heard, mac((liar, "eth0")), True, 100_000)
+    gpus = (tuple(own[liar]) if adds else ()) + data.draw(any_gpus(cluster))
+    adapters = [x for x in cluster.fabric.adapters if x.host != liar]
+    claims = tuple(
+        replace(honest.infiniband[liar][0], device=f"x{i}", node_guid=x.guid, port_guid=x.port_guid)
+        for i, x in enumerate(data.draw(st.lists(st.sampled_from(adapters), max_size=4)))
+    )
+    false = replace(honest, lldp={liar: (port,)}, gpus={**honest.gpus, liar: gpus})
+    claiming = replace(false, infiniband={**honest.infiniband, liar: honest.infiniband[liar] + claims})
+    after = before
+    devices = {x.uuid for mine in (gpus, own[liar]) for x in mine} | {mac((liar, "eth0")), INVENTED, liar}
+    devices |= {f"{x.guid:016x}" for x in cluster.fabric.adapters if x.host == liar} | NAMESAKES
+    for inputs in (false, false, claiming, claiming):
+        after = infer(inputs, options, after)
+        # Of two hosts of a leaf, one may have a cable that the other lacks.
+        check_unharmed(before, after, [liar], devices, least=SURE)
+        owner = {x.id: x.node for x in after.adapters}
+        assert {x.id: owner[x.id] for x in before.adapters if x.node != liar} == {
+            x.id: x.node for x in before.adapters if x.node != liar
+        }
