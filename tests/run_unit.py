@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).resolve().parent / "unit"
 
 
@@ -32,13 +34,15 @@ def main(options: list[str]) -> int:
             subprocess.Popen([*command, *share], stdout=output, stderr=output)
             for share, output in zip(shares[1:], outputs, strict=True)
         ]
-        failed = first.wait()
+        codes = [first.wait()]
         for process, output in zip(others, outputs, strict=True):
-            failed = process.wait() or failed
+            codes.append(process.wait())
             output.seek(0)
             shutil.copyfileobj(output, sys.stdout.buffer)
             sys.stdout.flush()
-    return failed
+    # A process whose tests are all deselected has not failed, unless all are.
+    passed = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+    return next((code for code in codes if code not in passed), min(codes))
 
 
 if __name__ == "__main__":
