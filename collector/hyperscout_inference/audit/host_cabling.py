@@ -122,7 +122,7 @@ def _kinds(net: Network, cables: Cables) -> Kinds:
         down = np.fromiter((count[host] for host in net.hosts), np.int64, children)
     codes, bit = np.unique(cables.child_port, return_inverse=True)
     if len(codes) > _MAX_CODES or not len(codes) or codes[0] < 0:
-        return Kinds(np.zeros(children, np.int64), np.zeros(children, np.bool_), down, (0,))
+        return Kinds(np.zeros(children, np.int64), np.zeros(children, np.bool_), down, (0,), are_hosts=True)
     mask = np.zeros(children, np.int64)
     np.bitwise_or.at(mask, cables.child, np.int64(1) << bit)
     masks, of_child, hosts = np.unique(mask, return_inverse=True, return_counts=True)
@@ -137,7 +137,7 @@ def _kinds(net: Network, cables: Cables) -> Kinds:
             models.append(one)
             known.append(one.bit_count() if count_of > 1 else 0)
     kind = np.array([kind_of[m] for m in masks.tolist()], np.int64)[of_child]
-    return Kinds(kind, (hosts > 1)[of_child], down, known)
+    return Kinds(kind, (hosts > 1)[of_child], down, known, are_hosts=True)
 
 
 def _ties(

@@ -11,7 +11,7 @@ the most frequent ones.
 - A child may also have been built so (`shared`) in four cases: other children lack the same two or more
   cables; it has the same ports as another child; its cables are spread as evenly as their number allows,
   as are those of most children of the class, and the items with one cable more differ from child to child;
-  or its class has one other child, and no third child of any class has as many cables as that one.
+  or it is a host whose class has one other host, and no third host has as many cables as that one.
 
 The remaining children are compared with each other in the same way.
 """
@@ -34,12 +34,14 @@ _OFF_SHARE, _OFF_FEW = 0.2, 4
 class Kinds:
     """Models of children. `of_child`: (children,) the kind. `several`: (children,) whether another child has
     the same ports. `down`: (children,) number of ports that the child reports as down. `cables`: (kinds,)
-    number of cables of a child of the kind; 0 = unknown."""
+    number of cables of a child of the kind; 0 = unknown. `are_hosts`: one agent may invent the cables of a
+    child."""
 
     of_child: Longs
     several: Bools
     down: Longs
     cables: Sequence[int]
+    are_hosts: bool = False
 
 
 class Comparison:
@@ -78,7 +80,7 @@ class Comparison:
         self.half = others & half & ~down
         ranked = np.sort(np.bincount(child, weights=count, minlength=children))
         as_many = children - np.searchsorted(ranked, full)
-        of_two = waiting & (self._size[self.cls] == 2) & (as_many < 2)
+        of_two = waiting & (self._size[self.cls] == 2) & (as_many < 2) & kinds.are_hosts
         self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven | (of_two & ~down)
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])

@@ -4,8 +4,9 @@ A domain is a cluster UUID and a clique in it. A GPU without a complete fabric r
 An all-zero UUID means that the host's NVLinks end at switches inside the host.
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -13,6 +14,7 @@ from hyperscout_formats.facts.facts import Gpu
 from hyperscout_topology.topology import Adapter, Endpoint, Topology
 
 SOURCE = "nvlink"
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Threshold on the share of GPUs of one model that have the link of this number up. Above it, a GPU with the
 # link down has a fault. Below it, the machines are built that way (bridges that were not installed).
@@ -36,6 +38,7 @@ class NvlinkDomains:
     in several domains, all domains that share the most votes, if there are two or more. `local`: hosts with
     NVLinks that end inside the host, or without NVLinks. `switched`: the local hosts with switches inside. A
     host in neither `key` nor `local` does not report its domain yet. `adapters`: all GPUs, by UUID.
+    `managed`: the hosts that a manager of NVLink reports.
     """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -44,47 +47,51 @@ class NvlinkDomains:
     switched: frozenset[str] = frozenset()
     faults: Sequence[Fault] = ()
     adapters: Sequence[Adapter] = ()
-
-
-_IDS = ("GPU-", "nmx:")  # beginnings of the ids that drivers and NVLink managers give to GPUs
-
-
-def is_gpu_id(ident: str) -> bool:
-    """Return whether an id can be that of a GPU. Devices of the network have no such ids."""
-    return ident.startswith(_IDS)
+    managed: frozenset[str] = frozenset()
 
 
 def with_own_ids(
-    gpus: Mapping[str, tuple[Gpu, ...]], nodes: Collection[str], previous: Topology | None
+    gpus: Mapping[str, tuple[Gpu, ...]], previous: Topology | None
 ) -> Mapping[str, tuple[Gpu, ...]]:
-    """Return the GPUs with ids that no other device has, since an agent can report any text as an id.
+    """Return the GPUs with ids that no other device has: an agent can report any text as a UUID.
 
-    An id that several nodes report stays with the node that was published with it, else with the first one.
-    `nodes`: names that are ids of hosts.
+    A UUID that several nodes report stays with the node that was published with it, else with the first one.
+    The others, and what is no UUID, get `GPU-NODE/ADDRESS`.
     """
     owner: dict[str, str] = {}
-    taken: set[str] = set()
+    disputed: set[str] = set()
     odd: set[str] = set()  # nodes
     for node in sorted(gpus):
-        for gpu in gpus[node]:
-            if owner.setdefault(gpu.uuid, node) != node:
-                taken.add(gpu.uuid)
-                odd |= {node, owner[gpu.uuid]}
-            if not is_gpu_id(gpu.uuid) or gpu.uuid in nodes:
+        uuids = [gpu.uuid for gpu in gpus[node]]
+        if len(set(uuids)) < len(uuids):
+            odd.add(node)
+        for uuid in uuids:
+            if (first := owner.setdefault(uuid, node)) != node:
+                disputed.add(uuid)
+                odd |= {node, first}
+            if not _UUID.fullmatch(uuid):
                 odd.add(node)
     if not odd:
         return gpus
-    published = previous.adapters if previous is not None and taken else ()
-    owner |= {x.id: x.node for x in published if x.id in taken and x.node in odd}
+    published = previous.adapters if previous is not None and disputed else ()
+    owner |= {x.id: x.node for x in published if x.id in disputed and x.node in odd}
 
-    def own_id(node: str, uuid: str) -> str:
-        ident = uuid if owner[uuid] == node and uuid not in nodes else f"{uuid} ({node})"
-        return ident if is_gpu_id(ident) else f"{_IDS[0]}{ident}"
+    def own(node: str) -> tuple[Gpu, ...]:
+        used: set[str] = set()
+        found = []
+        for gpu in gpus[node]:
+            ident = gpu.uuid
+            if owner[ident] != node or ident in used or not _UUID.fullmatch(ident):
+                ident = base = f"GPU-{node}/{gpu.pci_address}"
+                number = 2
+                while ident in used:
+                    ident = f"{base} ({number})"
+                    number += 1
+            used.add(ident)
+            found.append(gpu if ident == gpu.uuid else replace(gpu, uuid=ident))
+        return tuple(found)
 
-    return {
-        node: mine if node not in odd else tuple(replace(x, uuid=own_id(node, x.uuid)) for x in mine)
-        for node, mine in gpus.items()
-    }
+    return {node: own(node) if node in odd else mine for node, mine in gpus.items()}
 
 
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:

@@ -14,15 +14,17 @@ from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
-from hyperscout_inference.fabric.nvlink import is_gpu_id
 from hyperscout_inference.fabric.part import Part
+from hyperscout_inference.latency.edges import components
+
+_Mask = npt.NDArray[np.bool_]  # (cables,)
 
 
 def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Network:
     """Return one graph of all fabrics. It does not depend on the order in which evidence arrived. `previous`
     decides where reporters disagree and nothing else does."""
     parts: list[Part] = []
-    shapes: list[npt.NDArray[np.bool_]] = []
+    shapes: list[_Mask] = []
     near = frozenset[str]()
     ib = infiniband(inputs, options, previous)
     if ib is not None:
@@ -32,42 +34,45 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
     if (found := ethernet(inputs, options, previous)) is not None:
         mine = np.array(found.compute, np.bool_)
         if options.compute_ports is None and ib is not None and shapes[0].any():
-            _choose_fabric(ib, shapes[0], near, found, mine, inputs)
+            shapes[0], mine = _chosen(ib, shapes[0], near, found, mine, inputs)
         nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())
-        taken = {one for one in found.part.ids if is_gpu_id(one) and one not in nodes}
-        _rename_taken(found.part, taken.union(ib.ids if ib is not None else ()), nodes)
+        gpus = {gpu.uuid for mine in inputs.gpus.values() for gpu in mine}
+        _rename_taken(found.part, gpus.union(ib.ids if ib is not None else ()), nodes)
         parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
 
 
-def _choose_fabric(
-    ib: Part,
-    swept: npt.NDArray[np.bool_],
-    near: frozenset[str],
-    found: EthernetPart,
-    heard: npt.NDArray[np.bool_],
-    inputs: FabricInputs,
-) -> None:
-    """Restrict the cables of both fabrics that shape the hierarchy, in place.
+def _chosen(
+    ib: Part, swept: _Mask, near: Collection[str], found: EthernetPart, heard: _Mask, inputs: FabricInputs
+) -> tuple[_Mask, _Mask]:
+    """Return which cables of InfiniBand and of Ethernet shape the hierarchy, out of `swept` and `heard`.
 
-    InfiniBand is the compute fabric, unless the NICs nearest to GPUs decide otherwise, for all hosts or for
-    those that report them. `swept`, `heard`: (cables,) of InfiniBand and Ethernet. `near`: the hosts whose
-    nearest NICs are on InfiniBand.
+    InfiniBand is the compute fabric where there is any, unless most hosts have their nearest NICs on
+    Ethernet. `near`: the hosts with nearest NICs on InfiniBand.
     """
-    if not _decide(found.near, ib, inputs):
-        heard &= _at_hosts(found.part, found.near)
-        swept &= ~_at_hosts(ib, found.near - near)
-    elif not _decide(near, ib, inputs):
-        swept &= _at_hosts(ib, near)
+    hosts = {ib.hosts[i] for i in distinct(np.concatenate([ib.a, ib.b])).tolist()} - {None}
+    if not _are_most(found.near, inputs, len(hosts)):
+        return swept, _with_trunks(found.part, found.near - hosts, heard)
+    return swept if len(near) > 1 else swept & _at_hosts(ib, near), heard
 
 
-def _decide(near: Collection[str], part: Part, inputs: FabricInputs) -> bool:
-    """Return whether hosts with these nearest NICs decide for all: most of the hosts that report GPUs, and at
-    least two unless InfiniBand (`part`) has one host alone. So one agent decides only for its own host."""
-    hosts = {part.hosts[i] for i in distinct(np.concatenate([part.a, part.b])).tolist()} - {None}
-    count = len(inputs.gpus.keys() & near)
-    return count >= min(2, len(hosts)) and 2 * count > len(inputs.gpus)
+def _are_most(near: Collection[str], inputs: FabricInputs, on_infiniband: int) -> bool:
+    """Return whether hosts with these nearest NICs decide for all: most of those that report GPUs, and two at
+    least, unless InfiniBand has one host. So no single agent decides for other hosts."""
+    return len(near) >= min(2, on_infiniband) and 2 * len(near) > len(inputs.gpus)
+
+
+def _with_trunks(part: Part, hosts: Collection[str], shapes: _Mask) -> _Mask:
+    """Return the cables of these hosts, and if they are several, those between the switches they reach."""
+    own = shapes & _at_hosts(part, hosts)
+    if len(hosts) < 2:
+        return own
+    between = shapes & part.is_switch[part.a] & part.is_switch[part.b]
+    ends = part.a[between].astype(np.int64), part.b[between].astype(np.int64)
+    chain = components(len(part.ids), *ends)
+    reached = chain[np.concatenate([part.a[own], part.b[own]])]
+    return own | (between & np.isin(chain[part.a], reached))
 
 
 def _at_hosts(part: Part, hosts: Collection[str]) -> npt.NDArray[np.bool_]:
@@ -78,7 +83,7 @@ def _at_hosts(part: Part, hosts: Collection[str]) -> npt.NDArray[np.bool_]:
 
 def _compute_infiniband(
     part: Part, inputs: FabricInputs, options: InferOptions
-) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+) -> tuple[_Mask, frozenset[str]]:
     """Return (cables,) which are of the compute fabric, and the hosts with NICs nearest to GPUs in it."""
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
@@ -93,25 +98,25 @@ def _compute_infiniband(
     cabled[part.a] = cabled[part.b] = True
     at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
     has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
-    shapes = np.ones(len(part.a), np.bool_)
-    if has_near:
-        further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
-        compute = ~np.array(further, np.bool_)
-        # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
-        meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
-        for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
-            for mine, met in zip((compute, ~compute), meets, strict=True):
-                met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
-        compute &= ~(part.is_switch & meets[1] & ~meets[0])
-        shapes = compute[part.a] & compute[part.b]
-    if len(part.fabrics) > 1 and not _decide(has_near, part, inputs):
-        shapes &= ~np.isin(part.fabric, other_fabrics(part))
-    return shapes, has_near
+    hosts = {part.hosts[i] for i in np.flatnonzero(cabled).tolist()} - {None}
+    if len(part.fabrics) > 1 and not _are_most(has_near, inputs, len(hosts)):
+        return ~np.isin(part.fabric, other_fabrics(part)), has_near
+    if not has_near:
+        return np.ones(len(part.a), np.bool_), has_near
+    further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
+    compute = ~np.array(further, np.bool_)
+    # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
+    meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
+    for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
+        for mine, met in zip((compute, ~compute), meets, strict=True):
+            met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
+    compute &= ~(part.is_switch & meets[1] & ~meets[0])
+    return compute[part.a] & compute[part.b], has_near
 
 
 def _join(
     parts: list[Part],
-    shapes: list[npt.NDArray[np.bool_]],
+    shapes: list[_Mask],
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from hyperscout_topology.link_changes import links_at, lost_links, wired_devices
@@ -64,10 +64,8 @@ def recall(
         """Return the level; 0 for no switch, infinity for a switch of unknown level."""
         return 0 if device not in level else level[device] or math.inf
 
-    t1_of: dict[str, str] = {}  # of each host, the lowest domain with switches: its cables count against it
-    for h in sorted(previous.hypernodes if former else (), key=lambda h: (bool(h.switches), -h.tier)):
-        if h.name in published:
-            t1_of |= dict.fromkeys(h.nodes, h.name)
+    former_nodes = [h for h in previous.hypernodes if h.name in published] if former else []
+    t1_of = {node: h.name for node, h in keepers(former_nodes).items()}
     for link in former:
         ends = ((link[0], link[1]), (link[2], link[3]))
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
@@ -99,6 +97,17 @@ def recall(
             del guesses[pair]
         result[at] = lost
     return result
+
+
+def keepers(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
+    """Return the domain that each host's cables count against: the lowest one with switches, else the
+    innermost. If domains of tier 1 have switches, each host's cables count against its own."""
+    found: dict[str, HyperNode] = {}
+    ranked = list(hypernodes)
+    lowest = 1 if any(h.tier == 1 and h.switches for h in ranked) else 0
+    for h in sorted(ranked, key=lambda h: (bool(h.switches) or h.tier == lowest, -h.tier)):
+        found |= dict.fromkeys(h.nodes, h)
+    return found
 
 
 def named_since(net: Network, absent: Collection[str]) -> frozenset[str]:

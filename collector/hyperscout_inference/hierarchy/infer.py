@@ -36,7 +36,7 @@ from hyperscout_inference.grouping.past import Past
 from hyperscout_inference.grouping.tiers import build_layers
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.fuse import fuse
-from hyperscout_inference.hierarchy.history import named_since, recall
+from hyperscout_inference.hierarchy.history import keepers, named_since, recall
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
@@ -53,8 +53,9 @@ def infer(
 
     The result depends only on the arguments, and not on the order of the evidence.
     """
-    gpus, disagreements = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
-    inputs = replace(inputs, gpus=with_own_ids(gpus, inputs.lldp.keys(), previous))
+    gpus = with_own_ids(inputs.gpus, previous)
+    gpus, disagreements = with_managed(gpus, inputs.managed_gpus, options.cluster_nodes)
+    inputs = replace(inputs, gpus=gpus)
     net = fuse(inputs, options, previous)
     level = switch_levels(net)
     past = Past(net, previous)
@@ -70,7 +71,8 @@ def infer(
     elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
-    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements])
+    managed = frozenset(inputs.managed_gpus)
+    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements], managed=managed)
     family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
@@ -365,9 +367,7 @@ def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anom
     """Count anomalies without a domain against the domain of their host."""
     if all(x.hypernode is not None for x in anomalies):
         return anomalies
-    keeper: dict[str, HyperNode] = {}  # the lowest domain with switches, else the innermost
-    for h in sorted(hypernodes, key=lambda h: (bool(h.switches), -h.tier)):
-        keeper |= dict.fromkeys(h.nodes, h)
+    keeper = keepers(hypernodes)
     return [
         replace(x, hypernode=keeper[x.subject.name].name, tier=keeper[x.subject.name].tier)
         if x.hypernode is None and x.subject.name in keeper

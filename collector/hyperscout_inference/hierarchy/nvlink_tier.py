@@ -4,9 +4,9 @@ An NVLink domain is placed as a whole in the outer domain with most of its hosts
 another domain are an anomaly. A host without NVLink peers is a domain of its own, so that all hosts have the
 same number of tiers.
 
-What one agent reports changes only the place of its own host. So the tier appears when there are three hosts
-in an NVLink domain, or two domains of two. Two hosts that report one domain and are wired to different outer
-domains are not joined. The tier of leaves does not appear because one host left its NVLink domain.
+What one agent reports changes only the place of its own host. So two hosts alone are an NVLink domain only if
+that was published, if a manager reports it, or if there are no cables. If such a pair is wired to different
+outer domains, it is not joined. The tier of leaves does not appear because one host left its NVLink domain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,16 +56,14 @@ def with_nvlink(
     past: Past,
     cluster: frozenset[str] | None,
 ) -> WithNvlink:
-    """Return the layers with the tier "nvlink" as innermost, unless no NVLink domain has two nodes."""
+    """Return the layers with the tier "nvlink" as innermost, if there are NVLink domains of several hosts."""
     if not domains.adapters and past.labels(NAME) is None:
         return WithNvlink([*layers], ())
     group, founders, mute, apart = _groups(net, layers[0], domains, past)
     in_use = past.tiers_in_use(group, cluster)
     disputes = [_apart(net, layers[0], pair) for pair in apart]
     sizes = np.bincount(group[group >= 0])
-    shared = sizes[sizes > 1]
-    is_pair = len(shared) == 1 and shared[0] == 2 and layers[0].count and past.labels(NAME) is None
-    if (not len(shared) or is_pair) and NAME not in in_use:
+    if not _has_domain(net, group, sizes, domains, layers[0], past) and NAME not in in_use:
         return WithNvlink([*layers], [*_faults(net, domains, layers[0].domain), *disputes])
     inner = Layer(
         NAME, group, [()] * len(founders), np.zeros(0, np.int64), Grouping.empty(len(group)), founders
@@ -90,22 +88,38 @@ def with_nvlink(
         if depth + 1 < len(layers):
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
-    suspicions = [*_faults(net, domains, group), *torn, *(_no_gpus(net, h, group) for h in mute)]
-    suspicions += disputes
-    filled = len(set(outer.tolist()))
-    merged = past.labels(NAME) is not None and past.labels(layers[0].name) is None
-    if len(founders) == filled + 1 and merged:
-        (both,) = np.flatnonzero(np.bincount(outer) > 1).tolist()
-        filled += int(sizes[outer == both].min() == 1)  # one host left its NVLink domain
-    if filled == len(founders) and layers[0].name not in in_use:
+    suspicions = [*_faults(net, domains, group), *torn, *(_no_gpus(net, h, group) for h in mute), *disputes]
+    if layers[0].name not in in_use and _groups_nothing(layers[0], sizes, outer, past):
         return _without_leaf(result, sizes, suspicions)
     return WithNvlink(result, suspicions, outer=1)
+
+
+def _has_domain(
+    net: Network, group: Longs, sizes: Longs, domains: NvlinkDomains, leaf: Layer, past: Past
+) -> bool:
+    """Return whether there are NVLink domains of several hosts. A single pair may be one host's claim."""
+    shared = np.flatnonzero(sizes > 1)
+    if len(shared) != 1 or sizes[shared[0]] > 2:
+        return len(shared) > 0
+    pair = {net.hosts[i] for i in np.flatnonzero(group == shared[0]).tolist()}
+    return not leaf.count or past.labels(NAME) is not None or pair <= domains.managed
+
+
+def _groups_nothing(leaf: Layer, sizes: Longs, outer: Longs, past: Past) -> bool:
+    """Return whether each domain of the fabric's first tier has one NVLink domain. One host that left the
+    NVLink domain of its rack does not count, if the tier was not published before."""
+    inside = np.bincount(outer)
+    shared = np.flatnonzero(inside > 1)
+    if len(shared) != 1 or inside[shared[0]] > 2:
+        return not len(shared)
+    is_one_host = sizes[outer == shared[0]].min() == 1
+    return bool(is_one_host and past.labels(NAME) is not None and past.labels(leaf.name) is None)
 
 
 def _without_leaf(layers: Sequence[Layer], sizes: Longs, suspicions: Sequence[Suspicion]) -> WithNvlink:
     """Merge the fabric's first tier into the NVLink tier: each of its domains has one NVLink domain.
 
-    `sizes`: hosts by NVLink domain. The smaller one of two in an outer domain has no switches.
+    `sizes`: hosts by NVLink domain. Of two in an outer domain the one host alone has no switches.
     """
     inner, leaf, *above = layers
     place = np.full(leaf.count, -1, np.int64)
@@ -152,7 +166,7 @@ def _groups(
                 mute.append(i)
         elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
             keys[i] = (host,)
-    apart = _wired_apart(keys, leaf, past)
+    apart = _wired_apart(net, keys, domains, leaf, past)
     for pair in apart:
         keys |= {i: (net.hosts[i],) for i in pair}
     group = np.full(len(net.hosts), -1, np.int64)
@@ -163,20 +177,25 @@ def _groups(
     return group, list(number), [i for i in mute if shared[group[i]]], apart
 
 
-def _wired_apart(keys: Mapping[int, tuple[str, ...]], leaf: Layer, past: Past) -> list[tuple[int, int]]:
-    """Return the pairs of hosts that share an NVLink domain with no other host, are wired to different
-    domains of the fabric, and were not published in one domain."""
+def _wired_apart(
+    net: Network, keys: Mapping[int, tuple[str, ...]], domains: NvlinkDomains, leaf: Layer, past: Past
+) -> list[tuple[int, int]]:
+    """Return the pair of hosts that share an NVLink domain with no other host, are wired to different domains
+    of the fabric, were not published in one domain, and that no manager reports. Several such pairs are the
+    way in which the racks are wired: none."""
     hosts: dict[tuple[str, ...], list[int]] = {}
     for i in sorted(keys):
         hosts.setdefault(keys[i], []).append(i)
     former = [x for name in (NAME, leaf.name) if (x := past.labels(name)) is not None]
-    return [
+    found = [
         (one, other)
         for one, other in (tuple(mine) for mine in hosts.values() if len(mine) == 2)
         if min(leaf.domain[one], leaf.domain[other]) >= 0
         and leaf.domain[one] != leaf.domain[other]
         and not any(x[one] == x[other] >= 0 for x in former)
+        and not {net.hosts[one], net.hosts[other]} <= domains.managed
     ]
+    return found if len(found) == 1 else []
 
 
 def _text(key: tuple[str, int]) -> tuple[str, ...]:

@@ -329,8 +329,9 @@ def test_ids_of_gpus_are_their_own() -> None:
     assert {x.id: x.node for x in found.adapters if x.node != liar} == {
         id_: node for id_, node in owner.items() if node != liar
     }
-    mine = {x.id for x in found.adapters if x.node == liar and x.name.startswith("0")}
-    assert mine == {f"{ids[0]} ({liar})", f"GPU-{guid}", ids[2], f"GPU-{victim}"}
+    mine = [x.id for x in found.adapters if x.node == liar and x.name in {gpu.pci_address for gpu in WELL}]
+    other = [f"GPU-{liar}/{gpu.pci_address}" for gpu in WELL]
+    assert sorted(mine) == sorted([*other[:2], ids[2], other[3]])
     assert found.anomalies == ()
 
 
