@@ -91,8 +91,9 @@ Directives = Mapping[str, Sequence[Handler]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """A batch without an ack. `bulks`: the texts that it names, also if the store has newer ones since."""
+class _UnackedBatch:
+    """`bulks`: the texts that the batch names, also if the store has newer ones since. With `_WINDOW` such
+    batches, all texts take at most five times the store's `max_bulk_bytes`."""
 
     sequence: int
     batch: Batch
@@ -146,7 +147,7 @@ class Session:
         self._settled = settled
         self._clock = clock
         self._wall_ns = wall_ns
-        self._in_flight: deque[_Sent] = deque()
+        self._in_flight: deque[_UnackedBatch] = deque()
         self._bulk_held: set[bytes] = set()
         self._bulk_wanted: dict[bytes, Bulk] = {}
         self._sequence = 0
@@ -192,7 +193,7 @@ class Session:
         store = self._store
         while True:
             while self._bulk_wanted:
-                await self._send_bulk(self._bulk_wanted.pop(next(iter(self._bulk_wanted))))
+                await self._send_bulk(self._bulk_wanted.popitem()[1])
             while (message := self._outbox.take()) is not None:
                 await self._write(message)
             if len(self._in_flight) < _WINDOW:
@@ -215,13 +216,13 @@ class Session:
     async def _send_batch(self, batch: Batch) -> None:
         named = {one.sweep.sha256 for one in batch.findings if one.HasField("sweep")}
         bulks = tuple(bulk for digest in named if (bulk := self._store.bulk(digest)))
-        # The collector drops a text, too, when no finding names it any more.
+        # The collector drops a text that no finding names.
         self._bulk_held = {digest for digest in self._bulk_held if self._store.bulk(digest)}
         for bulk in bulks:
             if bulk.sha256 not in self._bulk_held:
                 await self._send_bulk(bulk)
         self._sequence += 1
-        self._in_flight.append(_Sent(self._sequence, batch, self._clock(), bulks))
+        self._in_flight.append(_UnackedBatch(self._sequence, batch, self._clock(), bulks))
         if batch.full_state_ends:
             self._full_state_sequence = self._sequence
         message = FindingBatch(

@@ -2,7 +2,7 @@
 
 The first rule that applies decides: the declared pattern, then the NICs nearest to GPUs, then the fastest
 speed class of each host. Cables between switches follow. InfiniBand, where present, comes between the last
-two rules; `fuse` applies it, because it has both fabrics.
+two rules, or first where few hosts report nearest NICs; `fuse` applies that, because it has both fabrics.
 """
 
 import re

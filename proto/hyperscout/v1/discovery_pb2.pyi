@@ -456,8 +456,8 @@ Global___Intervals: _TypeAlias = Intervals  # noqa: Y015
 
 @_typing.final
 class NeedBulk(_message.Message):
-    """A finding named a digest whose text the collector does not hold. The agent sends the text. It keeps the texts
-    of a batch until the ack.
+    """A finding named a digest whose text the collector does not hold. The agent sends the text. The agent
+    keeps the texts of a batch until the ack.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

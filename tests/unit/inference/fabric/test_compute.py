@@ -16,8 +16,10 @@ from hyperscout_inference.fabric.inputs import (
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric, Truth
 from hyperscout_sim.readings.sweep_text import sweep_text
-from support.inference import tiers, truth
+from support.ethernet import inputs_of as over_ethernet
+from support.inference import inputs_of, tiers, truth
 from support.switched import TWO_TIERS, Wiring, cable, clos, domains, is_switch, mac
 
 HOSTS = [f"h{u}{i}" for u in (1, 2) for i in (1, 2, 3)]
@@ -216,6 +218,97 @@ def test_roce_beside_infiniband(nics: list[str], by_ethernet: bool) -> None:
     assert domains(topology)[:2] == (TWO_TIERS[:2] if by_ethernet else BY_INFINIBAND)
     assert {x.fabric for x in topology.links} == {"infiniband", "ethernet"}
     assert topology.anomalies == ()
+
+
+@pytest.mark.parametrize(
+    ("reporting", "by_ethernet"),
+    [(HOSTS[:1], False), (HOSTS[:3], False), (HOSTS[:4], True)],
+    ids=["one host", "half of the hosts", "most hosts"],
+)
+@pytest.mark.parametrize("others", ["with GPUs", "without GPUs"])
+def test_most_hosts_decide_which_fabric_computes(
+    reporting: list[str], by_ethernet: bool, others: str
+) -> None:
+    """The others have GPUs of which no nearest NIC is known, as with agents of an earlier version."""
+    known = gpus(["eth0", "eth1"], reporting)
+    if others == "with GPUs":
+        known = {host: (Gpu(f"{host}-0", "H200", "0000:00:00.0"),) for host in HOSTS} | known
+    elif len(reporting) == 3:
+        by_ethernet = True  # all hosts that report GPUs
+    topology = infer(replace(Wiring(clos()).inputs(), sweeps=(SWEEP,), gpus=known))
+    assert domains(topology)[:2] == (TWO_TIERS[:2] if by_ethernet else BY_INFINIBAND)
+    assert topology.anomalies == ()
+    assert topology.nodes_without_evidence == ()
+
+
+def test_the_only_host_of_infiniband_decides_for_itself() -> None:
+    lone = replace(FABRIC, cables=tuple(c for c in FABRIC.cables if c.a == FABRIC.adapters[0].guid))
+    sweep = SweepSeen(parse(sweep_text(lone, FABRIC.adapters[0].guid)))
+    host = FABRIC.hosts[0]
+    wiring = Wiring([f"leaf-1a/swp1 {host}/eth0", "leaf-1a/swp9 spine-1/swp1"])
+    topology = infer(replace(wiring.inputs(), sweeps=(sweep,), gpus=gpus(["eth0"], [host])))
+    (lowest,) = (h for h in topology.hypernodes if h.tier == 1)
+    assert (lowest.nodes, lowest.name.split("-")[:2]) == ((host,), ["leaf", "1a"])
+
+
+@pytest.mark.parametrize(("swept", "heard"), [(4, 2), (2, 4)], ids=["InfiniBand has more", "RoCE has more"])
+def test_partitions_of_either_fabric(swept: int, heard: int) -> None:
+    """Hosts with one fabric alone compute by it, whichever fabric has more hosts."""
+
+    def partition(name: str, hosts_per_unit: int) -> SimFabric:
+        fabric = shapes.rail_optimised(3, hosts_per_unit, 2, shared_spines=2, seed=hosts_per_unit)
+        new = {host: f"{name}-{i:02}" for i, host in enumerate(fabric.hosts)}
+        adapters = [
+            replace(x, host=new[x.host], description=f"{new[x.host]} {x.device}") for x in fabric.adapters
+        ]
+        units = [{frozenset(new[host] for host in domain) for domain in tier} for tier in fabric.truth.tiers]
+        return replace(fabric, adapters=tuple(adapters), truth=Truth(tuple(map(tuple, units))))
+
+    ib, roce = partition("ib", swept), partition("roce", heard)
+    known = gpus(["mlx5_0", "mlx5_1"], ib.hosts) | gpus(["eth0", "eth1"], roce.hosts)
+    topology = infer(replace(over_ethernet(roce, None), sweeps=inputs_of(ib).sweeps, gpus=known))
+    assert tiers(topology) == [a | b for a, b in zip(truth(ib), truth(roce), strict=True)]
+    assert topology.anomalies == ()
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 12])
+def test_most_hosts_decide_which_infiniband_fabric_computes(count: int) -> None:
+    """Storage has more ports, and groups the hosts otherwise. Nearest NICs come with new agents."""
+    compute = shapes.rail_optimised(4, 3, 1, shared_spines=2)
+    storage = shapes.rail_optimised(2, 6, 2, shared_spines=2, seed=5)
+    far = 1 << 40  # GUIDs of another fabric
+    other = dict(zip(storage.hosts, compute.hosts[::2] + compute.hosts[1::2], strict=True))
+    devices = {"mlx5_0": "mlx5_1", "mlx5_1": "mlx5_2"}
+    storage = replace(
+        storage,
+        adapters=tuple(
+            replace(
+                x,
+                guid=x.guid + far,
+                port_guid=x.port_guid + far,
+                host=other[x.host],
+                device=devices[x.device],
+                description=f"{other[x.host]} {devices[x.device]}",
+            )
+            for x in storage.adapters
+        ),
+        switches=tuple(
+            replace(x, guid=x.guid + far, name=f"st-{x.name}", description=f"st-{x.name}")
+            for x in storage.switches
+        ),
+        cables=tuple(c._replace(a=c.a + far, b=c.b + far) for c in storage.cables),
+    )
+    hosts = compute.hosts
+    known = {host: (Gpu(f"{host}-0", "H200", "0000:00:00.0"),) for host in hosts}
+    known |= gpus(["mlx5_0"], hosts[:count])
+    topology = infer(FabricInputs(sweeps=inputs_of(compute).sweeps + inputs_of(storage).sweeps, gpus=known))
+    assert topology.nodes_without_evidence == ()
+    if count in (0, 1, 6):
+        assert tiers(topology)[0] == {
+            frozenset(other[h] for h in domain) for domain in storage.truth.tiers[0]
+        }
+    if count == 12:
+        assert tiers(topology) == truth(compute)
 
 
 def test_an_adapter_that_is_nearest_to_no_gpu_is_shown_and_does_not_shape() -> None:

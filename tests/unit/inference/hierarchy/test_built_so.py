@@ -12,6 +12,7 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_topology.own_links import SURE
 from support.examples import seed_blocks
 from support.inference import Namer, inputs_of, tiers, truth
 
@@ -152,3 +153,24 @@ def test_what_is_wrong_beside_them_is_still_named(name: str, fault: Fault, seeds
         if planted.leaves_trace:
             assert [x.message for x in topology.anomalies if x not in named] == []
     assert traced > len(seeds) / 2
+
+
+@pytest.mark.parametrize(("units", "sure"), [(1, False), (2, True)], ids=["two hosts", "four hosts"])
+def test_one_host_is_no_witness_that_the_other_of_its_leaf_lacks_a_cable(units: int, sure: bool) -> None:
+    """It may have one more. A third host with as many cables tells that they are usual."""
+    fabric = shapes.rail_optimised(units, 2, 4, shared_spines=2)
+    (adapter, *_) = fabric.adapters
+    cut = replace(fabric, cables=tuple(c for c in fabric.cables if c.a != adapter.guid))
+    (found,) = infer(inputs_of(cut)).anomalies
+    assert (found.kind, found.confidence > SURE) == ("MissingLink", sure)
+    down = replace(seen(cut), infiniband_at_ns=dict.fromkeys(fabric.hosts, 2))
+    (found,) = infer(down).anomalies
+    assert found.confidence > SURE, "its own agent reports the port as down"
+
+
+def test_two_leaves_are_compared_by_sweeps_and_not_by_one_agent() -> None:
+    fabric = shapes.clos2(2, 4, 4)
+    cable = next(c for c in fabric.cables if c.a not in fabric.node_map())
+    cut = replace(fabric, cables=tuple(c for c in fabric.cables if c != cable))
+    (found,) = infer(inputs_of(cut)).anomalies
+    assert (found.kind, found.confidence > SURE) == ("MissingLink", True)
