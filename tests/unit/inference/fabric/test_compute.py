@@ -271,6 +271,16 @@ def test_partitions_of_either_fabric(swept: int, heard: int) -> None:
     assert topology.anomalies == ()
 
 
+def test_one_host_without_infiniband_adds_no_tier() -> None:
+    """Its Ethernet has three tiers, but no other host tells that Ethernet computes."""
+    roce = over_ethernet(shapes.rail_optimised(2, 2, 2, 2, pods=2), None)
+    known = gpus(["eth0", "eth1"], [min(roce.lldp)])
+    swept = tiers(infer(FabricInputs(sweeps=(SWEEP,))))
+    found = infer(replace(roce, sweeps=(SWEEP,), gpus=known))
+    assert len(tiers(found)) == len(swept)
+    assert all(domain in tiers(found)[0] for domain in swept[0])
+
+
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 12])
 def test_most_hosts_decide_which_infiniband_fabric_computes(count: int) -> None:
     """Storage has more ports, and groups the hosts otherwise. Nearest NICs come with new agents."""

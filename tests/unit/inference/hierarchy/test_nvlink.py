@@ -287,15 +287,18 @@ def test_a_racks_name_is_its_own_whatever_it_is_plugged_into() -> None:
 # One agent alone
 
 
-def test_a_tray_that_leaves_its_rack_adds_no_tier_of_leaves() -> None:
+@pytest.mark.parametrize("order", [1, -1], ids=["the first tray", "the last tray"])
+def test_a_tray_that_leaves_its_rack_adds_no_tier_of_leaves(order: int) -> None:
     cluster = racks(3, 1, trays=6)
     well = inferred_racks(cluster)
-    trays = cluster.racks[1].trays
+    trays = cluster.racks[1].trays[::order]
     first, second = ({tray: nvlink.with_fabric(cluster.gpus[tray], clique_id=7)} for tray in trays[:2])
     one = inferred_racks(cluster, changed(cluster, **first), saved(well))
     check(one)
     rest = [set(rack.trays) - {trays[0]} for rack in cluster.racks]
     assert tiers(one) == [{*map(frozenset, rest), frozenset([trays[0]])}, set(cluster.tiers[-1])]
+    assert domain_of(one, trays[1]).switches == domain_of(well, trays[1]).switches
+    assert len(tiers(inferred_racks(cluster, changed(cluster, **first)))) == 3, "it was never published"
     two = inferred_racks(cluster, changed(cluster, **first, **second), saved(one))
     check(two)
     assert len(tiers(two)) == 3, "two trays in another clique are two reporters"
@@ -334,6 +337,21 @@ def test_a_pair_that_a_manager_reports_is_a_domain(racks_per_unit: int) -> None:
     topology = infer(inputs)
     assert {one, other} in tiers(topology)[0]
     assert "nvlink" in {h.tier_name for h in topology.hypernodes}
+
+
+def test_a_pair_without_cables_is_a_domain() -> None:
+    pair = SMALL.racks[0].trays[:2]
+    topology = infer(FabricInputs(gpus={tray: tuple(SMALL.gpus[tray]) for tray in pair}))
+    assert tiers(topology)[0] == {frozenset(pair)}
+
+
+def test_a_pair_stays_joined_when_one_of_them_is_moved_to_another_leaf() -> None:
+    plain = racks(2, 1, trays=2, hgx=2)
+    pair = plain.racks[0].trays
+    well = inferred_racks(plain)
+    moved = inferred_racks(racks(2, 1, trays=2, hgx=2, moved={pair[1]: 1}), previous=saved(well))
+    check(moved)
+    assert set(pair) in tiers(moved)[0]
 
 
 def test_a_pair_that_was_published_stays_a_domain() -> None:

@@ -165,11 +165,14 @@ def test_lldp_of_a_host(heard: list[LldpNeighbour], liar: str) -> None:
         check_unharmed(before, found, [liar], {liar, mac((liar, "eth0")), INVENTED, *NAMESAKES})
 
 
-@pytest.mark.parametrize("known", ["the name of a host", "the GUID of an adapter"])
+@pytest.mark.parametrize("known", ["the name of a host", "the GUID of an adapter", "the UUID of a GPU"])
 def test_a_switch_with_the_id_of_another_device(known: str) -> None:
-    if known == "the name of a host":
+    if known != "the GUID of an adapter":
         honest, options, liar, taken = ALL.inputs(), NODES, HOSTS[0], HOSTS[5]
-    else:
+    if known == "the UUID of a GPU":
+        (gpu, *_) = next(mine for mine in CLUSTERS["two racks of a leaf"].gpus.values() if mine)
+        honest, taken = replace(honest, gpus={HOSTS[5]: (gpu,)}), gpu.uuid
+    if known == "the GUID of an adapter":
         sweep = SweepSeen(parse(sweep_text(FABRIC)), observed_at_ns=1)
         honest, options, liar = FabricInputs(sweeps=(sweep,), infiniband=OWN_PORTS), OPTIONS, FABRIC.hosts[0]
         taken = f"{ADAPTERS[FABRIC.hosts[5]].guid:016x}"
