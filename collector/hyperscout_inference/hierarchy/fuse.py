@@ -64,10 +64,8 @@ def _are_most(near: Collection[str], inputs: FabricInputs, on_infiniband: int) -
 
 
 def _with_trunks(part: Part, hosts: Collection[str], shapes: _Mask) -> _Mask:
-    """Return the cables of these hosts, and if they are several, those between the switches they reach."""
+    """Return the cables of these hosts, and those between the switches that they reach."""
     own = shapes & _at_hosts(part, hosts)
-    if len(hosts) < 2:
-        return own
     between = shapes & part.is_switch[part.a] & part.is_switch[part.b]
     ends = part.a[between].astype(np.int64), part.b[between].astype(np.int64)
     chain = components(len(part.ids), *ends)
