@@ -17,6 +17,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
 from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
+from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
 from hyperscout_inference.ethernet.host_claims import (
     LLDP,
     host_end,
@@ -78,6 +79,7 @@ def ethernet(
 ) -> EthernetPart | None:
     """Return all cables that LLDP shows, or None if there are none."""
     earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
+    inputs, many = with_few_neighbours(inputs)
     inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
@@ -100,7 +102,15 @@ def ethernet(
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
     part = _part(rows, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
-    part.anomalies += [*refused, *clashes, *twice, *against, *odd, *view.anomalies]
+    part.anomalies += [
+        *refused,
+        *too_many_neighbours(many, inputs),
+        *clashes,
+        *twice,
+        *against,
+        *odd,
+        *view.anomalies,
+    ]
     part.anomalies += [
         _unknown(row, names)
         for row, computes in zip(rows, compute.ports, strict=True)
