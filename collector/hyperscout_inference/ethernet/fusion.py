@@ -46,6 +46,7 @@ from hyperscout_inference.ethernet.switch_names import (
 )
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
 from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
+from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
@@ -236,6 +237,7 @@ def _with_plugs(
     rest: set[HostCable] = set()
     odd: list[Plug] = []
     anomalies: list[Anomaly] = []
+    reporters: list[str] = []  # of each anomaly: the switch
     for plug in plugs:
         jack = plug.device, plug.port
         own = by_hosts.cables.get(jack) if plug.kind == HOST else None
@@ -272,8 +274,15 @@ def _with_plugs(
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
             anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
+            reporters.append(plug.end.chassis)
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
-    return sorted({*rows, *more.values(), *rest}), anomalies
+    few = few_findings(
+        range(len(anomalies)),
+        reporters,
+        anomalies.__getitem__,
+        "that this switch reports lead to hosts that are on other cables",
+    )
+    return sorted({*rows, *more.values(), *rest}), few
 
 
 def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:

@@ -240,7 +240,7 @@ def _cables(
 
     unanswered = np.flatnonzero(~both & declared[part.a] & declared[part.b]).tolist()
     part.anomalies += few_findings(
-        unanswered, part.fabric.tolist(), one_sided, "are reported by one of their ends only"
+        unanswered, part.fabric.tolist(), one_sided, "of this fabric are reported by one of their ends only"
     )
     return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
 
@@ -275,7 +275,7 @@ def _confirmed(
         np.flatnonzero(~stays).tolist(),
         fabric.tolist(),
         not_swept,
-        "are reported by a manager, not by sweeps",
+        "of this fabric are reported by a manager, not by sweeps",
     )
     return stays
 
@@ -317,7 +317,10 @@ def _settle(
         return Anomaly("SourcesDisagree", a, b, None, (sweeps[newest[i]].source,), 0.9, text)
 
     part.anomalies += few_findings(
-        against, fabric.tolist(), rival, "are reported, but other cables already hold their ports"
+        against,
+        fabric.tolist(),
+        rival,
+        "of this fabric are reported, but other cables already hold their ports",
     )
     return keep
 

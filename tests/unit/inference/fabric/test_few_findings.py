@@ -90,7 +90,7 @@ def test_the_number_of_the_others_is_of_their_own_fabric() -> None:
     found = few_findings(range(len(fabric)), fabric, finding, "are wrong")
     assert [x.message for x in found[: 2 * MOST]] == [f"cable {i}" for i in range(2 * MOST)]
     assert [x.message for x in found[2 * MOST :]] == [
-        f"3 more cables of this fabric are wrong, the first at sw{2 * MOST}/p1",
-        f"2 more cables of this fabric are wrong, the first at sw{2 * MOST + 1}/p1",
+        f"3 more cables are wrong, the first at sw{2 * MOST}/p1",
+        f"2 more cables are wrong, the first at sw{2 * MOST + 1}/p1",
     ]
     assert [x.peer for x in found[2 * MOST :]] == [None, None]

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
 from hyperscout_inference.ethernet.few_neighbours import MOST, too_many_neighbours, with_few_neighbours
+from hyperscout_inference.fabric import few_findings
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
 from support.inference import disagreements
@@ -126,3 +127,52 @@ def test_an_agent_is_accused_at_its_own_switch() -> None:
     found = infer(with_ports(*(replace(port, chassis_id=other) for port in ports)))
     (told,) = (x for x in disagreements(found) if f"at most {MOST} count" in x.message)
     assert told.subject.device == OWN[0].chassis_id
+
+
+def on_many_ports(*heard: LldpNeighbour) -> FabricInputs:
+    """The bad switch hears these on each of 1,000 more ports."""
+    return with_ports(*(replace(port, neighbours=heard) for port in crowded(1000, [])))
+
+
+@pytest.mark.parametrize(
+    ("heard", "wrong"),
+    [
+        pytest.param(
+            HONEST.switch_ports["switch/leaf-2a"][0].neighbours,
+            "that this switch reports lead to hosts that are on other cables",
+            id="a host of another leaf",
+        ),
+        pytest.param(
+            (switch(1), switch(2)), "of this switch lead to several neighbours each", id="two switches each"
+        ),
+    ],
+)
+def test_the_findings_of_a_switch_do_not_grow_with_its_false_ports(
+    heard: Sequence[LldpNeighbour], wrong: str
+) -> None:
+    before = infer(HONEST)
+    found = infer(on_many_ports(*heard), previous=before)
+    assert domains(found) == domains(before)
+    told = disagreements(found)
+    assert len(told) <= 3 * (few_findings.MOST + 1)
+    (more,) = (x for x in told if wrong in x.message)
+    assert more.message.startswith(f"{1000 - few_findings.MOST} more cables {wrong}, the first at ")
+
+
+def test_the_findings_about_ports_of_others_do_not_grow_with_the_false_cables() -> None:
+    wide = Wiring(clos(units=6, hosts=25, spines=2, rails=1)).inputs()
+    taken = [
+        replace(OWN[0].neighbours[0], chassis_id=p.chassis_id, port_id=p.port_id, port_id_subtype="ifname")
+        for reporter, ports in wide.switch_ports.items()
+        if reporter.startswith("switch/leaf") and reporter != BAD
+        for p in ports
+    ]
+    false = [
+        replace(port, neighbours=(replace(heard, system_name="", capabilities=("Bridge",)),))
+        for port, heard in zip(crowded(len(taken), []), taken, strict=True)
+    ]
+    assert len(false) > few_findings.MOST
+    ports = {**wide.switch_ports, BAD: (*wide.switch_ports[BAD], *false)}
+    told = disagreements(infer(replace(wide, switch_ports=ports), previous=infer(wide)))
+    assert len(told) == few_findings.MOST + 1
+    assert sum("more cables that this switch reports are contradicted" in x.message for x in told) == 1
