@@ -17,6 +17,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
 from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
+from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
 from hyperscout_inference.ethernet.host_claims import (
     LLDP,
     host_end,
@@ -45,6 +46,7 @@ from hyperscout_inference.ethernet.switch_names import (
 )
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
 from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
+from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
@@ -78,6 +80,7 @@ def ethernet(
 ) -> EthernetPart | None:
     """Return all cables that LLDP shows, or None if there are none."""
     earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
+    inputs, many = with_few_neighbours(inputs)
     inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
@@ -100,7 +103,15 @@ def ethernet(
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
     part = _part(rows, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
-    part.anomalies += [*refused, *clashes, *twice, *against, *odd, *view.anomalies]
+    part.anomalies += [
+        *refused,
+        *too_many_neighbours(many, inputs),
+        *clashes,
+        *twice,
+        *against,
+        *odd,
+        *view.anomalies,
+    ]
     part.anomalies += [
         _unknown(row, names)
         for row, computes in zip(rows, compute.ports, strict=True)
@@ -226,6 +237,7 @@ def _with_plugs(
     rest: set[HostCable] = set()
     odd: list[Plug] = []
     anomalies: list[Anomaly] = []
+    reporters: list[str] = []  # of each anomaly: the switch
     for plug in plugs:
         jack = plug.device, plug.port
         own = by_hosts.cables.get(jack) if plug.kind == HOST else None
@@ -262,8 +274,15 @@ def _with_plugs(
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
             anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
+            reporters.append(plug.end.chassis)
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
-    return sorted({*rows, *more.values(), *rest}), anomalies
+    few = few_findings(
+        range(len(anomalies)),
+        reporters,
+        anomalies.__getitem__,
+        "that this switch reports lead to hosts that are on other cables",
+    )
+    return sorted({*rows, *more.values(), *rest}), few
 
 
 def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:

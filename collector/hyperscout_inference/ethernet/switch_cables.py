@@ -19,6 +19,7 @@ from hyperscout_topology.topology import Anomaly, say
 
 from hyperscout_inference.ethernet.neighbours import HOST, SWITCH, Far, Jack
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
+from hyperscout_inference.fabric.few_findings import few_findings
 
 # A port with more neighbours than this becomes a finding: it is a hub or a bridge.
 _CROWD = 4
@@ -250,6 +251,7 @@ def _settled(
     losers: dict[int, list[str]] = {}
     findings: Counter[End] = Counter()
     anomalies: list[Anomaly] = []
+    reporters: list[str] = []  # of each anomaly: the switch
     for claim in sorted(standing, key=lambda x: (not sure[id(x)], x.silent, -x.far.kind, x.ends)):
         ends = claim.ends if claim.far.kind == SWITCH else claim.ends[:1]
         if sure[id(claim)] and not any(end in holder for end in ends):
@@ -275,7 +277,9 @@ def _settled(
         if against is not None and not claim.silent and findings[against] < _CROWD and claim.far.kind != HOST:
             findings[against] += 1
             anomalies.append(_contradicted(claim, names, why))
-    return losers, anomalies
+            reporters.append(claim.rows[0].near.chassis)
+    text = "that this switch reports are contradicted by others"
+    return losers, few_findings(range(len(anomalies)), reporters, anomalies.__getitem__, text)
 
 
 def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -> Anomaly:
@@ -306,7 +310,10 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
         )
         sources = tuple(sorted({source for claim in claims for source in claim.sources}))
         found.append(Anomaly("SourcesDisagree", subject, None, None, sources, 0.8, text))
-    return found
+    switches_of = [one.subject.device for one in found]
+    return few_findings(
+        range(len(found)), switches_of, found.__getitem__, "of this switch lead to several neighbours each"
+    )
 
 
 def _doubts(claim: _Claim, names: Mapping[str, str]) -> list[str]:

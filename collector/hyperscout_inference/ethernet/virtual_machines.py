@@ -20,19 +20,19 @@ def without_virtual_machines(fars: list[tuple[Row, Far]]) -> list[tuple[Row, Far
     stations: dict[End, list[int]] = {}
     for row, far in fars:
         if far.kind in (NAMED, UNCLAIMED):
-            stations.setdefault(row.near, []).append(_made_up(row.neighbour))
+            stations.setdefault(row.near, []).append(made_up(row.neighbour))
     crowded = {end: min(x) for end, x in stations.items() if len(x) > 1 and x.count(min(x)) == 1}
     if not crowded:
         return fars
     return [
         (row, Far(OTHER, End(row.neighbour.chassis_id, row.neighbour.port_id), "a virtual machine"))
-        if far.kind in (NAMED, UNCLAIMED) and crowded.get(row.near, 2) < _made_up(row.neighbour)
+        if far.kind in (NAMED, UNCLAIMED) and crowded.get(row.near, 2) < made_up(row.neighbour)
         else (row, far)
         for row, far in fars
     ]
 
 
-def _made_up(neighbour: LldpNeighbour) -> int:
+def made_up(neighbour: LldpNeighbour) -> int:
     """Return how far the address of the neighbour's port, else of the neighbour, is from that of a NIC: 2 = a
     hypervisor's, 1 = locally administered, 0 = a NIC's or no address."""
     mac = neighbour.port_id if neighbour.port_id_subtype == "mac" else neighbour.chassis_id

@@ -3,7 +3,8 @@
 A cable that appears in two records or in two sweeps is one cable. Where two cables claim one port, the newer
 sweep wins, then the cable that both ends report; the other cable is dropped. It becomes a `SourcesDisagree`
 finding unless it comes from an older sweep. A cable that only a manager reports is a `SourcesDisagree`
-finding where a complete sweep of its devices lacks it.
+finding where a complete sweep of its devices lacks it. Of many such findings in a fabric only the first are
+kept, with the number of the others.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
+from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.identify import claims, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
@@ -211,13 +213,16 @@ def _cables(
     from_low = np.logical_or.reduceat(upward, start)
     from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
     low, high = low[start], high[start]
-    keep = _confirmed(part, low, high, newest, sweeps, places)
-    keep[keep] = _settle(part, low[keep], high[keep], newest[keep], (from_low & from_high)[keep], sweeps)
+    fabric = np.array(group, np.int32)[newest]
+    both = from_low & from_high
+    keep = _confirmed(part, low, high, newest, fabric, sweeps, places)
+    keep[keep] = _settle(part, low[keep], high[keep], newest[keep], fabric[keep], both[keep], sweeps)
     low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
+    from_low, both = from_low[keep], both[keep]
     part.a, part.a_port = split_port(low)
     part.b, part.b_port = split_port(high)
     part.rate_gbps = fastest
-    part.fabric = np.array(group, np.int32)[newest]
+    part.fabric = fabric[keep]
     masks = distinct(source_bits[keep]) if source_bits is not None else bit[:1]
     part.source_sets = [
         tuple(name for i, name in enumerate(names) if mask >> i & 1) for mask in masks.tolist()
@@ -226,22 +231,17 @@ def _cables(
         part.sources = np.zeros(len(low), np.int32)
     else:
         part.sources = np.searchsorted(masks, source_bits[keep]).astype(np.int32)
-    one_sided = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
-    for i in one_sided.tolist():
+
+    def one_sided(i: int) -> Anomaly:
         ends = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
-        reporting, far = ends if from_low[keep][i] else ends[::-1]
-        a, b = _end(part, *reporting), _end(part, *far)
-        part.anomalies.append(
-            Anomaly(
-                "SourcesDisagree",
-                a,
-                b,
-                None,
-                part.source_sets[part.sources[i]],
-                0.9,
-                f"{say(a)} reports a cable to {say(b)}, which does not report it",
-            )
-        )
+        a, b = (_end(part, *end) for end in (ends if from_low[i] else ends[::-1]))
+        text = f"{say(a)} reports a cable to {say(b)}, which does not report it"
+        return Anomaly("SourcesDisagree", a, b, None, part.source_sets[part.sources[i]], 0.9, text)
+
+    unanswered = np.flatnonzero(~both & declared[part.a] & declared[part.b]).tolist()
+    part.anomalies += few_findings(
+        unanswered, part.fabric.tolist(), one_sided, "of this fabric are reported by one of their ends only"
+    )
     return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
 
 
@@ -250,6 +250,7 @@ def _confirmed(
     low: Longs,
     high: Longs,
     newest: npt.NDArray[np.int32],
+    fabric: npt.NDArray[np.int32],
     sweeps: list[SweepSeen],
     places: list[npt.NDArray[np.intp]],
 ) -> npt.NDArray[np.bool_]:
@@ -263,11 +264,19 @@ def _confirmed(
         if seen.source not in MANAGERS and not seen.partial:
             swept[place] |= seen.sweep.declared
     stays: npt.NDArray[np.bool_] = ~(managed[newest] & (swept[low >> 20] | swept[high >> 20]))
-    for i in np.flatnonzero(~stays).tolist():
+
+    def not_swept(i: int) -> Anomaly:
         a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in (int(low[i]), int(high[i])))
         source = sweeps[newest[i]].source
         text = f"{source} reports a cable from {say(a)} to {say(b)}, which a sweep of these devices lacks"
-        part.anomalies.append(Anomaly("SourcesDisagree", a, b, None, (source,), 0.5, text))
+        return Anomaly("SourcesDisagree", a, b, None, (source,), 0.5, text)
+
+    part.anomalies += few_findings(
+        np.flatnonzero(~stays).tolist(),
+        fabric.tolist(),
+        not_swept,
+        "of this fabric are reported by a manager, not by sweeps",
+    )
     return stays
 
 
@@ -276,6 +285,7 @@ def _settle(
     low: Longs,
     high: Longs,
     newest: npt.NDArray[np.int32],
+    fabric: npt.NDArray[np.int32],
     both: npt.NDArray[np.bool_],
     sweeps: list[SweepSeen],
 ) -> npt.NDArray[np.bool_]:
@@ -290,6 +300,7 @@ def _settle(
     rivals = np.flatnonzero(np.isin(low, twice) | np.isin(high, twice)).tolist()
     rivals.sort(key=lambda i: (-int(newest[i]), not both[i], int(low[i]), int(high[i])))
     holder: dict[int, int] = {}
+    against: list[int] = []
     for i in rivals:
         ports = (int(low[i]), int(high[i]))
         taken = next((holder[p] for p in ports if p in holder), None)
@@ -297,20 +308,20 @@ def _settle(
             holder.update(dict.fromkeys(ports, i))
             continue
         keep[i] = False
-        if newest[i] < newest[taken]:
-            continue  # an older sweep; the port may have been recabled since
-        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in ports)
-        part.anomalies.append(
-            Anomaly(
-                "SourcesDisagree",
-                a,
-                b,
-                None,
-                (sweeps[newest[i]].source,),
-                0.9,
-                f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports",
-            )
-        )
+        if newest[i] >= newest[taken]:  # not of an older sweep; the port may have been recabled since
+            against.append(i)
+
+    def rival(i: int) -> Anomaly:
+        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in (int(low[i]), int(high[i])))
+        text = f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports"
+        return Anomaly("SourcesDisagree", a, b, None, (sweeps[newest[i]].source,), 0.9, text)
+
+    part.anomalies += few_findings(
+        against,
+        fabric.tolist(),
+        rival,
+        "of this fabric are reported, but other cables already hold their ports",
+    )
     return keep
 
 

@@ -1,0 +1,39 @@
+"""Bound the findings about contradictory cables of one fabric, or of one switch that reports itself.
+
+One reporter may show any number of cables that contradict each other or those of others. A finding for each
+of them would cost more than the fabric itself, and would hide all other findings.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hyperscout_formats.text.counts import count
+from hyperscout_topology.topology import Anomaly, say
+
+MOST: Final = 100  # findings of one kind in a group; one switch with all its ports has fewer
+
+
+def few_findings(
+    cables: Iterable[int], groups: Sequence[Hashable], finding: Callable[[int], Anomaly], wrong: str
+) -> list[Anomaly]:
+    """Return one finding per cable: the first `MOST` of each group, and one with the number of the others.
+
+    `groups`: the group of each cable: its fabric, or the switch that reports it. `finding`: makes the finding
+    of a cable. `wrong`: the text behind "3 more cables". The order of `cables` decides which ones are named.
+    """
+    found: list[Anomaly] = []
+    seen: Counter[Hashable] = Counter()
+    first: dict[Hashable, int] = {}  # by group: the first cable that is not named
+    for i in cables:
+        seen[groups[i]] += 1
+        if seen[groups[i]] <= MOST:
+            found.append(finding(i))
+        else:
+            first.setdefault(groups[i], i)
+    for of, i in first.items():
+        one = finding(i)
+        text = f"{count(seen[of] - MOST, 'more cable')} {wrong}, the first at {say(one.subject)}"
+        found.append(replace(one, peer=None, message=text))
+    return found
