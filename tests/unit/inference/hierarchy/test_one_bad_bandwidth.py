@@ -105,3 +105,17 @@ def test_a_host_without_other_pairs_than_those_of_one_host_is_judged() -> None:
     """An operator measures one host with all others: only that host's results judge its own pairs."""
     rows = [(LIAR, host, 240.0 if host == 5 else 400.0) for host in range(1, 10)]
     assert ends(weak_paths(NAMES, weights(rows))) == {frozenset({NAMES[LIAR], NAMES[5]})}
+
+
+@pytest.mark.parametrize(
+    ("weak", "of", "accused"), [(2, 2, False), (3, 3, True), (4, 8, False), (5, 8, True), (0, 0, False)]
+)
+def test_a_low_result_of_the_liar_does_not_complete_the_case_against_a_host(
+    weak: int, of: int, accused: bool
+) -> None:
+    """Host 1 has `of` honest pairs, and one with the liar. `accused`: the honest pairs suffice."""
+    honest = [(1, 2 + i, 100.0 if i < weak else 400.0) for i in range(of)]
+    honest += [(a, b, 400.0) for a in range(2, 14) for b in range(2, a)]
+    found = ends(weak_paths(NAMES, weights([*honest, (LIAR, 1, 100.0)])))
+    assert (frozenset({NAMES[1]}) in found) == accused
+    assert (frozenset({NAMES[1]}) in plainly_weak(honest)) == accused
