@@ -34,7 +34,7 @@ class BulkAssembly:
     def __init__(self, sha256: bytes, limits: BulkLimits) -> None:
         self.sha256 = sha256
         self._limits = limits
-        # One buffer: an object for each chunk takes 50 bytes more than the chunk, and an empty chunk counts 0.
+        # One buffer: an object takes 35 bytes more than its chunk, and an empty chunk counts 0.
         self._compressed = bytearray()
         self._invalid: str | None = None
         if len(sha256) != hashlib.sha256().digest_size:
