@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.evidence.kept import is_result
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import (
-    KEPT_PROBES,
     AgentRow,
     Bulk,
     EvidencePlan,
@@ -26,9 +26,8 @@ from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches takes many minutes
-# Probes that an agent's full state does not cover: results that stay without it, and findings of a device in
-# its node.
-_NOT_ITS_OWN = KEPT_PROBES | {DEVICE_PROBE}
+_REFUSED_NS = 600 * NS  # how long a refusal is a problem; an agent repeats its findings each minute
+_MAX_REFUSED = 1000  # reporters
 # Rows of one transaction: about 50 ms of writing, so a single change behind it does not wait long.
 _MAX_GROUP_ROWS = 4000
 
@@ -127,6 +126,7 @@ class Committer:
         self._space_timeout_s = space_timeout_s
         self._space = asyncio.Condition()
         self._unclaimed: dict[str, _Unclaimed] = {}
+        self._refused: dict[str, tuple[int, str]] = {}  # by node: when its last finding was refused, and why
         self.queue = WriteQueue(
             writer,
             Priority.EVIDENCE,
@@ -158,6 +158,16 @@ class Committer:
 
     def _fits(self, cost: int) -> bool:
         return not self.waiting_bytes or self.waiting_bytes + cost <= self._max_waiting_bytes
+
+    @property
+    def problems(self) -> list[str]:
+        """That findings were refused in the last minutes because their reporter has reached a limit."""
+        now_ns = self._clock_ns()
+        found = [reason for at_ns, reason in self._refused.values() if now_ns - at_ns < _REFUSED_NS]
+        if not found:
+            return []
+        of = "a reporter" if len(found) == 1 else f"{len(found)} reporters"
+        return [f"findings of {of} are refused: {found[-1]}"]
 
     def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
         """Returns the keys with an expired grace, to be forgotten. Keys of disconnected agents stay."""
@@ -212,6 +222,7 @@ class Committer:
                 continue
             if reason := plan.upsert(row, encoded):
                 refused.append(Refused(row.key, reason))
+                self._note_refusal(row.key.node, reason)
         for key in submission.removed:
             plan.remove(key)
         for key, known in submission.forgotten.items():
@@ -222,10 +233,21 @@ class Committer:
             self._end_full_state(plan, submission.full_state)
         return refused
 
+    def _note_refusal(self, node: str, reason: str) -> None:
+        self._refused.pop(node, None)  # the latest is the last
+        self._refused[node] = self._clock_ns(), reason
+        if len(self._refused) > _MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
+
     def _end_full_state(self, plan: EvidencePlan, full: FullState) -> None:
         node = full.agent.node
         known = plan.agent_of(node)
-        absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in _NOT_ITS_OWN}
+        # A full state does not cover results that stay without it, and findings of a device in the node.
+        absent = {
+            key
+            for key in plan.keys_of(node) - full.keys
+            if key.probe != DEVICE_PROBE and not is_result(key, plan.rows_of_key(key))
+        }
         if known is not None and known.instance == full.agent.instance:
             waits = self._unclaimed[node].keys if node in self._unclaimed else set()
             for key in absent - waits:

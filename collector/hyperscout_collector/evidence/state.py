@@ -13,6 +13,7 @@ from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, Switch
 from hyperscout_formats.facts.shared_fields import SharedFields
 
 from hyperscout_collector.evidence.age_count import AgeCount
+from hyperscout_collector.evidence.kept import KEPT_PROBES, MAX_KEPT, KeptKeys
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
@@ -22,8 +23,6 @@ LEASED_PROBES = frozenset({"ibnetdiscover"})
 # Counts errors under the same lease. It shows no fabric: its findings end with their agent and trigger
 # nothing.
 COUNTING_PROBE = "ibqueryerrors"
-# Results of measurements on request also survive a restart of their agent: no agent would repeat them.
-KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
 _UNCOUNTED: Mapping[type, Callable[[object], object]] = {
     kind: SharedFields(kind, "counters").values for kind in (SwitchPort, LldpPort, InfinibandPort)
@@ -118,19 +117,29 @@ class EvidencePlan:
     _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
     _bytes: dict[str, int] = field(default_factory=dict)  # growth by node
     _new_nodes: set[str] = field(default_factory=set)
+    _kept: KeptKeys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = KeptKeys(self.state.kept)
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
-        """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing."""
+        """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing.
+
+        The oldest kept results of its node are removed if it does not fit beside them.
+        """
         before = self.rows_of_key(row.key)
-        if not before and (reason := self._why_full(row.key.node)):
-            return reason
         after = merged(before, row, self.now_ns)
-        if after is not before:
-            growth = self._size(after) - self._size(before)
-            if reason := self._why_too_large(row.key.node, growth):
+        if after is before:
+            return None
+        growth = self._size(after) - self._size(before)
+        while reason := self._why_no_space(row.key, growth, is_new=not before):
+            if (oldest := self._kept.oldest(row.key.node, other_than=row.key)) is None:
                 return reason
-            self._set(row.key, before, after, growth)
-            self.encoded[row.key, row.rank] = encoded
+            self.remove(oldest)
+        self._set(row.key, before, after, growth)
+        self.encoded[row.key, row.rank] = encoded
+        while len(self._kept.of(row.key.node)) > MAX_KEPT and (oldest := self._kept.oldest(row.key.node)):
+            self.remove(oldest)
         return None
 
     def put_bulk(self, bulk: Bulk) -> None:
@@ -183,6 +192,7 @@ class EvidencePlan:
         self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
         self._bytes[key.node] = self._bytes.get(key.node, 0) + growth
+        self._kept.update(key, after)
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -191,6 +201,9 @@ class EvidencePlan:
     def _count(self, node: str) -> int:
         found = self._counts.get(node)
         return self.state.count_of(node) if found is None else found
+
+    def _why_no_space(self, key: Key, growth: int, *, is_new: bool) -> str | None:
+        return (self._why_full(key.node) if is_new else None) or self._why_too_large(key.node, growth)
 
     def _why_full(self, node: str) -> str | None:
         limits = self.state.limits
@@ -236,6 +249,7 @@ class EvidenceState:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self.kept = KeptKeys()
         self.agents: dict[str, AgentRow] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
         self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
@@ -253,6 +267,7 @@ class EvidenceState:
             keys = self._nodes.setdefault(row.key.node, {})
             keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda row: -row.rank))
             self._count(row, 1)
+            self.kept.update(row.key, keys[row.key])
         self.agents = {agent.node: agent for agent in agents}
 
     def commit(self, plan: EvidencePlan) -> list[KeyChange]:
@@ -274,6 +289,7 @@ class EvidenceState:
                 keys.pop(key, None)
             if not keys:
                 del self._nodes[key.node]
+            self.kept.update(key, after)
             changes.append(KeyChange(key, before, after))
         for digest in plan.bulks.keys() - self._bulk_refs.keys():
             del self._text_bytes[digest]

@@ -33,24 +33,28 @@ class BulkAssembly:
 
     def __init__(self, sha256: bytes, limits: BulkLimits) -> None:
         self.sha256 = sha256
-        self.size_bytes = 0
         self._limits = limits
-        self._pieces: list[bytes] = []
+        # One buffer: an object takes 35 bytes more than its chunk, and an empty chunk counts 0.
+        self._compressed = bytearray()
         self._invalid: str | None = None
         if len(sha256) != hashlib.sha256().digest_size:
-            self._invalidate(f"a digest of {len(sha256)} bytes; a SHA-256 has 32")
+            self.invalidate(f"a digest of {len(sha256)} bytes; a SHA-256 has 32")
+
+    @property
+    def size_bytes(self) -> int:
+        """Compressed bytes that have arrived; 0 if the text is invalid."""
+        return len(self._compressed)
 
     def add(self, offset: int, data: bytes) -> None:
         """Add the next chunk."""
         if self._invalid is not None:
             return
         if offset != self.size_bytes:
-            self._invalidate(f"a chunk at offset {offset}; expected offset {self.size_bytes}")
+            self.invalidate(f"a chunk at offset {offset}; expected offset {self.size_bytes}")
         elif self.size_bytes + len(data) > self._limits.compressed:
-            self._invalidate(f"more than {self._limits.compressed} bytes of compressed text")
+            self.invalidate(f"more than {self._limits.compressed} bytes of compressed text")
         else:
-            self._pieces.append(data)
-            self.size_bytes += len(data)
+            self._compressed += data
 
     def finish(self) -> tuple[Bulk, bytes]:
         """Returns the compressed and the plain text.
@@ -59,17 +63,17 @@ class BulkAssembly:
         """
         if self._invalid is not None:
             raise BulkError(self._invalid)
-        compressed = b"".join(self._pieces)
-        self._pieces.clear()
+        compressed = bytes(self._compressed)
+        self._compressed.clear()
         text = inflate(compressed, self._limits.text)
         if hashlib.sha256(text).digest() != self.sha256:
             raise BulkError("the text does not match its SHA-256")
         return Bulk(self.sha256, len(text), compressed), text
 
-    def _invalidate(self, reason: str) -> None:
+    def invalidate(self, reason: str) -> None:
+        """Drop what has arrived. `finish` raises BulkError with this reason."""
         self._invalid = reason
-        self._pieces.clear()
-        self.size_bytes = 0
+        self._compressed.clear()
 
 
 def inflate(compressed: bytes, limit_bytes: int) -> bytes:

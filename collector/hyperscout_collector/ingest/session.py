@@ -51,7 +51,10 @@ _MAX_UNSTORED_BATCHES = 64
 _MAX_WAITING_MEMORY = 64 * 1024 * 1024  # of the decoded batches that wait for a text, or to be stored
 # Keys until the end of the full state; an agent has 4096, and may remove some and add others meanwhile.
 _MAX_KEYS = 4 * 4096
-_MAX_TEXTS = 8  # received, and not yet named by a finding
+# Texts that a batch names, and received texts that no finding names yet. An agent has two probes of up to
+# 64 subjects, and a subject has up to two texts (whole and partial).
+_MAX_TEXTS = 256
+_MAX_ASKED = 64  # texts at once; the queue to the agent has space for 256 messages
 _TEXT_TIMEOUT_S = 60.0
 
 # Reads a text in a thread and caches the result: (digest, text, source, format). Raises FormatError.
@@ -174,13 +177,19 @@ class Session:
             hello = self.stream.hello
             full_state = FullState(AgentRow(hello.node, hello.instance, hello.version), frozenset(self._seen))
             self._seen = None
+        texts = texts_of(found.rows)
+        if len(texts) > _MAX_TEXTS:
+            raise StreamEndedError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"a batch that names {len(texts)} texts; a batch names at most {_MAX_TEXTS}",
+            )
         return _Batch(
             batch.sequence,
             found.rows,
             found.removed,
             found.refused,
             full_state,
-            texts_of(found.rows),
+            texts,
             batch.ByteSize(),
             found.memory_bytes,
             now_ns,
@@ -192,7 +201,7 @@ class Session:
             missing = [digest for digest in sorted(self._held[0].texts) if not self._is_here(digest)]
             if missing:
                 for digest in missing:
-                    if digest in self._asked:
+                    if digest in self._asked or len(self._asked) >= _MAX_ASKED:
                         continue
                     self._asked.add(digest)
                     self.stream.tell(StreamFindingsResponse(need_bulk=NeedBulk(sha256=digest)))
@@ -278,16 +287,30 @@ class Session:
         if not chunk.last:
             return
         assembly, self._assembly = self._assembly, None
-        while len(self._texts) >= _MAX_TEXTS or (
-            self._texts
-            and sum(text.size_bytes for text in self._texts.values()) + assembly.size_bytes
-            > self.limits.compressed
-        ):
-            self._texts.pop(next(iter(self._texts)))
-        self._texts[assembly.sha256] = assembly
+        self._keep(assembly)
         self._asked.discard(assembly.sha256)
         self.streams.counters.bulk_texts += 1
         await self._release()
+
+    def _keep(self, text: BulkAssembly) -> None:
+        """Keep a complete text until a finding names it. Drop the oldest texts that do not fit beside it.
+
+        A text that the first held batch names is not dropped: the batch would request it again, and its
+        return would drop the next one, without end.
+        """
+        self._texts.pop(text.sha256, None)
+        needed = self._held[0].texts if self._held else set()
+        others = deque(digest for digest in self._texts if digest not in needed)
+        total_bytes = text.size_bytes + sum(one.size_bytes for one in self._texts.values())
+        while others and (len(others) >= _MAX_TEXTS or total_bytes > self.limits.compressed):
+            total_bytes -= self._texts.pop(others.popleft()).size_bytes
+        if total_bytes > self.limits.compressed:
+            if text.sha256 not in needed:
+                return  # requested again when the batch that names it is the first
+            text.invalidate(
+                f"the texts of its batch have more than {self.limits.compressed} compressed bytes"
+            )
+        self._texts[text.sha256] = text
 
     async def _read(self, assembly: BulkAssembly, text_format: str) -> Bulk | str:
         """Decompress and read a text before any finding may name it, so an unreadable text replaces nothing.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import grpc
@@ -391,6 +392,85 @@ async def test_a_text_whose_beginning_came_without_a_lease_is_requested(tmp_path
         await agent.bulk(DIGEST, PACKED)
         assert await agent.acked(2) == []
         assert r.spoilt == []
+
+
+def texts_of_a_manager(count: int, size_bytes: int = 20) -> tuple[dict[bytes, bytes], list[Finding]]:
+    """Texts that cannot be compressed (digest -> compressed), and a finding for each."""
+    random = Random(0)
+    plain = [random.randbytes(size_bytes) for _ in range(count)]
+    packed = {hashlib.sha256(text).digest(): zlib.compress(text) for text in plain}
+    findings = [called(sweep("n1", digest, lease_id=""), "fabric/x", "ufm") for digest in packed]
+    for i, finding in enumerate(findings):
+        finding.key.subject = f"s{i}"
+        finding.sweep.format = "ufm"
+    return packed, findings
+
+
+async def acked_after(agent: AgentStream, sequence: int, texts: dict[bytes, bytes]) -> tuple[int, list[str]]:
+    """Answer requests for texts until the ack. Returns their number, and why findings were refused."""
+    asked = 0
+    async with asyncio.timeout(TIMEOUT_S):
+        while (answer := await agent.read()).ack.sequence < sequence:
+            if answer.HasField("need_bulk"):
+                asked += 1
+                await agent.bulk(answer.need_bulk.sha256, texts[answer.need_bulk.sha256])
+    return asked, [refusal.reason for refusal in answer.ack.refusals]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("count", [9, 256])
+async def test_a_batch_may_name_as_many_texts_as_an_agent_has(
+    tmp_path: Path, count: int, before: bool
+) -> None:
+    """`before`: the agent sends the texts before their findings."""
+    texts, findings = texts_of_a_manager(count)
+    async with rig(tmp_path) as r, AgentStream(r.address, "fabric/x") as agent:
+        for digest, packed in texts.items() if before else ():
+            await agent.bulk(digest, packed)
+        asked, refused = await acked_after(agent, await agent.batch(*findings), texts)
+        assert (asked, refused) == (0 if before else count, [])
+        assert sorted(r.stored()) == sorted(x.key.subject for x in findings)
+
+
+async def test_a_batch_that_names_more_texts_ends_the_stream(tmp_path: Path) -> None:
+    _, findings = texts_of_a_manager(257)
+    async with rig(tmp_path) as r, AgentStream(r.address, "fabric/x") as agent:
+        await agent.batch(*findings)
+        code, why = await agent.ended()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert why == "a batch that names 257 texts; a batch names at most 256"
+
+
+async def test_texts_of_the_first_batch_stay_and_other_texts_make_space(tmp_path: Path) -> None:
+    """Texts that no finding names yet, and a text of the second batch, do not stop the first one."""
+    texts, findings = texts_of_a_manager(12, 1000)
+    digests = list(texts)
+    async with (
+        rig(tmp_path, bulk_limits=BulkLimits(compressed=4500)) as r,
+        AgentStream(r.address, "fabric/x") as agent,
+    ):
+        for digest in digests[8:]:
+            await agent.bulk(digest, texts[digest])
+        for i in (0, 4, 8):
+            await agent.batch(*findings[i : i + 4])
+        for digest in digests[:3]:
+            await agent.bulk(digest, texts[digest])
+        for digest in (digests[4], digests[5]):  # space for one of the two
+            await agent.bulk(digest, texts[digest])
+        asked, refused = await acked_after(agent, 3, texts)
+        assert (len(r.stored()), refused) == (12, [])
+        assert asked <= 12
+
+
+async def test_texts_of_one_batch_above_the_limit_are_refused(tmp_path: Path) -> None:
+    texts, findings = texts_of_a_manager(6, 1000)
+    async with (
+        rig(tmp_path, bulk_limits=BulkLimits(compressed=4500)) as r,
+        AgentStream(r.address, "fabric/x") as agent,
+    ):
+        asked, refused = await acked_after(agent, await agent.batch(*findings), texts)
+        assert (asked, len(r.stored())) == (6, 4)
+        assert refused == ["its text: the texts of its batch have more than 4500 compressed bytes"] * 2
 
 
 async def test_a_finding_whose_text_never_comes_ends_the_stream(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.evidence.age_count import AgeCount
+from hyperscout_collector.evidence.kept import KEPT_PROBES
 from hyperscout_collector.evidence.rows import Row, row_of
-from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.state import AgentRow, EvidencePlan, EvidenceState
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
 from hyperscout_formats.text.reporters import is_fabric, is_switch
 from hyperscout_topology.proto import timestamp

@@ -1,7 +1,7 @@
 """Runs of NCCL as the collector sees them: streams and evidence are real, agents are what the test says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -13,7 +13,7 @@ from hyperscout_collector.app.measuring import nccl as module
 from hyperscout_collector.app.measuring.nccl import NcclRuns
 from hyperscout_collector.app.measuring.nccl_schedule import NcclSchedule
 from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
-from hyperscout_collector.evidence.rows import Key, Row, row_of
+from hyperscout_collector.evidence.rows import Row, row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError, RunFailedError
@@ -37,7 +37,6 @@ class World:
     now_ns: int = START_NS
     not_free: dict[str, str] = field(default_factory=dict)
     paused: str | None = None
-    forgotten: list[Key] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.streams = Streams(100)
@@ -48,13 +47,9 @@ class World:
             self.state,
             why_not_free=self.not_free.get,
             why_paused=lambda: self.paused,
-            forget=self._forget,
             clock_ns=lambda: self.now_ns,
             new_id=lambda: next(ids),
         )
-
-    def _forget(self, keys: Collection[Key]) -> None:
-        self.forgotten += keys
 
     def connect(self, node: str, *probes: str) -> AgentStream:
         hello = Hello(node=node, probes=probes or ("lldp", "nccl"), instance=1)
@@ -328,20 +323,6 @@ async def test_findings_of_earlier_runs_do_not_count() -> None:
         for node in ("a", "b"):
             world.runs.take_id(node, NcclId(task_id=task_id))
         assert (await ended(run)).at_ns == world.now_ns
-
-
-async def test_results_of_the_oldest_peers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_KEPT", 3)
-    world = World()
-    world.connect("a")
-    for peer in ("z", "y", "x", "w"):
-        world.now_ns += NS
-        world.commit("a", peer)
-    world.connect("v")
-    async with running(world, "a", "v"):
-        world.now_ns += NS
-        world.commit("a", "v")
-    assert world.forgotten == [Key("a", "nccl", "z"), Key("a", "nccl", "y")]
 
 
 # --- in a window -----------------------------------------------------------------------------------

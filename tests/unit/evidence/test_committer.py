@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, PortCounters, SwitchPort
 from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
+from hyperscout_collector.evidence.kept import MAX_KEPT
 from hyperscout_collector.evidence.limits import Limits, decoded_bytes
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -21,8 +22,9 @@ from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, K
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
 from hyperscout_collector.store.writer import StoreWriter
+from hyperscout_formats.facts.facts import NcclResult, NcclRun
 from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_from_proto
-from hyperscout_formats.facts.wire_measured import gpu_to_proto
+from hyperscout_formats.facts.wire_measured import gpu_to_proto, nccl_to_proto
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric.nvlink import hgx_host
 from support.evidence_rows import all_rows
@@ -281,15 +283,75 @@ async def test_an_agent_that_is_gone_again_has_no_say_in_what_it_lacked(tmp_path
         assert r.subjects() == ["eth0"]
 
 
+def nccl(peer: str, at_ns: int = T0) -> Finding:
+    """What the probe `nccl` of n1 reports of a run with a peer."""
+    found = called(failed("n1", "nccl", peer, at_ns), "n1", "nccl")
+    found.outcome, found.reason = Outcome.OUTCOME_DATA, ""
+    results = (NcclResult("all_reduce", 8, 10.0, 0.1, 0.1),)
+    found.nccl.CopyFrom(nccl_to_proto(NcclRun(peer, "libnccl", at_ns, "2.29.3", 2, results, 1.0)))
+    return found
+
+
 async def test_what_was_measured_on_request_outlives_the_agent(tmp_path: Path) -> None:
     async with rig(tmp_path, grace_s=100) as r:
-        await r.send([failed("n1", "nccl", "n2"), lldp("n1", "eth0")], full=OLD)
+        await r.send([nccl("n2"), failed("n1", "nccl", "n3"), lldp("n1", "eth0")], full=OLD)
+        await r.send([failed("n1", "nccl", "n2", T0 + S)], full=OLD)
         await r.send([], full=OLD)
         assert r.subjects() == ["n2"]
         await r.send([], full=NEW)
         assert r.committer.due(T0 + 200 * S, lambda node: True) == []
         await r.send(forgotten={Key("n1", "nccl", "n2"): r.state.rows_of_key(Key("n1", "nccl", "n2"))})
         assert r.subjects() == []
+
+
+async def test_only_the_newest_measurements_are_kept(tmp_path: Path) -> None:
+    """Also across restarts, and when the older ones arrive last."""
+    runs = [nccl(f"n{i:03}", T0 - i * S) for i in range(MAX_KEPT + 5)]
+    newest = [run.key.subject for run in runs[:MAX_KEPT]]
+    async with rig(tmp_path) as r:
+        assert await r.send(runs) == []
+        assert r.subjects() == newest
+    async with rig(tmp_path) as r:
+        assert await r.send([lldp("n1", "eth0"), *runs]) == []
+        assert r.subjects() == ["eth0", *newest]
+        r.clock_ns[0] += S
+        assert await r.send([nccl("node", T0 + S)]) == []
+        assert r.subjects() == ["eth0", *newest[:-1], "node"]
+
+
+@pytest.mark.parametrize("limits", [Limits(findings_per_node=4), Limits(bytes_per_node=8000)])
+async def test_kept_measurements_make_space_for_the_findings_of_a_new_agent(
+    tmp_path: Path, limits: Limits
+) -> None:
+    async with rig(tmp_path, limits, grace_s=100) as r:
+        left = [nccl(f"old-{i}", T0 - i) for i in range(4)]
+        await r.send(left, full=OLD)
+        own = [adapter("n1"), lldp("n1", "eth0"), lldp("n1", "eth1")]
+        assert await r.send(own, full=NEW) == []
+        assert r.subjects() == ["eth0", "eth1", "mlx5_0/1", "old-0"]
+        assert r.committer.problems == []
+
+
+async def test_a_measurement_without_a_result_ends_with_its_agent(tmp_path: Path) -> None:
+    async with rig(tmp_path, grace_s=100) as r:
+        await r.send([failed("n1", "nccl", "n2")], full=OLD)
+        await r.send([], full=NEW)
+        gone = r.committer.due(T0 + 100 * S, lambda node: True)
+        assert gone == [Key("n1", "nccl", "n2")]
+
+
+async def test_a_refusal_because_of_a_limit_is_a_problem_for_ten_minutes(tmp_path: Path) -> None:
+    async with rig(tmp_path, Limits(findings_per_node=1)) as r:
+        for node in ("n1", "n2"):
+            await r.send([lldp(node, "eth0"), lldp(node, "eth1")])
+        why = "n2 has 1 findings; the collector stores at most 1"
+        assert r.committer.problems == [f"findings of 2 reporters are refused: {why}"]
+        r.clock_ns[0] += 599 * S
+        await r.send([lldp("n2", "eth2")])
+        r.clock_ns[0] += S
+        assert r.committer.problems == [f"findings of a reporter are refused: {why}"]
+        r.clock_ns[0] += 599 * S
+        assert r.committer.problems == []
 
 
 async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:

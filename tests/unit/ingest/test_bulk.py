@@ -56,6 +56,20 @@ def test_the_limit_is_the_limit(size: int, fits: bool) -> None:
             inflate(packed, 1000)
 
 
+@pytest.mark.parametrize("data", [b"", b"ab"])
+def test_many_small_chunks_take_the_memory_that_counts(data: bytes) -> None:
+    assembly = BulkAssembly(bytes(32), BulkLimits())
+    tracemalloc.start()
+    try:
+        for i in range(50_000):
+            assembly.add(i * len(data), bytes(bytearray(data)))  # an object of its own, as from a message
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert assembly.size_bytes == 50_000 * len(data)
+    assert used < 2 * assembly.size_bytes + 10_000
+
+
 def test_what_is_spoilt_holds_no_memory() -> None:
     assembly = BulkAssembly(bytes(32), BulkLimits(compressed=2 * MIB))
     assembly.add(0, bytes(MIB))

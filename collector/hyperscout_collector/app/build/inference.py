@@ -106,7 +106,6 @@ async def build_inference(
         evidence.state,
         why_not_free=cluster.why_not_reserved,
         why_paused=measuring.why_paused,
-        forget=evidence.cleanup.remove,
         clock_ns=clock_ns,
         new_id=lambda: secrets.randbits(64),
     )

@@ -9,7 +9,7 @@ ranks.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout.v1 import finding_pb2
@@ -30,7 +30,6 @@ UNIQUE_ID_BYTES = 128
 TIMEOUT_S = 120.0
 _WITHIN = "node"  # the finding's subject of a run within one node
 _MAX_RUNS = 64
-_MAX_KEPT = 64  # results kept per node; the oldest are removed
 _MAX_REASON_CHARS = 512
 _MIN_SIZE_BYTES, _MAX_SIZE_BYTES = 4, 16 << 30
 # Time that an agent needs to end its processes and free its GPUs after the request to stop or its time-out.
@@ -75,8 +74,8 @@ class NcclRuns:
     """The NCCL runs that are in progress.
 
     `why_not_free`: why a node must not be used for measuring, None = it can be used. `why_paused`: why
-    measuring is paused, None = it is not. `forget` removes surplus findings. `clock_ns`: Unix ns. `new_id`: a
-    random number of 64 bits.
+    measuring is paused, None = it is not. `clock_ns`: Unix ns. `new_id`: a random number of
+    64 bits.
     """
 
     def __init__(
@@ -86,7 +85,6 @@ class NcclRuns:
         *,
         why_not_free: Callable[[str], str | None],
         why_paused: Callable[[], str | None],
-        forget: Callable[[Collection[Key]], None],
         clock_ns: Callable[[], int],
         new_id: Callable[[], int],
     ) -> None:
@@ -94,7 +92,6 @@ class NcclRuns:
         self._state = state
         self._why_not_free = why_not_free
         self._why_paused = why_paused
-        self._forget = forget
         self._clock_ns = clock_ns
         self._new_id = new_id
         self._by_node: dict[str, _Run] = {}
@@ -180,13 +177,6 @@ class NcclRuns:
                     run.changed.set()
                 else:
                     run.fail(f"{row.key.node}: {row.reason}")
-            self._forget_some(change.key.node)
-
-    def _forget_some(self, node: str) -> None:
-        keys = [key for key in self._state.keys_of(node) if key.probe == PROBE]
-        if len(keys) > _MAX_KEPT:
-            keys.sort(key=lambda key: (max(row.seen_ns for row in self._state.rows_of_key(key)), key))
-            self._forget(keys[: len(keys) - _MAX_KEPT])
 
     # The run
 

@@ -66,6 +66,7 @@ def problems(components: Components) -> list[str]:
     found += [one.problem for one in single if one is not None and one.problem is not None]
     return [
         *found,
+        *components.evidence.committer.problems,
         *components.evidence.guard.problems,
         *inference.pipeline.problems,
         *publishing.placing.problems,
