@@ -117,7 +117,7 @@ def _upper_side(
         return sides[beyond.index(True)]
     if _woven(graph, sides):
         return min(sides, key=lambda own: (int(graph.hosts[own].sum()) * len(own), len(own)))
-    endpoints = [int(graph.endpoints[own].sum()) for own in sides]
+    endpoints = [int(graph.customers[own].sum()) for own in sides]
     few, full = sorted((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
@@ -153,7 +153,7 @@ def _no_peers(
     do. Stray cables do not count."""
     mine = [s for s in distinct(graph.around(switch)).tolist() if (switch, s) not in stray]
     hosts = graph.hosts_on(switch)
-    strangers = [s for s in mine if leaf[s] and hosts.isdisjoint(graph.hosts_on(s))]
+    strangers = [s for s in mine if leaf[s] and len(hosts & graph.hosts_on(s)) < 2]
     near = set(mine)
     apart = {
         s for s in strangers if not any(x in near and (s, x) not in stray for x in graph.around(s).tolist())
