@@ -148,9 +148,9 @@ def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bo
 def _no_peers(
     graph: SwitchGraph, switch: int, leaf: Bools, stray: set[tuple[int, int]]
 ) -> tuple[set[int], int]:
-    """Return the leaves that a switch has cables to, without its peers; and how many share no host with it.
-    Peers share a host, or a switch to which both are connected; in a tree a switch and one below it never
-    do. Stray cables do not count."""
+    """Return the leaves that a switch has cables to, without its peers; and how many of them share fewer than
+    two hosts with it. Peers share two hosts (one alone may report cables that it lacks), or a switch to which
+    both are connected; in a tree a switch and one below it never do. Stray cables do not count."""
     mine = [s for s in distinct(graph.around(switch)).tolist() if (switch, s) not in stray]
     hosts = graph.hosts_on(switch)
     strangers = [s for s in mine if leaf[s] and len(hosts & graph.hosts_on(s)) < 2]
