@@ -102,8 +102,40 @@ def _prototypes(pair_child: Longs, pair_item: Longs, single: Bools, items: int) 
     # A child with one cable says nothing about which items go together: in an even split the others decide.
     telling = np.bincount(item[~single[child]], minlength=len(members))
     goes = (shared * 2 > degree[first]) | ((shared * 2 == degree[first]) & (shared == telling[first]))
+    goes[goes] = ~_word_of_one(first[goes], second[goes], shared[goes], degree, members)
     sets = _maximal_sets(first[goes], second[goes], len(members))
     return sorted(tuple(sorted(m for k in one for m in members[k])) for one in sets)
+
+
+def _word_of_one(
+    first: Longs, second: Longs, shared: Longs, degree: Longs, members: list[list[int]]
+) -> Bools:
+    """Return which pairs of items that go together do not count, because one child alone says so.
+
+    An item shares only this child with others that do not go with it. It would join them, and so all their
+    children, although they do not go with each other. In an even split it joins no single one either.
+    """
+    going = set(zip(first.tolist(), second.tolist(), strict=True))
+    pairs = zip(first.tolist(), second.tolist(), (shared == 1).tolist(), strict=True)
+    lone: dict[int, set[int]] = {}
+    for one, other, by_one in pairs:
+        if by_one and (other, one) not in going:
+            lone.setdefault(one, set()).add(other)
+    split = [one for one, x in lone.items() if degree[one] > 1 and sum(len(members[k]) for k in x) == 1]
+    going.difference_update((one, other) for one in split for other in lone[one])
+    along: dict[int, set[int]] = {one: set() for one in lone}
+    for one, other in going:
+        if one != other and one in along:
+            along[one].add(other)
+    apart = [
+        one
+        for one, others in lone.items()
+        if any(x != y and (x, y) not in going and (y, x) not in going for x in others for y in along[one])
+    ]
+    dropped = {(one, other) for one in (*split, *apart) for other in lone[one]}
+    return np.fromiter(
+        (pair in dropped for pair in zip(first.tolist(), second.tolist(), strict=True)), np.bool_
+    )
 
 
 def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:

@@ -117,7 +117,7 @@ def _upper_side(
         return sides[beyond.index(True)]
     if _woven(graph, sides):
         return min(sides, key=lambda own: (int(graph.hosts[own].sum()) * len(own), len(own)))
-    endpoints = [int(graph.endpoints[own].sum()) for own in sides]
+    endpoints = [int(graph.customers[own].sum()) for own in sides]
     few, full = sorted((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])
@@ -148,12 +148,12 @@ def _reaches_beyond(graph: SwitchGraph, own: list[int], others: list[int]) -> bo
 def _no_peers(
     graph: SwitchGraph, switch: int, leaf: Bools, stray: set[tuple[int, int]]
 ) -> tuple[set[int], int]:
-    """Return the leaves that a switch has cables to, without its peers; and how many share no host with it.
-    Peers share a host, or a switch to which both are connected; in a tree a switch and one below it never
-    do. Stray cables do not count."""
+    """Return the leaves that a switch has cables to, without its peers; and how many of them share fewer than
+    two hosts with it. Peers share two hosts (one alone may report cables that it lacks), or a switch to which
+    both are connected; in a tree a switch and one below it never do. Stray cables do not count."""
     mine = [s for s in distinct(graph.around(switch)).tolist() if (switch, s) not in stray]
     hosts = graph.hosts_on(switch)
-    strangers = [s for s in mine if leaf[s] and hosts.isdisjoint(graph.hosts_on(s))]
+    strangers = [s for s in mine if leaf[s] and len(hosts & graph.hosts_on(s)) < 2]
     near = set(mine)
     apart = {
         s for s in strangers if not any(x in near and (s, x) not in stray for x in graph.around(s).tolist())

@@ -13,7 +13,8 @@ class SwitchGraph:
     `there[k]`; each cable has two rows, sorted by `here`. Loops are left out.
 
     `endpoints`: (devices,) the number of cables to endpoints. SHARP aggregation nodes are no endpoints.
-    `hosts`: (devices,) the number of those that lead to hosts, not to foreign endpoints.
+    `hosts`: (devices,) the number of hosts that are connected, however many cables each has.
+    `customers`: (devices,) the same with the cables to foreign endpoints.
     """
 
     def __init__(self, net: Network) -> None:
@@ -39,7 +40,11 @@ class SwitchGraph:
         switch = np.where(flip, a[hosted], b[hosted])
         host = net.host[np.where(flip, b[hosted], a[hosted])]
         self._host_switch, self._host = _sorted_pairs(switch, host, len(net.hosts))
-        self.hosts = np.bincount(self._host_switch[self._host >= 0], minlength=count)
+        known = self._host >= 0
+        switch, host = self._host_switch[known], self._host[known]
+        again = np.r_[False, (switch[1:] == switch[:-1]) & (host[1:] == host[:-1])][: len(switch)]
+        self.hosts = np.bincount(switch[~again], minlength=count)
+        self.customers = self.endpoints - np.bincount(switch[again], minlength=count)
 
     def cables_to(self, switches: Bools) -> Longs:
         """Return (devices,) the number of cables of each switch to these switches."""

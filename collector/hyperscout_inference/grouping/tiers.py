@@ -95,7 +95,8 @@ def _add_layers_above(net: Network, level: Ints, layers: list[Layer], past: Past
     rows = switch_cable_rows(net)
     flip = level[net.a[rows]] > level[net.b[rows]]
     lower, upper = np.where(flip, net.b[rows], net.a[rows]), np.where(flip, net.a[rows], net.b[rows])
-    exits = list(layers[0].switches)  # of each domain, the switches that the next level is connected to
+    # Of each domain, the switches that the next level is connected to.
+    exits = _own_leaves(layers[0], frozenset(lower.tolist()))
     votes = np.arange(layers[0].count) < voters
     for reached in range(2, int(level.max(initial=1)) + 1):
         top = layers[-1]
@@ -128,6 +129,22 @@ def _add_layers_above(net: Network, level: Ints, layers: list[Layer], past: Past
     on_leaves = np.array([bool(own) and all(level[s] == 1 for s in own) for own in exits], np.bool_)
     joined_leaves = inside[on_leaves]
     return distinct(joined_leaves[np.bincount(joined_leaves)[joined_leaves] > 1]) if parts else inside[:0]
+
+
+def _own_leaves(leaves: Layer, climbing: Collection[int]) -> list[tuple[int, ...]]:
+    """Return the switches of each domain. A domain of one host has only those that no larger domain has: a
+    host that claims ports of several leaves does not join what is above them. If none of these is among the
+    `climbing`, which have switches above, it has one that it shares.
+    """
+    hosts = np.bincount(leaves.domain[leaves.domain >= 0], minlength=leaves.count).tolist()
+    shared = {s for domain, own in enumerate(leaves.switches) if hosts[domain] > 1 for s in own}
+    found = list(leaves.switches)
+    for domain, switches in enumerate(leaves.switches):
+        if hosts[domain] == 1 and not shared.isdisjoint(switches):
+            own = [s for s in switches if s not in shared]
+            borrowed = [s for s in switches if s in shared and s in climbing]
+            found[domain] = tuple(own if any(s in climbing for s in own) else own + borrowed[:1])
+    return found
 
 
 def _cables_of_domains(

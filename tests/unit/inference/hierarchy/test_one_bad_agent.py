@@ -1,7 +1,6 @@
 """One agent reports anything within its probes: the domains, anomalies and conditions of all others stay."""
 
 import hashlib
-from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
 
@@ -29,48 +28,16 @@ from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.own_links import SURE
-from hyperscout_topology.topology import Anomaly, Topology
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.findings import T0, S, sweep
 from support.rack_inputs import seen
-from support.switched import Wiring, chassis, clos, mac
+from support.switched import Wiring, chassis, clos, is_switch, mac
+from support.unharmed import check_others_stay, check_unharmed
 
 NAMES = st.sampled_from(["leaf-1a", "leaf-2a", "spine-1", "spine-2", "zzz", ""])
-
-
-def check_unharmed(
-    before: Topology,
-    after: Topology,
-    own: Collection[str],
-    devices: Collection[str],
-    *,
-    conditions: bool = True,
-    least: float = 0.0,
-) -> None:
-    """`own`: the nodes that the liar may harm. `devices`: the ids of its own devices. `conditions`: those of
-    domains without the liar stay, too. `least`: the confidence from which on an anomaly is an accusation."""
-    harmed = frozenset(own)
-
-    def members(topology: Topology) -> set[tuple[int, frozenset[str]]]:
-        found = {(h.tier, frozenset(h.nodes) - harmed) for h in topology.hypernodes}
-        return {(tier, nodes) for tier, nodes in found if nodes}
-
-    def is_about_the_liar(x: Anomaly) -> bool:
-        ends = [x.subject, *([x.peer] if x.peer else [])]
-        return any(end.device in devices or end.name in harmed for end in ends)
-
-    assert members(after) == members(before)
-    kept = {h.name: h for h in after.hypernodes}
-    for h in before.hypernodes:
-        # The liar may move itself, and its reports count against the domain that it is in.
-        mine = harmed & {*h.nodes, *(kept[h.name].nodes if h.name in kept else h.nodes)}
-        if not mine and not set(devices) & set(h.switches):
-            assert kept[h.name] == h or not conditions
-    new = [x for x in after.anomalies if x not in before.anomalies and x.confidence >= least]
-    assert [x for x in new if not is_about_the_liar(x)] == []
-    assert set(after.nodes_without_evidence) <= harmed
 
 
 # --- adapters and the states of their ports
@@ -163,6 +130,95 @@ def test_lldp_of_a_host(heard: list[LldpNeighbour], liar: str) -> None:
     after = infer(false, NODES, before)
     for found in (after, infer(false, NODES, after)):
         check_unharmed(before, found, [liar], {liar, mac((liar, "eth0")), INVENTED, *NAMESAKES})
+
+
+WIRINGS = {
+    "few hosts": clos(units=2, hosts=2, spines=2, rails=1),
+    "one rail": WIRING,
+    "two rails": clos(units=3, hosts=3, spines=2, rails=2),
+    "four rails": clos(units=2, hosts=4, spines=1, rails=4),
+}
+
+
+def free_port(switch: str) -> LldpNeighbour:
+    """What a port hears that is plugged into a free port of a switch; `switch` may be invented."""
+    names = {"system_name": switch, "capabilities": ("Bridge", "Router")}
+    return LldpNeighbour("mac", chassis(switch), "ifname", "swp99", 120, **names)
+
+
+@st.composite
+def any_lie(draw: st.DrawFn) -> tuple[Wiring, str, tuple[LldpPort, ...]]:
+    """A wiring, one of its hosts, and what this host reports falsely."""
+    cables = WIRINGS[draw(st.sampled_from(sorted(WIRINGS)))]
+    devices = sorted({end.split("/")[0] for text in cables for end in text.split()})
+    hosts = [x for x in devices if not is_switch(x)]
+    liar = hosts[0] if draw(st.booleans()) else draw(st.sampled_from(hosts))
+    switches = [*(x for x in devices if is_switch(x)), "fake-1", "fake-2"]
+    free = st.sampled_from(switches).map(free_port)
+    heard = draw(st.lists(st.one_of(free, free, any_neighbour()), max_size=6))
+    ports = tuple(
+        LldpPort(f"evil{i}", (neighbour,), mac((liar, f"evil{i}")), True, 100_000)
+        for i, neighbour in enumerate(heard)
+    )
+    return Wiring(cables, agents=None if draw(st.booleans()) else hosts), liar, ports
+
+
+@given(any_lie(), st.booleans())
+@examples(3)
+def test_false_cables_of_a_host(lie: tuple[Wiring, str, tuple[LldpPort, ...]], adds: bool) -> None:
+    """Many ports at once. `adds`: to what it has."""
+    wiring, liar, ports = lie
+    honest = wiring.inputs()
+    nodes = InferOptions(cluster_nodes=frozenset(honest.lldp))
+    before = infer(honest, nodes)
+    ports = (honest.lldp[liar] if adds else ()) + ports
+    false = replace(honest, lldp={**honest.lldp, liar: ports})
+    after = before
+    for _ in range(3):
+        after = infer(false, nodes, after)
+        check_others_stay(before, after, [liar])
+
+
+@pytest.mark.parametrize("agents_on_switches", [True, False])
+@pytest.mark.parametrize(
+    ("wiring", "claimed"),
+    [
+        ("one rail", ["leaf-1a", "leaf-2a", "fake-1"]),
+        ("one rail", ["leaf-2a", "leaf-3a", "fake-1", "fake-2"]),
+        ("one rail", ["leaf-1a", "leaf-2a", "leaf-3a", "spine-1"]),
+        ("few hosts", ["leaf-2a"]),
+        ("few hosts", ["leaf-2a", "fake-1"]),
+        ("few hosts", ["spine-1"] * 4),
+        ("two rails", ["leaf-2a", "leaf-2b", "leaf-3a", "fake-1"]),
+        ("four rails", [*(f"leaf-2{rail}" for rail in "abcd"), "fake-1"]),
+    ],
+)
+def test_a_host_claims_free_ports(wiring: str, claimed: list[str], agents_on_switches: bool) -> None:
+    cables = WIRINGS[wiring]
+    honest = Wiring(cables).inputs()
+    honest = honest if agents_on_switches else replace(honest, switch_ports={})
+    nodes = InferOptions(cluster_nodes=frozenset(honest.lldp))
+    before = infer(honest, nodes)
+    ports = tuple(
+        LldpPort(f"evil{i}", (free_port(switch),), mac(("h11", f"evil{i}")), True, 100_000)
+        for i, switch in enumerate(claimed)
+    )
+    false = replace(honest, lldp={**honest.lldp, "h11": honest.lldp["h11"] + ports})
+    check_others_stay(before, infer(false, nodes, before), ["h11"])
+    check_others_stay(before, infer(false, nodes), ["h11"])  # also when nothing was published
+
+
+def test_hosts_that_are_really_moved_or_on_two_leaves() -> None:
+    """Both leaves keep their domains, and each host is in one of them."""
+    moved = [text.replace("leaf-1a/swp1 ", "leaf-2a/swp9 ") for text in WIRING]
+    dual = [*WIRING, "leaf-2a/swp21 h11/eth1"]
+    for cables, kept in ((moved, ["h12", "h13", "h14"]), (dual, ["h12", "h13", "h14"])):
+        topology = infer(Wiring(cables).inputs(), NODES, infer(ALL.inputs(), NODES))
+        leaves = [set(h.nodes) for h in topology.hypernodes if h.tier == 1]
+        assert len(leaves) == 3
+        assert sum(map(len, leaves)) == len(HOSTS)
+        assert any(set(kept) <= own and "h21" not in own for own in leaves)
+        assert ("h11" in next(own for own in leaves if "h21" in own)) == (cables is moved)
 
 
 @pytest.mark.parametrize("known", ["the name of a host", "the GUID of an adapter", "the UUID of a GPU"])
