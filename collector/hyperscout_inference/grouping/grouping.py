@@ -115,11 +115,13 @@ def _word_of_one(
     An item shares only this child with others that do not go with it. It would join them, and so all their
     children, although they do not go with each other. In an even split it joins no single one either.
     """
+    by_one = np.flatnonzero(shared == 1)
+    if not len(by_one):
+        return np.zeros(len(first), np.bool_)
     going = set(zip(first.tolist(), second.tolist(), strict=True))
-    pairs = zip(first.tolist(), second.tolist(), (shared == 1).tolist(), strict=True)
     lone: dict[int, set[int]] = {}
-    for one, other, by_one in pairs:
-        if by_one and (other, one) not in going:
+    for one, other in zip(first[by_one].tolist(), second[by_one].tolist(), strict=True):
+        if (other, one) not in going:
             lone.setdefault(one, set()).add(other)
     split = [one for one, x in lone.items() if degree[one] > 1 and sum(len(members[k]) for k in x) == 1]
     going.difference_update((one, other) for one in split for other in lone[one])
