@@ -208,6 +208,39 @@ def test_a_host_claims_free_ports(wiring: str, claimed: list[str], agents_on_swi
     check_others_stay(before, infer(false, nodes), ["h11"])  # also when nothing was published
 
 
+def pods() -> list[str]:
+    """Two pods of three leaves with four hosts; each spine of a pod has cores of its own."""
+    found = []
+    for pod, slot in (("x", 1), ("y", 2)):
+        for unit in "123":
+            leaf = f"leaf-{pod}{unit}"
+            found += [f"h{pod}{unit}{i}/eth0 {leaf}/swp{i}" for i in (1, 2, 3, 4)]
+            found += [f"{leaf}/swp3{i} spine-{pod}{i}/swp{unit}" for i in (1, 2)]
+        found += [f"spine-{pod}{i}/up{k} core-{i}{k}/swp{slot}" for i in (1, 2) for k in (1, 2)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("liar", "claimed"),
+    [
+        ("hx11", ["core-12", "leaf-y1", "core-11", "leaf-x3", "spine-y1"]),
+        ("hy23", ["leaf-y1", "leaf-x1", "core-12", "core-11", "core-21"]),
+    ],
+)
+def test_a_host_claims_free_ports_of_two_pods(liar: str, claimed: list[str]) -> None:
+    """In place of its own cable. It does not join what is above the leaves."""
+    honest = Wiring(pods()).inputs()
+    nodes = InferOptions(cluster_nodes=frozenset(honest.lldp))
+    before = infer(honest, nodes)
+    assert len({h.tier for h in before.hypernodes}) == 3
+    ports = tuple(
+        LldpPort(f"evil{i}", (free_port(switch),), mac((liar, f"evil{i}")), True, 100_000)
+        for i, switch in enumerate(claimed)
+    )
+    after = infer(replace(honest, lldp={**honest.lldp, liar: ports}), nodes, before)
+    check_others_stay(before, after, [liar])
+
+
 def test_hosts_that_are_really_moved_or_on_two_leaves() -> None:
     """Both leaves keep their domains, and each host is in one of them."""
     moved = [text.replace("leaf-1a/swp1 ", "leaf-2a/swp9 ") for text in WIRING]
