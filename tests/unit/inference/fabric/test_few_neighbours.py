@@ -87,9 +87,11 @@ def test_a_crowd_does_not_grow_the_topology_and_is_one_finding() -> None:
     assert sum(f"at most {MOST} count" in x.message for x in disagreements(found)) == 1
 
 
-@pytest.mark.parametrize(("ports", "left"), [(60, 64), (200, 16), (1000, 4), (4000, 1)])
-def test_each_port_keeps_as_many_as_fit(ports: int, left: int) -> None:
-    reduced, _ = with_few_neighbours(with_ports(*crowded(ports, [station(0)] * 70)))
+@pytest.mark.parametrize(
+    ("ports", "heard", "left"), [(60, 70, 64), (200, 70, 16), (1000, 20, 4), (4000, 3, 1)]
+)
+def test_each_port_keeps_as_many_as_fit(ports: int, heard: int, left: int) -> None:
+    reduced, _ = with_few_neighbours(with_ports(*crowded(ports, [station(0)] * heard)))
     assert {len(port.neighbours) for port in reduced.switch_ports[BAD][len(OWN) :]} == {left}
     assert total(reduced) <= MOST
 
