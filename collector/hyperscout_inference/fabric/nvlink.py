@@ -56,42 +56,21 @@ def with_own_ids(
     """Return the GPUs with ids that no other device has: an agent can report any text as a UUID.
 
     A UUID that several nodes report stays with the node that was published with it, else with the first one.
-    The others, and what is no UUID, get `GPU-NODE/ADDRESS`.
+    The others, what is no UUID, and a UUID that a node reports twice become `GPU-NODE/ADDRESS`.
     """
-    owner: dict[str, str] = {}
-    disputed: set[str] = set()
-    odd: set[str] = set()  # nodes
-    for node in sorted(gpus):
-        uuids = [gpu.uuid for gpu in gpus[node]]
-        if len(set(uuids)) < len(uuids):
-            odd.add(node)
-        for uuid in uuids:
-            if (first := owner.setdefault(uuid, node)) != node:
-                disputed.add(uuid)
-                odd |= {node, first}
-            if not _UUID.fullmatch(uuid):
-                odd.add(node)
-    if not odd:
+    ids = [gpu.uuid for mine in gpus.values() for gpu in mine]
+    if len(set(ids)) == len(ids) and all(map(_UUID.fullmatch, ids)):
         return gpus
-    published = previous.adapters if previous is not None and disputed else ()
-    owner |= {x.id: x.node for x in published if x.id in disputed and x.node in odd}
+    claims = Counter((gpu.uuid, node) for node, mine in gpus.items() for gpu in mine)
+    owner = dict(sorted(claims, reverse=True))
+    owner |= {x.id: x.node for x in (previous.adapters if previous else ()) if (x.id, x.node) in claims}
 
-    def own(node: str) -> tuple[Gpu, ...]:
-        used: set[str] = set()
-        found = []
-        for gpu in gpus[node]:
-            ident = gpu.uuid
-            if owner[ident] != node or ident in used or not _UUID.fullmatch(ident):
-                ident = base = f"GPU-{node}/{gpu.pci_address}"
-                number = 2
-                while ident in used:
-                    ident = f"{base} ({number})"
-                    number += 1
-            used.add(ident)
-            found.append(gpu if ident == gpu.uuid else replace(gpu, uuid=ident))
-        return tuple(found)
+    def own(node: str, gpu: Gpu) -> Gpu:
+        if owner[gpu.uuid] == node and claims[gpu.uuid, node] == 1 and _UUID.fullmatch(gpu.uuid):
+            return gpu
+        return replace(gpu, uuid=f"GPU-{node}/{gpu.pci_address}")
 
-    return {node: own(node) if node in odd else mine for node, mine in gpus.items()}
+    return {node: tuple(own(node, gpu) for gpu in mine) for node, mine in gpus.items()}
 
 
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
