@@ -92,8 +92,11 @@ Directives = Mapping[str, Sequence[Handler]]
 
 @dataclass(frozen=True, slots=True)
 class _UnackedBatch:
-    """`bulks`: the texts that the batch names, also if the store has newer ones since. With `_WINDOW` such
-    batches, all texts take at most five times the store's `max_bulk_bytes`."""
+    """A batch that waits for its ack, with the texts that it names.
+
+    The store may have dropped these texts since. There are at most `_WINDOW` such batches, each with at most
+    `max_bulk_bytes` of the store.
+    """
 
     sequence: int
     batch: Batch
@@ -193,7 +196,7 @@ class Session:
         store = self._store
         while True:
             while self._bulk_wanted:
-                await self._send_bulk(self._bulk_wanted.popitem()[1])
+                await self._send_bulk(self._bulk_wanted.pop(next(iter(self._bulk_wanted))))
             while (message := self._outbox.take()) is not None:
                 await self._write(message)
             if len(self._in_flight) < _WINDOW:

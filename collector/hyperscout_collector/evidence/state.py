@@ -13,7 +13,7 @@ from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, Switch
 from hyperscout_formats.facts.shared_fields import SharedFields
 
 from hyperscout_collector.evidence.age_count import AgeCount
-from hyperscout_collector.evidence.kept import KEPT_PROBES, MAX_KEPT, KeptKeys
+from hyperscout_collector.evidence.kept import KEPT_PROBES, MAX_KEPT
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
@@ -103,6 +103,10 @@ def _uncounted(fact: Fact | None) -> object:
     return fact
 
 
+def _latest(rows: Iterable[Row]) -> int:
+    return max(row.seen_ns for row in rows)
+
+
 @dataclass(slots=True)
 class EvidencePlan:
     """Changes for one transaction, decided in the order of the requests."""
@@ -117,10 +121,7 @@ class EvidencePlan:
     _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
     _bytes: dict[str, int] = field(default_factory=dict)  # growth by node
     _new_nodes: set[str] = field(default_factory=set)
-    _kept: KeptKeys = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._kept = KeptKeys(self.state.kept)
+    _kept: dict[str, dict[Key, int]] = field(default_factory=dict)  # see `_kept_of`
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing.
@@ -132,15 +133,28 @@ class EvidencePlan:
         if after is before:
             return None
         growth = self._size(after) - self._size(before)
-        while reason := self._why_no_space(row.key, growth, is_new=not before):
-            if (oldest := self._kept.oldest(row.key.node, other_than=row.key)) is None:
+        node = row.key.node
+        while reason := (not before and self._why_full(node)) or self._why_too_large(node, growth):
+            if not (others := self._kept_of(node).keys() - {row.key}):
                 return reason
-            self.remove(oldest)
+            self._remove_oldest(node, others)
         self._set(row.key, before, after, growth)
         self.encoded[row.key, row.rank] = encoded
-        while len(self._kept.of(row.key.node)) > MAX_KEPT and (oldest := self._kept.oldest(row.key.node)):
-            self.remove(oldest)
+        if row.key.probe in KEPT_PROBES:
+            while len(kept := self._kept_of(node)) > MAX_KEPT:
+                self._remove_oldest(node, kept)
         return None
+
+    def _kept_of(self, node: str) -> dict[Key, int]:
+        """Return the time of the latest observation of each key of `KEPT_PROBES`."""
+        if node not in self._kept:
+            keys = (key for key in self.keys_of(node) if key.probe in KEPT_PROBES)
+            self._kept[node] = {key: _latest(self.rows_of_key(key)) for key in keys}
+        return self._kept[node]
+
+    def _remove_oldest(self, node: str, keys: Collection[Key]) -> None:
+        kept = self._kept_of(node)
+        self.remove(min(keys, key=lambda key: (kept[key], key)))
 
     def put_bulk(self, bulk: Bulk) -> None:
         """Add a text that a finding of this plan names."""
@@ -192,7 +206,11 @@ class EvidencePlan:
         self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
         self._bytes[key.node] = self._bytes.get(key.node, 0) + growth
-        self._kept.update(key, after)
+        if key.probe in KEPT_PROBES and (kept := self._kept.get(key.node)) is not None:
+            if after:
+                kept[key] = _latest(after)
+            else:
+                del kept[key]
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -201,9 +219,6 @@ class EvidencePlan:
     def _count(self, node: str) -> int:
         found = self._counts.get(node)
         return self.state.count_of(node) if found is None else found
-
-    def _why_no_space(self, key: Key, growth: int, *, is_new: bool) -> str | None:
-        return (self._why_full(key.node) if is_new else None) or self._why_too_large(key.node, growth)
 
     def _why_full(self, node: str) -> str | None:
         limits = self.state.limits
@@ -249,7 +264,6 @@ class EvidenceState:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.kept = KeptKeys()
         self.agents: dict[str, AgentRow] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
         self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
@@ -267,7 +281,6 @@ class EvidenceState:
             keys = self._nodes.setdefault(row.key.node, {})
             keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda row: -row.rank))
             self._count(row, 1)
-            self.kept.update(row.key, keys[row.key])
         self.agents = {agent.node: agent for agent in agents}
 
     def commit(self, plan: EvidencePlan) -> list[KeyChange]:
@@ -289,7 +302,6 @@ class EvidenceState:
                 keys.pop(key, None)
             if not keys:
                 del self._nodes[key.node]
-            self.kept.update(key, after)
             changes.append(KeyChange(key, before, after))
         for digest in plan.bulks.keys() - self._bulk_refs.keys():
             del self._text_bytes[digest]
