@@ -78,10 +78,11 @@ class Comparison:
         others = waiting & ~evenly & ~self._built_otherwise(children)
         half = (lack * 2 == full) & (over * 2 <= full) & (full > 0) & (full <= _FEW_CABLES)
         self.half = others & half & ~down
-        ranked = np.sort(np.bincount(child, weights=count, minlength=children))
-        as_many = children - np.searchsorted(ranked, full)
-        of_two = waiting & (self._size[self.cls] == 2) & (as_many < 2) & kinds.are_hosts
-        self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven | (of_two & ~down)
+        self.shared = ((lack > 1) & (alike.several | kinds.several) & ~down) | uneven
+        if kinds.are_hosts:
+            ranked = np.sort(np.bincount(child, weights=count, minlength=children))
+            as_many = children - np.searchsorted(ranked, full)
+            self.shared |= waiting & (self._size[self.cls] == 2) & (as_many < 2) & ~down
         near = (lack * 2 < full) & (over * 2 < full)
         self.like = (others & near) | self.half | down | (waiting & ~alike.mixed[self.cls])
         # Deviations of like children, by class. A cable in a wrong place is one.

@@ -1,8 +1,8 @@
 """Bound the neighbours that one switch agent reports.
 
-A port with tens of virtual machines behind it is honest, thousands of such ports are not: each neighbour is a
-link, so one agent could make the topology a hundred times as large. Where a switch has too many neighbours,
-each of its ports keeps a few. A port with one cable keeps its neighbour.
+Each neighbour is a link, so one agent could make the topology a hundred times as large. A port may have tens
+of virtual machines behind it, but no switch has thousands of such ports. Where a switch has too many
+neighbours, each of its ports keeps a few. A port with one cable keeps its neighbour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from hyperscout_inference.ethernet.virtual_machines import made_up
 from hyperscout_inference.fabric.inputs import FabricInputs
 
 MOST: Final = 4096  # 64 on each of 64 ports; an agent has at most as many ports, so one of each port fits
-_OF_A_PORT: Final = (64, 16, 4, 1)  # the first that fits; an agent reports at most 64
+_OF_A_PORT: Final = (64, 16, 4, 1)  # the first that fits; an honest agent reports at most 64
 
 
 def with_few_neighbours(inputs: FabricInputs) -> tuple[FabricInputs, dict[str, int]]:

@@ -237,7 +237,6 @@ def _with_plugs(
     rest: set[HostCable] = set()
     odd: list[Plug] = []
     anomalies: list[Anomaly] = []
-    reporters: list[str] = []  # of each anomaly: the switch
     for plug in plugs:
         jack = plug.device, plug.port
         own = by_hosts.cables.get(jack) if plug.kind == HOST else None
@@ -274,12 +273,11 @@ def _with_plugs(
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
             anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
-            reporters.append(plug.end.chassis)
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
     few = few_findings(
-        range(len(anomalies)),
-        reporters,
-        anomalies.__getitem__,
+        anomalies,
+        lambda x: x.peer and x.peer.device,
+        lambda x: x,
         "that this switch reports lead to hosts that are on other cables",
     )
     return sorted({*rows, *more.values(), *rest}), few

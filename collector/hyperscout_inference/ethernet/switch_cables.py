@@ -12,6 +12,7 @@ a missing cable.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from hyperscout_formats.text.counts import first_few
@@ -250,8 +251,7 @@ def _settled(
     holder: dict[End, _Claim | None] = {}  # None: several neighbours, none of them better known
     losers: dict[int, list[str]] = {}
     findings: Counter[End] = Counter()
-    anomalies: list[Anomaly] = []
-    reporters: list[str] = []  # of each anomaly: the switch
+    anomalies: list[tuple[str, Anomaly]] = []  # with the switch that reports
     for claim in sorted(standing, key=lambda x: (not sure[id(x)], x.silent, -x.far.kind, x.ends)):
         ends = claim.ends if claim.far.kind == SWITCH else claim.ends[:1]
         if sure[id(claim)] and not any(end in holder for end in ends):
@@ -276,10 +276,9 @@ def _settled(
         losers[id(claim)] = why
         if against is not None and not claim.silent and findings[against] < _CROWD and claim.far.kind != HOST:
             findings[against] += 1
-            anomalies.append(_contradicted(claim, names, why))
-            reporters.append(claim.rows[0].near.chassis)
+            anomalies.append((claim.rows[0].near.chassis, _contradicted(claim, names, why)))
     text = "that this switch reports are contradicted by others"
-    return losers, few_findings(range(len(anomalies)), reporters, anomalies.__getitem__, text)
+    return losers, few_findings(anomalies, itemgetter(0), itemgetter(1), text)
 
 
 def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -> Anomaly:
@@ -310,9 +309,8 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
         )
         sources = tuple(sorted({source for claim in claims for source in claim.sources}))
         found.append(Anomaly("SourcesDisagree", subject, None, None, sources, 0.8, text))
-    switches_of = [one.subject.device for one in found]
     return few_findings(
-        range(len(found)), switches_of, found.__getitem__, "of this switch lead to several neighbours each"
+        found, lambda x: x.subject.device, lambda x: x, "of this switch lead to several neighbours each"
     )
 
 

@@ -5,18 +5,19 @@ of them would cost more than the fabric itself, and would hide all other finding
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.topology import Anomaly, say
 
+_T = TypeVar("_T")
 MOST: Final = 100  # findings of one kind in a group; one switch with all its ports has fewer
 
 
 def few_findings(
-    cables: Iterable[int], groups: Sequence[Hashable], finding: Callable[[int], Anomaly], wrong: str
+    cables: Iterable[_T], group: Callable[[_T], Hashable], finding: Callable[[_T], Anomaly], wrong: str
 ) -> list[Anomaly]:
     """Return one finding per cable: the first `MOST` of each group, and one with the number of the others.
 
@@ -25,13 +26,14 @@ def few_findings(
     """
     found: list[Anomaly] = []
     seen: Counter[Hashable] = Counter()
-    first: dict[Hashable, int] = {}  # by group: the first cable that is not named
+    first: dict[Hashable, _T] = {}  # by group: the first cable that is not named
     for i in cables:
-        seen[groups[i]] += 1
-        if seen[groups[i]] <= MOST:
+        of = group(i)
+        seen[of] += 1
+        if seen[of] <= MOST:
             found.append(finding(i))
         else:
-            first.setdefault(groups[i], i)
+            first.setdefault(of, i)
     for of, i in first.items():
         one = finding(i)
         text = f"{count(seen[of] - MOST, 'more cable')} {wrong}, the first at {say(one.subject)}"

@@ -240,7 +240,7 @@ def _cables(
 
     unanswered = np.flatnonzero(~both & declared[part.a] & declared[part.b]).tolist()
     part.anomalies += few_findings(
-        unanswered, part.fabric.tolist(), one_sided, "of this fabric are reported by one of their ends only"
+        unanswered, part.fabric.item, one_sided, "of this fabric are reported by one of their ends only"
     )
     return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
 
@@ -273,7 +273,7 @@ def _confirmed(
 
     part.anomalies += few_findings(
         np.flatnonzero(~stays).tolist(),
-        fabric.tolist(),
+        fabric.item,
         not_swept,
         "of this fabric are reported by a manager, not by sweeps",
     )
@@ -318,7 +318,7 @@ def _settle(
 
     part.anomalies += few_findings(
         against,
-        fabric.tolist(),
+        fabric.item,
         rival,
         "of this fabric are reported, but other cables already hold their ports",
     )

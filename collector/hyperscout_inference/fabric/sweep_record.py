@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
+from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.identify import claims as hosts_described
 from hyperscout_inference.fabric.network import distinct, with_id
-from hyperscout_inference.latency.edges import components
 
 Rows = npt.NDArray[np.intp]
 _Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
@@ -258,7 +258,7 @@ def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:
     (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
     one, other = np.concatenate([a, own]), np.concatenate([b, far])
     ends = distinct(np.concatenate([one, other]))
-    chain = components(len(ends), np.searchsorted(ends, one), np.searchsorted(ends, other))
+    chain = connected_parts(len(ends), np.searchsorted(ends, one), np.searchsorted(ends, other))
     of_row = chain[np.searchsorted(ends, a)]
     return np.flatnonzero(np.isin(of_row, of_row[kept]))
 

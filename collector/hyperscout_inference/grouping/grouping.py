@@ -110,10 +110,12 @@ def _prototypes(pair_child: Longs, pair_item: Longs, single: Bools, items: int) 
 def _word_of_one(
     first: Longs, second: Longs, shared: Longs, degree: Longs, members: list[list[int]]
 ) -> Bools:
-    """Return which pairs of items that go together do not count, because one child alone says so.
+    """Return which pairs of items that go together do not count, because they share one child alone.
 
-    An item shares only this child with others that do not go with it. It would join them, and so all their
-    children, although they do not go with each other. In an even split it joins no single one either.
+    For example, a host claims ports of leaves X and Y and of an invented leaf Z. Z has no other host, so it
+    goes with X and with Y, and would join all hosts of both. Such an item (Z) goes with no item that does not
+    go with it, if these items (X, Y) do not go with each other. An item with two children, one of which it
+    shares with a single item, does not go with that item either.
     """
     by_one = np.flatnonzero(shared == 1)
     if not len(by_one):

@@ -117,7 +117,7 @@ def _upper_side(
         return sides[beyond.index(True)]
     if _woven(graph, sides):
         return min(sides, key=lambda own: (int(graph.hosts[own].sum()) * len(own), len(own)))
-    endpoints = [int(graph.customers[own].sum()) for own in sides]
+    endpoints = [int(graph.hosts_and_foreign[own].sum()) for own in sides]
     few, full = sorted((0, 1), key=lambda k: (endpoints[k], len(sides[k]), k))
     cables = sum(np.count_nonzero(graph.around(s) == o) for s in sides[few] for o in near[s])
     fewer = endpoints[few] < endpoints[full] and len(sides[few]) < len(sides[full])

@@ -14,7 +14,7 @@ class SwitchGraph:
 
     `endpoints`: (devices,) the number of cables to endpoints. SHARP aggregation nodes are no endpoints.
     `hosts`: (devices,) the number of hosts that are connected, however many cables each has.
-    `customers`: (devices,) the same with the cables to foreign endpoints.
+    `hosts_and_foreign`: (devices,) `hosts`, plus the number of cables to foreign endpoints.
     """
 
     def __init__(self, net: Network) -> None:
@@ -44,7 +44,7 @@ class SwitchGraph:
         switch, host = self._host_switch[known], self._host[known]
         again = np.r_[False, (switch[1:] == switch[:-1]) & (host[1:] == host[:-1])][: len(switch)]
         self.hosts = np.bincount(switch[~again], minlength=count)
-        self.customers = self.endpoints - np.bincount(switch[again], minlength=count)
+        self.hosts_and_foreign = self.endpoints - np.bincount(switch[again], minlength=count)
 
     def cables_to(self, switches: Bools) -> Longs:
         """Return (devices,) the number of cables of each switch to these switches."""

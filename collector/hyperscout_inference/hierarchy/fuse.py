@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
@@ -15,7 +16,6 @@ from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
 from hyperscout_inference.fabric.part import Part
-from hyperscout_inference.latency.edges import components
 
 _Mask = npt.NDArray[np.bool_]  # (cables,)
 
@@ -36,8 +36,9 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
         if options.compute_ports is None and ib is not None and shapes[0].any():
             shapes[0], mine = _chosen(ib, shapes[0], near, found, mine, inputs)
         nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())
-        gpus = {gpu.uuid for mine in inputs.gpus.values() for gpu in mine}
-        _rename_taken(found.part, gpus.union(ib.ids if ib is not None else ()), nodes)
+        own = set(found.part.ids)
+        taken = own.intersection(gpu.uuid for gpus in inputs.gpus.values() for gpu in gpus)
+        _rename_taken(found.part, taken.union(own.intersection(ib.ids) if ib is not None else ()), nodes)
         parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
@@ -51,10 +52,14 @@ def _chosen(
     InfiniBand is the compute fabric where there is any, unless most hosts have their nearest NICs on
     Ethernet. `near`: the hosts with nearest NICs on InfiniBand.
     """
-    hosts = {ib.hosts[i] for i in distinct(np.concatenate([ib.a, ib.b])).tolist()} - {None}
+    hosts = _cabled_hosts(ib)
     if not _are_most(found.near, inputs, len(hosts)):
         return swept, _with_trunks(found.part, found.near - hosts, heard)
     return swept if len(near) > 1 else swept & _at_hosts(ib, near), heard
+
+
+def _cabled_hosts(part: Part) -> set[str | None]:
+    return {part.hosts[i] for i in distinct(np.concatenate([part.a, part.b])).tolist()} - {None}
 
 
 def _are_most(near: Collection[str], inputs: FabricInputs, on_infiniband: int) -> bool:
@@ -68,7 +73,7 @@ def _with_trunks(part: Part, hosts: Collection[str], shapes: _Mask) -> _Mask:
     own = shapes & _at_hosts(part, hosts)
     between = shapes & part.is_switch[part.a] & part.is_switch[part.b]
     ends = part.a[between].astype(np.int64), part.b[between].astype(np.int64)
-    chain = components(len(part.ids), *ends)
+    chain = connected_parts(len(part.ids), *ends)
     reached = chain[np.concatenate([part.a[own], part.b[own]])]
     return own | (between & np.isin(chain[part.a], reached))
 
@@ -96,8 +101,7 @@ def _compute_infiniband(
     cabled[part.a] = cabled[part.b] = True
     at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
     has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
-    hosts = {part.hosts[i] for i in np.flatnonzero(cabled).tolist()} - {None}
-    if len(part.fabrics) > 1 and not _are_most(has_near, inputs, len(hosts)):
+    if len(part.fabrics) > 1 and not _are_most(has_near, inputs, len(_cabled_hosts(part))):
         return ~np.isin(part.fabric, other_fabrics(part)), has_near
     if not has_near:
         return np.ones(len(part.a), np.bool_), has_near
@@ -222,10 +226,9 @@ def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) ->
             number += 1
         used.add(ids[i])
     ends = list(zip(old, part.names, ids, strict=True))
-    new = {(one, name): id_ for one, name, id_ in ends if id_ != one}
-    for one, name, id_ in ends:
-        if id_ == one:  # an anomaly about this id and name may be about either device
-            new.pop((one, name), None)
+    # An anomaly may be about either of two devices with one id and one name, so it keeps that id.
+    kept = {(one, name) for one, name, id_ in ends if id_ == one}
+    new = {(one, name): id_ for one, name, id_ in ends if (one, name) not in kept}
 
     def renamed(end: Endpoint) -> Endpoint:
         return replace(end, device=new.get((end.device, end.name), end.device))

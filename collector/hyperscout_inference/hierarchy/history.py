@@ -101,7 +101,8 @@ def recall(
 
 def keepers(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
     """Return the domain that each host's cables count against: the lowest one with switches, else the
-    innermost. If domains of tier 1 have switches, each host's cables count against its own."""
+    innermost. Where any domain of tier 1 has switches, it is tier 1 for all hosts, also for those whose own
+    domain there has none."""
     found: dict[str, HyperNode] = {}
     ranked = list(hypernodes)
     lowest = 1 if any(h.tier == 1 and h.switches for h in ranked) else 0

@@ -8,9 +8,10 @@ hosts.
 from typing import Final
 
 import numpy as np
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.latency import offsets
-from hyperscout_inference.latency.edges import Edges, Flags, by_row, components
+from hyperscout_inference.latency.edges import Edges, Flags, by_row
 from hyperscout_inference.latency.grouping import grouped, numbered
 from hyperscout_inference.latency.pairs import Floats, Longs
 
@@ -35,7 +36,7 @@ def domains_of(
         vote *= np.where(vote > 0, together, apart)
         unit = grouped(unit, edges.a, edges.b, vote)
         domain.append(_of_placed(unit, placed))
-    domain.append(_of_placed(components(edges.hosts, edges.a, edges.b), placed))
+    domain.append(_of_placed(connected_parts(edges.hosts, edges.a, edges.b), placed))
     return domain
 
 

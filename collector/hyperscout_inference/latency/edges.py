@@ -117,17 +117,3 @@ def row_widths(row: npt.NDArray[np.integer], value: Floats, rows: int, share: fl
 def both_ways(edges: Edges, value: Floats, quantile: float) -> Floats:
     """(hosts,) the quantile over each host's edges."""
     return by_row(np.concatenate((edges.a, edges.b)), np.concatenate((value, value)), edges.hosts, quantile)
-
-
-def components(hosts: int, a: Longs, b: Longs) -> Longs:
-    """(hosts,) the lowest host of each host's connected component."""
-    label = np.arange(hosts)
-    while True:
-        low = np.minimum(label[a], label[b])
-        new = label.copy()
-        np.minimum.at(new, label[a], low)
-        np.minimum.at(new, label[b], low)
-        new = new[new]
-        if np.array_equal(new, label):
-            return label
-        label = new

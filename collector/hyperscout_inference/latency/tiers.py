@@ -17,10 +17,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.connected_parts import connected_parts
 
 from hyperscout_inference.latency import levels, offsets
 from hyperscout_inference.latency.domains import domains_of, tier_of
-from hyperscout_inference.latency.edges import Edges, Flags, by_row, components, edges_of
+from hyperscout_inference.latency.edges import Edges, Flags, by_row, edges_of
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.latency.rehome import rehomed
 from hyperscout_inference.latency.round_trip_fit import (
@@ -69,7 +70,7 @@ def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyT
     """Return the tiers from any subset of pairs, in any order. `known_rtt_us`: round trips of a wired
     fabric's tiers, innermost first; without it the number of tiers and their gaps are found from the data."""
     everything = edges_of(pairs)
-    island = components(everything.hosts, everything.a, everything.b)
+    island = connected_parts(everything.hosts, everything.a, everything.b)
     degree = everything.degree()
     placed = (degree > 0) & (
         degree >= np.minimum(ENOUGH, np.bincount(island, minlength=len(island))[island] - 1)
@@ -235,7 +236,7 @@ def _calibrated(placed: Flags, fit: Fit, known_us: Floats) -> Fit:
 
 def _started(edges: Edges, top: bool) -> Floats:
     """Return the first own parts, island by island. In each island the smallest own part is about 0."""
-    island = components(edges.hosts, edges.a, edges.b)
+    island = connected_parts(edges.hosts, edges.a, edges.b)
     order = np.argsort(island[edges.a], kind="stable")
     names, begin = np.unique(island[edges.a][order], return_index=True)
     offset_us = np.zeros(edges.hosts)

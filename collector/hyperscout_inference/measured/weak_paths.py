@@ -50,14 +50,15 @@ def weak_paths(hosts: Sequence[str], weights: Weights) -> list[Suspicion]:
     for layer in np.unique(weights.layer).tolist():
         for own in (True, False):
             rows = np.flatnonzero((weights.layer == layer) & (within == own))
-            if len(rows) >= _MIN_ROWS:
-                found += _of_tier(hosts, weights, rows)
+            found += _of_tier(hosts, weights, rows)
     return found
 
 
 def _of_tier(hosts: Sequence[str], weights: Weights, rows: Longs) -> list[Suspicion]:
-    median = float(np.median(weights.gbps[rows]))
     weak = _weak(weights, rows, len(hosts))
+    if not len(weak):
+        return []
+    median = float(np.median(weights.gbps[rows]))
     count = np.bincount(np.concatenate([weights.a[rows], weights.b[rows]]), minlength=len(hosts))
     at_fault = _at_fault(weights, rows, weak)
     found = []
@@ -117,8 +118,6 @@ def _limit(gbps: Floats) -> float:
 def _at_fault(weights: Weights, rows: Longs, weak: Longs) -> set[int]:
     """Return the hosts that are weak in most of their rows, also without those to any one peer."""
     found: set[int] = set()
-    if not len(weak):
-        return found
     peers, weak_peers = _rows_by_peer(weights, rows), _rows_by_peer(weights, weak)
     for host, bad in weak_peers.items():
         total, weak_total = peers[host].total(), bad.total()

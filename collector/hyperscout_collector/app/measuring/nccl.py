@@ -74,8 +74,7 @@ class NcclRuns:
     """The NCCL runs that are in progress.
 
     `why_not_free`: why a node must not be used for measuring, None = it can be used. `why_paused`: why
-    measuring is paused, None = it is not. `clock_ns`: Unix ns. `new_id`: a random number of
-    64 bits.
+    measuring is paused, None = it is not. `clock_ns`: Unix ns. `new_id`: a random number of 64 bits.
     """
 
     def __init__(

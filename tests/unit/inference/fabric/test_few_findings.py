@@ -87,7 +87,7 @@ def test_the_number_of_the_others_is_of_their_own_fabric() -> None:
         return Anomaly("SourcesDisagree", end, end, None, ("ibnetdiscover",), 0.9, f"cable {i}")
 
     fabric = [i % 2 for i in range(2 * MOST + 5)]
-    found = few_findings(range(len(fabric)), fabric, finding, "are wrong")
+    found = few_findings(range(len(fabric)), fabric.__getitem__, finding, "are wrong")
     assert [x.message for x in found[: 2 * MOST]] == [f"cable {i}" for i in range(2 * MOST)]
     assert [x.message for x in found[2 * MOST :]] == [
         f"3 more cables are wrong, the first at sw{2 * MOST}/p1",
