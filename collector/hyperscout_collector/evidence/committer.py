@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
 from hyperscout_runtime.units import NS
 
@@ -163,11 +164,14 @@ class Committer:
     def problems(self) -> list[str]:
         """That findings were refused in the last minutes because their reporter has reached a limit."""
         now_ns = self._clock_ns()
-        found = [reason for at_ns, reason in self._refused.values() if now_ns - at_ns < _REFUSED_NS]
+        found = [(x, why) for x, (at_ns, why) in self._refused.items() if now_ns - at_ns < _REFUSED_NS]
         if not found:
             return []
-        of = "a reporter" if len(found) == 1 else f"{len(found)} reporters"
-        return [f"findings of {of} are refused: {found[-1]}"]
+        node, why = found[-1]
+        more = f" (and of {count(len(found) - 1, 'more reporter')})" if len(found) > 1 else ""
+        return [
+            f"findings of {node} are refused{more}: {why}; `hyperscout get findings` lists what is stored"
+        ]
 
     def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
         """Returns the keys with an expired grace, to be forgotten. Keys of disconnected agents stay."""

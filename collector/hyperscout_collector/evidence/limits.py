@@ -18,6 +18,8 @@ from hyperscout_collector.evidence.rows import BadFinding
 _MIB = 1024 * 1024
 MAX_ENCODED_BYTES: Final = 256 * 1024  # of a finding; the limit of an agent
 MAX_DECODED_BYTES: Final = 4 * _MIB  # of a finding; the largest of an agent, with 700 peers, takes 2.6 MiB
+# Findings of the devices in a node, and a quarter of its memory: they leave space for those of its agent.
+MAX_OF_DEVICES: Final = 512
 _ROW_BYTES = 1024
 _ELEMENT_BYTES = 256
 _BYTES_PER_ENCODED = 4  # a text of a few bytes is an object of 50

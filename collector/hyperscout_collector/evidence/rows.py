@@ -14,8 +14,8 @@ makes nothing old or young.
   finding is newer.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
@@ -28,6 +28,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
+from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_formats.facts.wire import (
     infiniband_from_proto,
     lldp_from_proto,
@@ -54,6 +55,10 @@ OUTCOME_WORDS: Mapping[int, str] = {
     Outcome.OUTCOME_DATA: "data",
     Outcome.OUTCOME_NOTHING: "nothing",
     Outcome.OUTCOME_FAILED: "failed",
+}
+
+_UNCOUNTED: Mapping[type, Callable[[object], object]] = {
+    kind: SharedFields(kind, "counters").values for kind in (SwitchPort, LldpPort, InfinibandPort)
 }
 
 
@@ -181,6 +186,34 @@ def _checked_key(finding: Finding) -> Key:
     if len(finding.reason) > MAX_REASON_CHARS:
         raise BadFinding(f"reason has {len(finding.reason)} characters; expected at most {MAX_REASON_CHARS}")
     return key
+
+
+def only_counted(a: Row, b: Row) -> bool:
+    """Whether two rows differ in nothing but times and error counters."""
+    return (
+        type(a.fact) is type(b.fact)
+        and a.outcome == b.outcome
+        and a.reason == b.reason
+        and _uncounted(a.fact) == _uncounted(b.fact)
+    )
+
+
+def _uncounted(fact: Fact | None) -> object:
+    """The values of a fact without error counters, to compare with those of a fact of the same type."""
+    match fact:
+        case SwitchPort() | LldpPort() | InfinibandPort():
+            return _UNCOUNTED[type(fact)](fact)
+        case SwitchTable():
+            return replace(fact, ports=()), [_UNCOUNTED[SwitchPort](port) for port in fact.ports]
+        case Gpu():
+            return replace(
+                fact,
+                links=tuple(
+                    replace(link, replay_errors=0, recovery_errors=0, crc_errors=0, ber_exponent=0)
+                    for link in fact.links
+                ),
+            )
+    return fact
 
 
 def newer(row: Row, than: Row, now_ns: int) -> bool:

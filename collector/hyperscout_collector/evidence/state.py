@@ -6,16 +6,24 @@ nothing here blocks.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, SwitchPort, SwitchTable
-from hyperscout_formats.facts.shared_fields import SharedFields
+from hyperscout_formats.text.reporters import DEVICE_PROBE
 
 from hyperscout_collector.evidence.age_count import AgeCount
 from hyperscout_collector.evidence.kept import KEPT_PROBES, MAX_KEPT
-from hyperscout_collector.evidence.limits import Limits
-from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
+from hyperscout_collector.evidence.limits import MAX_OF_DEVICES, Limits
+from hyperscout_collector.evidence.rows import (
+    FAILED,
+    OUTCOME_WORDS,
+    WHOLE,
+    Key,
+    Row,
+    SweepFact,
+    merged,
+    only_counted,
+)
 
 # Probes that read a whole fabric under a lease. Their findings belong to the fabric, not to the node: they
 # stay in force when the agent restarts or loses its lease, until a newer sweep of that fabric replaces them.
@@ -24,9 +32,6 @@ LEASED_PROBES = frozenset({"ibnetdiscover"})
 # nothing.
 COUNTING_PROBE = "ibqueryerrors"
 MEASURING_PROBES = frozenset({"latency", "nccl"})
-_UNCOUNTED: Mapping[type, Callable[[object], object]] = {
-    kind: SharedFields(kind, "counters").values for kind in (SwitchPort, LldpPort, InfinibandPort)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +75,9 @@ class KeyChange:
         if len(self.before) != len(self.after):
             return True
         return any(
-            a.rank != b.rank or not (a.same_content(b) or _only_counted(a, b))
+            a.rank != b.rank or not (a.same_content(b) or only_counted(a, b))
             for a, b in zip(self.before, self.after, strict=True)
         )
-
-
-def _only_counted(a: Row, b: Row) -> bool:
-    """Whether two rows differ in nothing but times and error counters."""
-    return (
-        type(a.fact) is type(b.fact)
-        and a.outcome == b.outcome
-        and a.reason == b.reason
-        and _uncounted(a.fact) == _uncounted(b.fact)
-    )
-
-
-def _uncounted(fact: Fact | None) -> object:
-    """The values of a fact without error counters, to compare with those of a fact of the same type."""
-    match fact:
-        case SwitchPort() | LldpPort() | InfinibandPort():
-            return _UNCOUNTED[type(fact)](fact)
-        case SwitchTable():
-            return replace(fact, ports=()), [_UNCOUNTED[SwitchPort](port) for port in fact.ports]
-        case Gpu():
-            return replace(
-                fact,
-                links=tuple(
-                    replace(link, replay_errors=0, recovery_errors=0, crc_errors=0, ber_exponent=0)
-                    for link in fact.links
-                ),
-            )
-    return fact
 
 
 def _latest(rows: Iterable[Row]) -> int:
@@ -134,8 +111,12 @@ class EvidencePlan:
             return None
         growth = self._size(after) - self._size(before)
         node = row.key.node
-        while reason := (not before and self._why_full(node)) or self._why_too_large(node, growth):
-            if not (others := self._kept_of(node).keys() - {row.key}):
+        is_device, is_new = row.key.probe == DEVICE_PROBE, not before
+        if is_device and (reason := self._why_full_of_devices(node, growth, is_new=is_new)):
+            return reason
+        while reason := (is_new and self._why_full(node)) or self._why_too_large(node, growth):
+            others = self._kept_of(node).keys() - {row.key}
+            if is_device or not others:
                 return reason
             self._remove_oldest(node, others)
         self._set(row.key, before, after, growth)
@@ -227,6 +208,14 @@ class EvidencePlan:
             return f"{node} has {count} findings; the collector stores at most {limits.findings_per_node}"
         if not count and self.state.node_count + len(self._new_nodes) >= limits.nodes:
             return f"the collector stores findings of at most {limits.nodes} nodes"
+        return None
+
+    def _why_full_of_devices(self, node: str, growth: int, *, is_new: bool) -> str | None:
+        sizes = [self._size(self.rows_of_key(x)) for x in self.keys_of(node) if x.probe == DEVICE_PROBE]
+        most = self.state.limits.bytes_of(node) // 4
+        if (is_new and len(sizes) >= MAX_OF_DEVICES) or (growth > 0 and sum(sizes) + growth > most):
+            stored = f"{len(sizes)} findings of devices with {sum(sizes) >> 10} KiB"
+            return f"{node} has {stored}; the collector stores at most {MAX_OF_DEVICES} with {most >> 10} KiB"
         return None
 
     def _why_too_large(self, node: str, growth: int) -> str | None:
