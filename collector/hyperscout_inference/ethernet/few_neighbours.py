@@ -46,7 +46,8 @@ def too_many_neighbours(reported: Mapping[str, int], inputs: FabricInputs) -> li
             None,
             (SOURCE,),
             0.9,
-            f"{reporter} reports {total} neighbours, of which at most {MOST} count: a few of each port",
+            f"{reporter} reports {total} neighbours, of which at most {MOST} count, a few of each port: "
+            "look for a bridge or a loop",
         )
         for reporter, total in sorted(reported.items())
         if reporter not in inputs.silent and (ports := inputs.switch_ports[reporter])

@@ -7,6 +7,7 @@ without an agent and the cables between switches.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -236,7 +237,7 @@ def _with_plugs(
     more: dict[tuple[str, str], HostCable] = {}
     rest: set[HostCable] = set()
     odd: list[Plug] = []
-    anomalies: list[Anomaly] = []
+    anomalies: list[tuple[str, Anomaly]] = []  # with the switch that reports
     for plug in plugs:
         jack = plug.device, plug.port
         own = by_hosts.cables.get(jack) if plug.kind == HOST else None
@@ -272,12 +273,14 @@ def _with_plugs(
             note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
-            anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
+            # Where another switch confirms the host's own cable, it is this switch that does not count.
+            ends = (switch, host) if by_hosts.cables.get(jack) in confirmed else (host, switch)
+            anomalies.append((plug.end.chassis, Anomaly("SourcesDisagree", *ends, None, sources, 0.7, text)))
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
     few = few_findings(
         anomalies,
-        lambda x: x.peer and x.peer.device,
-        lambda x: x,
+        itemgetter(0),
+        itemgetter(1),
         "that this switch reports lead to hosts that are on other cables",
     )
     return sorted({*rows, *more.values(), *rest}), few

@@ -74,7 +74,8 @@ def test_thousands_of_crowded_ports_count_with_one_neighbour_each(kind) -> None:
     assert reported == {BAD: total(inputs)}
     (told,) = too_many_neighbours(reported, reduced)
     assert told.message == (
-        f"{BAD} reports {total(inputs)} neighbours, of which at most {MOST} count: a few of each port"
+        f"{BAD} reports {total(inputs)} neighbours, of which at most {MOST} count, a few of each port: "
+        "look for a bridge or a loop"
     )
     assert (told.subject.device, told.subject.name) == (OWN[0].chassis_id, "leaf-1a")
 

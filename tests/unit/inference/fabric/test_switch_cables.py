@@ -170,6 +170,10 @@ def test_a_host_that_another_switch_hears_stays_where_it_hears_and_that_is_named
     assert domains(topology) == TWO_TIERS
     (odd,) = (x for x in topology.anomalies if x.kind == "SourcesDisagree")
     assert odd.message == "leaf-2a/swp1 reports h11/eth0, which is on another cable"
+    assert odd.subject.device == chassis("leaf-2a"), "leaf-1a confirms the host's cable"
+    ports = {device: x for device, x in inputs.switch_ports.items() if device != "switch/leaf-1a"}
+    (odd,) = (x for x in infer(replace(inputs, switch_ports=ports)).anomalies if x.kind == "SourcesDisagree")
+    assert odd.subject.device == "h11", "no other switch reports the host's cable"
     quiet = infer(replace(inputs, silent=frozenset({"switch/leaf-2a"})))
     assert not [x for x in quiet.anomalies if x.kind == "SourcesDisagree"]
 
