@@ -219,7 +219,7 @@ def _outer(net: Network, leaf: Layer, inner: Layer, past: Past) -> tuple[Longs, 
         def rank(one: tuple[int, int], group: int = group) -> tuple[int, bool, int]:
             count, domain = one
             stays = former is not None and former_leaf is not None and former[group] == former_leaf[domain]
-            return (-count, not stays, domain)
+            return (-count - stays, not stays, domain)  # one host alone does not move the domain
 
         (most, home), *rest = sorted(found, key=rank)
         outer[group] = home
@@ -240,11 +240,13 @@ def _torn(
 ) -> Suspicion:
     names = [net.hosts[h] for h in hosts]
     size = np.count_nonzero(inner.domain == group)
+    are_fewer = other[1] < home[1]
     text = (
         f"{first_few(names, _NAMED)} ({other[1]} of the NVLink domain's {size} hosts) are connected "
-        f"to {leaf.say_switches(net, other[0])}, most of its hosts to {leaf.say_switches(net, home[0])}"
+        f"to {leaf.say_switches(net, other[0])}, {'most of its hosts' if are_fewer else 'others'} "
+        f"to {leaf.say_switches(net, home[0])}"
     )
-    sure = 0.5 if other[1] == home[1] else 0.9
+    sure = 0.9 if are_fewer else 0.5
     subject = Endpoint(names[0], names[0])
     nodes = tuple(sorted(names))
     return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,), nodes)
@@ -255,7 +257,10 @@ def _apart(net: Network, leaf: Layer, pair: tuple[int, int]) -> Suspicion:
     (one, near), (other, far) = (
         (net.hosts[i], leaf.say_switches(net, int(leaf.domain[i]))) for i in sorted(pair)
     )
-    text = f"{one} and {other} report one NVLink domain, but are connected to {near} and {far}"
+    text = (
+        f"{one} (connected to {near}) and {other} (connected to {far}) alone report one NVLink domain. They "
+        "are not joined, because one may have copied it: compare `nvidia-smi -q` on both"
+    )
     ends = Endpoint(one, one), Endpoint(other, other)
     return Suspicion("SourcesDisagree", *ends, *NOWHERE, EITHER, text, (SOURCE,), (one, other))
 

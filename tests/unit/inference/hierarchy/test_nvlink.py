@@ -277,6 +277,20 @@ def test_a_rack_in_equal_halves_stays_where_it_was() -> None:
     assert set(rack.trays) in tiers(new)[0]
 
 
+def test_one_host_that_copies_a_racks_domain_does_not_move_the_rack() -> None:
+    plain = racks(2, 2, trays=6)
+    rack, liar = plain.racks[3], plain.racks[0].trays[0]
+    halves = racks(2, 2, trays=6, moved=dict.fromkeys(rack.trays[3:], 0))
+    well = inferred_racks(halves, previous=saved(inferred_racks(plain)))
+    found = inferred_racks(halves, changed(halves, **{liar: halves.gpus[rack.trays[0]]}), saved(well))
+    check(found)
+    own, *outer = (h.name for h in well.hypernodes if set(rack.trays) <= set(h.nodes))
+    assert [h.name for h in found.hypernodes if set(rack.trays) <= set(h.nodes)] == [own, *outer]
+    (text,) = {x.message for x in found.anomalies if x.kind == "SourcesDisagree" and liar in x.nodes}
+    assert "(4 of the NVLink domain's 7 hosts)" in text
+    assert "others to" in text
+
+
 def test_a_racks_name_is_its_own_whatever_it_is_plugged_into() -> None:
     shared, own_leaves = inferred_racks(racks(2, 2, trays=6)), inferred_racks(racks(2, 1, trays=6))
     no_wires = infer(seen(SMALL, wires=False))
@@ -317,6 +331,7 @@ def test_two_hosts_alone_add_no_tier(racks_per_unit: int) -> None:
     assert names(found) == names(well)
     named = {x.subject.name: x.peer.name for x in found.anomalies if x.peer is not None}
     assert named == ({one: other} if racks_per_unit == 1 else {})
+    assert all(f"{one} (connected to" in x.message for x in found.anomalies)
     assert [h.conditions for h in found.hypernodes] == [h.conditions for h in well.hypernodes]
 
 
