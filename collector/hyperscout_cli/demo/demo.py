@@ -66,7 +66,7 @@ def demo(kubeconfig: Path | None) -> int:
     try:
         return asyncio.run(_demo(stay, kubeconfig))
     except DemoError as error:
-        raise CliError(f"the demo failed: {error}") from error
+        raise CliError(f"the demo failed (a busy machine can be the cause: try again): {error}") from error
     except asyncio.CancelledError:
         return INTERRUPTED
 

@@ -21,7 +21,7 @@ def few_findings(
 ) -> list[Anomaly]:
     """Return one finding per cable: the first `MOST` of each group, and one with the number of the others.
 
-    `groups`: the group of each cable: its fabric, or the switch that reports it. `finding`: makes the finding
+    `group`: the fabric of a cable, or the switch that reports it. `finding`: makes the finding
     of a cable. `wrong`: the text behind "3 more cables". The order of `cables` decides which ones are named.
     """
     found: list[Anomaly] = []
