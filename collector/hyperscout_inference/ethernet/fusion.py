@@ -5,7 +5,7 @@ without an agent and the cables between switches.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from hyperscout_inference.ethernet.host_claims import (
     LLDP,
     host_end,
     with_claims_noted,
-    without_taken_ports,
+    without_denied_ports,
 )
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
@@ -96,8 +96,7 @@ def ethernet(
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = with_claims_noted(rows, names, previous)
-    taken = {end: cable for cable in view.cables if cable.shapes for end in (cable.a, cable.b)}
-    rows, against = without_taken_ports(rows, taken, reports.silent, names)
+    rows, against = without_denied_ports(rows, fars, _taken(view.cables, reports), reports, names)
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)
@@ -126,6 +125,12 @@ def ethernet(
         for row, computes in zip(rows, compute.ports, strict=True)
     ]
     return EthernetPart(part, ports + between, compute.near)
+
+
+def _taken(between: Iterable[SwitchCable], reports: SwitchReports) -> set[End]:
+    """Return the ports in cables between two switches of which neither is stale."""
+    current = (x for x in between if x.shapes and reports.silent.isdisjoint((x.a.chassis, x.b.chassis)))
+    return {end for x in current for end in (x.a, x.b)}
 
 
 def _with_many_cables(rows: Sequence[Row]) -> set[str]:

@@ -1,15 +1,16 @@
-"""Find the cables that hosts report and that others contradict: one switch port in several cables."""
+"""Find the cables that hosts report and that other hosts, or the switch at the other end, contradict."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.compute import HostCable
-from hyperscout_inference.ethernet.switch_cables import SwitchCable
-from hyperscout_inference.ethernet.switch_reports import End
+from hyperscout_inference.ethernet.neighbours import SWITCH, Far
+from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
+from hyperscout_inference.fabric.few_findings import few_findings
 
 LLDP: Final = "lldp"
 _MAX_FINDINGS = 4  # for one switch port that several host ports report
@@ -57,32 +58,62 @@ def with_claims_noted(
     return [noted.get(row, row) for row in rows] if noted else rows, anomalies
 
 
-def without_taken_ports(
+def without_denied_ports(
     rows: list[HostCable],
-    taken: Mapping[End, SwitchCable],
-    silent: Collection[str],
+    fars: Sequence[tuple[Row, Far]],
+    taken: Collection[End],
+    reports: SwitchReports,
     names: Mapping[str, str],
 ) -> tuple[list[HostCable], list[Anomaly]]:
-    """Return the cables; those to a port that two switches report in a cable between them do not shape.
+    """Return the cables; those that their switch denies do not shape.
 
-    `taken`: these cables by both ends. `silent`: switches that only stale reporters describe; a host knows
-    better than they do.
+    `taken`: ports that are in a cable between two switches. A switch also denies a cable to a port that it
+    does not have, or that its agent reports as down. A stale switch denies nothing: a host knows better.
+    `fars`: what switches hear.
     """
-    found: list[HostCable] = []
+    known = _known_by_name(rows, fars, reports)
+    denied: dict[HostCable, HostCable] = {}
     anomalies = []
     for row in rows:
         end = End(row.chassis, row.port)
-        cable = taken.get(end)
-        if cable is None or LLDP not in row.sources or {cable.a.chassis, cable.b.chassis} & {*silent}:
-            found.append(row)
+        if LLDP not in row.sources or row.chassis in reports.silent:
+            continue
+        port = reports.ports.get(end)
+        if end in taken:
+            why = "is in a cable between switches"
+        elif port is None and row.chassis in known:
+            why = "does not exist, as its switch reports"
+        elif port is not None and port.by_agent and not (port.entry.carrier or port.silent):
+            why = "is down, as its switch reports"
+        else:
             continue
         switch = end.named(names)
-        text = f"{say(switch)} is in a cable between switches"
-        note = "; ".join(filter(None, (row.note, text)))
-        found.append(row._replace(note=note, shapes=False))
-        message = f"{say(host_end(row))} reports {say(switch)}, which is in a cable between switches"
+        note = "; ".join(filter(None, (row.note, f"{say(switch)} {why}")))
+        denied[row] = row._replace(note=note, shapes=False)
+        message = f"{say(host_end(row))} reports {say(switch)}, which {why}"
         anomalies.append(Anomaly("SourcesDisagree", host_end(row), None, None, (LLDP,), 0.7, message))
-    return found, anomalies
+    few = few_findings(
+        anomalies,
+        lambda x: x.subject.device,
+        lambda x: x,
+        "that this host reports are denied by their switches",
+    )
+    return [denied.get(row, row) for row in rows] if denied else rows, few
+
+
+def _known_by_name(
+    rows: Iterable[HostCable], fars: Iterable[tuple[Row, Far]], reports: SwitchReports
+) -> set[str]:
+    """Return the current switches that announce their ports under the names that they report, as most of
+    their neighbours show."""
+    votes: dict[str, dict[str, bool]] = {}  # by chassis id and neighbour: whether the switch has the port
+    heard = [(row.host, End(row.chassis, row.port)) for row in rows if LLDP in row.sources]
+    heard += [(row.near.chassis, far.end) for row, far in fars if far.kind == SWITCH]
+    for neighbour, end in heard:
+        if end.chassis in reports.current:
+            mine = votes.setdefault(end.chassis, {})
+            mine[neighbour] = mine.get(neighbour, True) and end in reports.ports
+    return {chassis for chassis, mine in votes.items() if 2 * sum(mine.values()) > len(mine)}
 
 
 def host_end(row: HostCable) -> Endpoint:

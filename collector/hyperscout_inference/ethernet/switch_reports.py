@@ -49,19 +49,22 @@ class Row:
 
 
 class Port(NamedTuple):
-    """A switch port as its newest reporter describes it. `live`: the report is not from a file."""
+    """A switch port as its newest reporter describes it. `live`: the report is not from a file. `by_agent`:
+    it is from the switch's own agent."""
 
     end: End
     entry: SwitchPort
     silent: bool
     live: bool
+    by_agent: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchReports:
     """`own`: chassis ids of switches that are reported as a whole; `silent`: those of them that only stale
-    reporters describe. `names`: the switches' own names, by chassis id. `known_as`: the chassis ids that
-    neighbours report, by the ids that the tables have instead.
+    reporters describe; `current`: those of them that a reporter describes now. `names`: the switches' own
+    names, by chassis id. `known_as`: the chassis ids that neighbours report, by the ids that the tables have
+    instead.
     """
 
     ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
@@ -69,6 +72,7 @@ class SwitchReports:
     names: Mapping[str, str] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
+    current: frozenset[str] = frozenset()
     known_as: Mapping[str, str] = field(default_factory=dict)
     anomalies: Sequence[Anomaly] = ()
     _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, filled on first use
@@ -120,13 +124,15 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     source_sets = {report.source: frozenset((report.source,)) for report in reports}
     for end, of_port in by_port.items():
         newest, entry = of_port[-1]
-        ports[end] = Port(end, entry, newest.silent, newest.at_ns != _FILE_NS)
+        live = newest.at_ns != _FILE_NS
+        ports[end] = Port(end, entry, newest.silent, live, newest.source == SOURCE)
         if entry.neighbours or len(of_port) > 1:
             rows += _rows(end, of_port, source_sets)
     silent = frozenset(chassis for chassis, current in reporters.items() if not current)
     anomalies = _clones(reporters, sources, names)
     own = frozenset(reporters)
-    return SwitchReports(ports, rows, names, own, silent, known_as, anomalies)
+    current = frozenset(r.chassis for r in reports if not r.silent and r.at_ns != _FILE_NS)
+    return SwitchReports(ports, rows, names, own, silent, current, known_as, anomalies)
 
 
 def _reports(inputs: FabricInputs) -> list[Report]:

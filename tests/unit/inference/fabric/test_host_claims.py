@@ -1,13 +1,16 @@
-"""A host that hears what is not on its cable: another host's switch port, or a spine as its own DPU."""
+"""A host that reports what is not on its cable: another host's switch port, a port that is not there, or a
+spine as its own DPU."""
 
 from dataclasses import replace
 
-from hyperscout_formats.facts.facts import LldpPort
+import pytest
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_inference.fabric.few_findings import MOST
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
 from hyperscout_topology.topology import Topology
 from support.inference import tiers
-from support.switched import Wiring, chassis, clos
+from support.switched import Wiring, chassis, clos, mac
 
 CABLES = clos(units=3, hosts=2, spines=1, rails=1)
 HONEST = Wiring(
@@ -79,3 +82,75 @@ def test_no_host_is_on_a_port_that_two_switches_report_in_their_cable() -> None:
     stale = frozenset({"switch/leaf-1a", "switch/spine-1"})
     moved = infer(replace(inputs, lldp={**inputs.lldp, "h32": (port, lie)}, silent=stale), previous=before)
     assert "in a cable between switches" not in str([x.message for x in moved.anomalies])
+
+
+def claiming(inputs: FabricInputs, liar: str, *ends: str) -> FabricInputs:
+    """The host reports these switch ports in place of its own."""
+    ports = tuple(
+        LldpPort(
+            f"evil{i}",
+            (LldpNeighbour("mac", chassis(switch), "ifname", name, 120, capabilities=("Bridge",)),),
+            mac((liar, f"evil{i}")),
+            True,
+            100_000,
+        )
+        for i, (switch, name) in enumerate(end.split("/") for end in ends)
+    )
+    return replace(inputs, lldp={**inputs.lldp, liar: ports})
+
+
+WHOLE = replace(HONEST, agents=None, dark=[("spine-1", "swp9"), ("leaf-1a", "swp9")])
+BY_TABLES = replace(HONEST, asked=["leaf-1a", "leaf-2a", "leaf-3a", "spine-1"], dark=WHOLE.dark)
+BY_TABLES = replace(BY_TABLES, agents=[host for host in HONEST.agents or () if host.startswith("h")])
+
+
+NO_PORT = "does not exist, as its switch reports"
+SILENT = replace(WHOLE, silent=["leaf-1a"])
+
+
+@pytest.mark.parametrize(
+    ("wiring", "end", "why"),
+    [
+        pytest.param(WHOLE, "leaf-1a/swp77", NO_PORT, id="no port"),
+        pytest.param(WHOLE, "spine-1/swp77", NO_PORT, id="no port of a spine"),
+        pytest.param(WHOLE, "leaf-1a/swp9", "is down, as its switch reports", id="a port that is down"),
+        pytest.param(BY_TABLES, "leaf-1a/swp77", NO_PORT, id="in no table"),
+        pytest.param(BY_TABLES, "leaf-1a/swp9", "", id="down in a table, which may be minutes old"),
+        pytest.param(replace(BY_TABLES, asked_at_ns=0), "leaf-1a/swp77", "", id="in no file"),
+        pytest.param(SILENT, "leaf-1a/swp77", "", id="no port, as a stale agent reported"),
+        pytest.param(SILENT, "leaf-1a/swp9", "", id="down, as a stale agent reported"),
+    ],
+)
+def test_a_switch_denies_a_cable_to_a_port(wiring: Wiring, end: str, why: str) -> None:
+    topology = infer(claiming(wiring.inputs(), "h32", end))
+    (link,) = (
+        x for x in topology.links if "h32" in (x.a_device, x.b_device) and "evil0" in (x.a_port, x.b_port)
+    )
+    assert link.note == (f"{end} {why}" if why else "")
+    assert accused(topology) == (["h32"] if why else [])
+    together = any({"h11", "h12", "h32"} <= set(h.nodes) for h in topology.hypernodes if h.tier == 1)
+    assert together == (not why and "leaf" in end)
+
+
+def test_a_switch_that_announces_other_names_than_it_reports_denies_nothing() -> None:
+    inputs = WHOLE.inputs()
+    before = infer(inputs)
+    ports = {
+        switch: tuple(
+            replace(port, interface=f"port {i}", port_id=f"port {i}") for i, port in enumerate(mine)
+        )
+        for switch, mine in inputs.switch_ports.items()
+    }
+    renamed = replace(inputs, switch_ports=ports)
+    after = infer(renamed)
+    assert tiers(after)[0] == tiers(before)[0]
+    assert accused(after) == []
+    liar = infer(claiming(renamed, "h32", "leaf-1a/port 0"))
+    assert any({"h11", "h12"} <= set(h.nodes) for h in liar.hypernodes if h.tier == 1)
+
+
+def test_many_denied_cables_are_few_findings() -> None:
+    topology = infer(claiming(WHOLE.inputs(), "h32", *(f"leaf-1a/swp{i}" for i in range(100, 1100))))
+    assert len(topology.anomalies) < 110
+    texts = [x.message for x in topology.anomalies if x.kind == "SourcesDisagree"]
+    assert sum(f"{1000 - MOST} more cables that this host reports are denied" in x for x in texts) == 1
