@@ -162,16 +162,15 @@ class Committer:
 
     @property
     def problems(self) -> list[str]:
-        """That findings were refused in the last minutes because their reporter has reached a limit."""
+        """That findings were refused in the last minutes because of a limit of the store."""
         now_ns = self._clock_ns()
-        found = [(x, why) for x, (at_ns, why) in self._refused.items() if now_ns - at_ns < _REFUSED_NS]
+        found = [(node, why) for node, (at_ns, why) in self._refused.items() if now_ns - at_ns < _REFUSED_NS]
         if not found:
             return []
         node, why = found[-1]
         more = f" (and of {count(len(found) - 1, 'more reporter')})" if len(found) > 1 else ""
-        return [
-            f"findings of {node} are refused{more}: {why}; `hyperscout get findings` lists what is stored"
-        ]
+        hint = f"`hyperscout get findings {node}` lists what is stored"
+        return [f"findings of {node} are refused{more}: {why}; {hint}"]
 
     def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
         """Returns the keys with an expired grace, to be forgotten. Keys of disconnected agents stay."""

@@ -1,6 +1,6 @@
 """Results of measurements on request, which survive a restart of their agent: no agent would repeat them.
 
-The newest `MAX_KEPT` of a node are kept, and fewer where other findings of the node need the space. An agent
+The newest `MAX_KEPT` of a node are kept, and fewer where other findings of its agent need the space. An agent
 reports its whole state, and must not be refused because of results of an earlier agent of its name.
 """
 

@@ -18,8 +18,6 @@ from hyperscout_collector.evidence.rows import BadFinding
 _MIB = 1024 * 1024
 MAX_ENCODED_BYTES: Final = 256 * 1024  # of a finding; the limit of an agent
 MAX_DECODED_BYTES: Final = 4 * _MIB  # of a finding; the largest of an agent, with 700 peers, takes 2.6 MiB
-# Findings of the devices in a node, and a quarter of its memory: they leave space for those of its agent.
-MAX_OF_DEVICES: Final = 512
 _ROW_BYTES = 1024
 _ELEMENT_BYTES = 256
 _BYTES_PER_ENCODED = 4  # a text of a few bytes is an object of 50
@@ -36,10 +34,15 @@ class Limits:
     nodes: int = 100_000  # ten times the largest cluster of the performance budgets
     findings_per_node: int = 4096  # the limit of an agent
     bytes_per_node: int = 64 * _MIB  # an agent holds 32 MiB of texts; its largest findings take 2.6 MiB each
+    findings_of_devices: int = 512  # in one node; the rest of its findings is for the node's agent
     bytes_per_fabric_agent: int = 512 * _MIB  # of an agent that reports all switches
 
     def bytes_of(self, reporter: str) -> int:
         return self.bytes_per_fabric_agent if is_fabric(reporter) else self.bytes_per_node
+
+    def bytes_of_devices(self, node: str) -> int:
+        """Returns the limit for the devices in a node. The rest is for the node's agent."""
+        return self.bytes_of(node) // 4
 
 
 def decoded_bytes(finding: Finding) -> int:

@@ -13,7 +13,7 @@ from hyperscout_formats.text.reporters import DEVICE_PROBE
 
 from hyperscout_collector.evidence.age_count import AgeCount
 from hyperscout_collector.evidence.kept import KEPT_PROBES, MAX_KEPT
-from hyperscout_collector.evidence.limits import MAX_OF_DEVICES, Limits
+from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.evidence.rows import (
     FAILED,
     OUTCOME_WORDS,
@@ -99,11 +99,12 @@ class EvidencePlan:
     _bytes: dict[str, int] = field(default_factory=dict)  # growth by node
     _new_nodes: set[str] = field(default_factory=set)
     _kept: dict[str, dict[Key, int]] = field(default_factory=dict)  # see `_kept_of`
+    _devices: dict[str, dict[Key, int]] = field(default_factory=dict)  # see `_sizes_of_devices`
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing.
 
-        The oldest kept results of its node are removed if it does not fit beside them.
+        The oldest kept results of its node are removed if a finding of its agent does not fit beside them.
         """
         before = self.rows_of_key(row.key)
         after = merged(before, row, self.now_ns)
@@ -192,6 +193,11 @@ class EvidencePlan:
                 kept[key] = _latest(after)
             else:
                 del kept[key]
+        if key.probe == DEVICE_PROBE and (sizes := self._devices.get(key.node)) is not None:
+            if after:
+                sizes[key] = self._size(after)
+            else:
+                del sizes[key]
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -211,12 +217,22 @@ class EvidencePlan:
         return None
 
     def _why_full_of_devices(self, node: str, growth: int, *, is_new: bool) -> str | None:
-        sizes = [self._size(self.rows_of_key(x)) for x in self.keys_of(node) if x.probe == DEVICE_PROBE]
-        most = self.state.limits.bytes_of(node) // 4
-        if (is_new and len(sizes) >= MAX_OF_DEVICES) or (growth > 0 and sum(sizes) + growth > most):
-            stored = f"{len(sizes)} findings of devices with {sum(sizes) >> 10} KiB"
-            return f"{node} has {stored}; the collector stores at most {MAX_OF_DEVICES} with {most >> 10} KiB"
-        return None
+        sizes, limits = self._sizes_of_devices(node), self.state.limits
+        most = limits.bytes_of_devices(node)
+        if is_new and len(sizes) >= limits.findings_of_devices:
+            stored, least = f"{len(sizes)} findings", f"{limits.findings_of_devices}"
+        elif growth > 0 and (size := sum(sizes.values())) + growth > most:
+            stored, least = f"{size >> 10} KiB", f"{most >> 10} KiB"
+        else:
+            return None
+        return f"{node} has {stored} of devices in it; the collector stores at most {least}"
+
+    def _sizes_of_devices(self, node: str) -> dict[Key, int]:
+        """Return the bytes of each key of the devices in a node."""
+        if node not in self._devices:
+            keys = (key for key in self.keys_of(node) if key.probe == DEVICE_PROBE)
+            self._devices[node] = {key: self._size(self.rows_of_key(key)) for key in keys}
+        return self._devices[node]
 
     def _why_too_large(self, node: str, growth: int) -> str | None:
         if growth <= 0:

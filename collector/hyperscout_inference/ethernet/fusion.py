@@ -21,6 +21,7 @@ from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
 from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
 from hyperscout_inference.ethernet.host_claims import (
     LLDP,
+    confirmed_names,
     host_end,
     with_claims_noted,
     without_denied_ports,
@@ -96,7 +97,9 @@ def ethernet(
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = with_claims_noted(rows, names, previous)
-    rows, against = without_denied_ports(rows, fars, _taken(view.cables, reports), reports, names)
+    confirmed = confirmed_names(by_hosts.rows, fars, reports, inputs.silent)
+    taken = _taken(view.cables, reports)
+    rows, against = without_denied_ports(rows, taken, reports, confirmed, names, previous)
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)
@@ -239,6 +242,7 @@ def _with_plugs(
     """Return the cables that hosts report, with the switches that confirm them, and the cables that only a
     switch reports; sorted."""
     confirmed: dict[HostCable, HostCable] = {}
+    sure: set[HostCable] = set()  # that their switch confirms now
     more: dict[tuple[str, str], HostCable] = {}
     rest: set[HostCable] = set()
     odd: list[Plug] = []
@@ -248,6 +252,8 @@ def _with_plugs(
         own = by_hosts.cables.get(jack) if plug.kind == HOST else None
         if own is not None and _is_same(own, plug.end, reports):
             known = confirmed.get(own, own)
+            if not plug.silent:
+                sure.add(own)
             sources = tuple(sorted({*known.sources, *plug.sources}))
             note = plug.note
             if own.port != plug.end.port:
@@ -279,7 +285,8 @@ def _with_plugs(
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
             # Where another switch confirms the host's own cable, it is this switch that does not count.
-            ends = (switch, host) if by_hosts.cables.get(jack) in confirmed else (host, switch)
+            own = by_hosts.cables.get(jack)
+            ends = (switch, host) if own in sure and own.chassis != plug.end.chassis else (host, switch)
             anomalies.append((plug.end.chassis, Anomaly("SourcesDisagree", *ends, None, sources, 0.7, text)))
     rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
     few = few_findings(

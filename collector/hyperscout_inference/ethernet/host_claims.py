@@ -1,7 +1,7 @@
 """Find the cables that hosts report and that other hosts, or the switch at the other end, contradict."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from hyperscout_topology.link_changes import links_at
@@ -33,15 +33,7 @@ def with_claims_noted(
     noted: dict[HostCable, HostCable] = {}
     anomalies = []
     shared = {chassis for (chassis, _), mine in on.items() if len(mine) > 1}
-    published = {
-        ends
-        for x in (links_at(previous.links, shared) if previous is not None else ())
-        if not x.note
-        for ends in (
-            (x.a_device, x.a_port, x.b_device, x.b_port),
-            (x.b_device, x.b_port, x.a_device, x.a_port),
-        )
-    }
+    published = _published_ends(previous, shared)
     for end, mine in on.items():
         if len(mine) == 1:
             continue
@@ -60,37 +52,42 @@ def with_claims_noted(
 
 def without_denied_ports(
     rows: list[HostCable],
-    fars: Sequence[tuple[Row, Far]],
     taken: Collection[End],
     reports: SwitchReports,
+    confirmed: Collection[str],
     names: Mapping[str, str],
+    previous: Topology | None,
 ) -> tuple[list[HostCable], list[Anomaly]]:
     """Return the cables; those that their switch denies do not shape.
 
-    `taken`: ports that are in a cable between two switches. A switch also denies a cable to a port that it
-    does not have, or that its agent reports as down. A stale switch denies nothing: a host knows better.
-    `fars`: what switches hear.
+    `taken`: ports that are in a cable between two switches. A switch's agent also denies a cable that was not
+    published to a port that is down, or that it does not report if it is in `confirmed` (see
+    `confirmed_names`). A stale switch denies nothing: a host knows better.
     """
-    known = _known_by_name(rows, fars, reports)
-    denied: dict[HostCable, HostCable] = {}
-    anomalies = []
+    found: dict[HostCable, str] = {}
     for row in rows:
-        end = End(row.chassis, row.port)
         if LLDP not in row.sources or row.chassis in reports.silent:
             continue
-        port = reports.ports.get(end)
-        if end in taken:
-            why = "is in a cable between switches"
-        elif port is None and row.chassis in known:
-            why = "does not exist, as its switch reports"
+        port = reports.ports.get(End(row.chassis, row.port))
+        if End(row.chassis, row.port) in taken:
+            found[row] = "is in a cable between switches"
+        elif port is None and row.chassis in confirmed:
+            found[row] = "is no port that its switch reports"
         elif port is not None and port.by_agent and not (port.entry.carrier or port.silent):
-            why = "is down, as its switch reports"
-        else:
+            found[row] = "is down, as its switch reports"
+    if not found:
+        return rows, []
+    # A host that has lost its power cannot report that its cable is down.
+    published = _published_ends(previous, {row.chassis for row in found})
+    denied: dict[HostCable, HostCable] = {}
+    anomalies = []
+    for row, why in found.items():
+        switch = End(row.chassis, row.port)
+        if (row.host, row.interface, *switch) in published and switch not in taken:
             continue
-        switch = end.named(names)
-        note = "; ".join(filter(None, (row.note, f"{say(switch)} {why}")))
-        denied[row] = row._replace(note=note, shapes=False)
-        message = f"{say(host_end(row))} reports {say(switch)}, which {why}"
+        text = say(switch.named(names))
+        denied[row] = row._replace(note="; ".join(filter(None, (row.note, f"{text} {why}"))), shapes=False)
+        message = f"{say(host_end(row))} reports {text}, which {why}"
         anomalies.append(Anomaly("SourcesDisagree", host_end(row), None, None, (LLDP,), 0.7, message))
     few = few_findings(
         anomalies,
@@ -98,22 +95,42 @@ def without_denied_ports(
         lambda x: x,
         "that this host reports are denied by their switches",
     )
-    return [denied.get(row, row) for row in rows] if denied else rows, few
+    return [denied.get(row, row) for row in rows], few
 
 
-def _known_by_name(
-    rows: Iterable[HostCable], fars: Iterable[tuple[Row, Far]], reports: SwitchReports
+def confirmed_names(
+    cables: Iterable[HostCable],
+    fars: Iterable[tuple[Row, Far]],
+    reports: SwitchReports,
+    silent: Collection[str],
 ) -> set[str]:
-    """Return the current switches that announce their ports under the names that they report, as most of
-    their neighbours show."""
+    """Return the switches whose agents report ports under the names that they announce, as most of their
+    current neighbours show. `cables`: as hosts report them; `silent`: stale hosts; `fars`: what switches
+    hear."""
+    if not reports.agents:
+        return set()
     votes: dict[str, dict[str, bool]] = {}  # by chassis id and neighbour: whether the switch has the port
-    heard = [(row.host, End(row.chassis, row.port)) for row in rows if LLDP in row.sources]
-    heard += [(row.near.chassis, far.end) for row, far in fars if far.kind == SWITCH]
+    heard = [(x.host, End(x.chassis, x.port)) for x in cables if x.host not in silent]
+    heard += [(row.near.chassis, far.end) for row, far in fars if far.kind == SWITCH and not row.silent]
     for neighbour, end in heard:
-        if end.chassis in reports.current:
+        if end.chassis in reports.agents:
             mine = votes.setdefault(end.chassis, {})
             mine[neighbour] = mine.get(neighbour, True) and end in reports.ports
     return {chassis for chassis, mine in votes.items() if 2 * sum(mine.values()) > len(mine)}
+
+
+def _published_ends(previous: Topology | None, switches: set[str]) -> set[tuple[str, str, str, str]]:
+    """Return the cables of these switches that were published without a note, as seen from either end."""
+    links = links_at(previous.links, switches) if previous is not None else []
+    return {
+        ends
+        for x in links
+        if not x.note
+        for ends in (
+            (x.a_device, x.a_port, x.b_device, x.b_port),
+            (x.b_device, x.b_port, x.a_device, x.a_port),
+        )
+    }
 
 
 def host_end(row: HostCable) -> Endpoint:

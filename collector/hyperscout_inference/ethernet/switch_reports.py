@@ -62,9 +62,9 @@ class Port(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SwitchReports:
     """`own`: chassis ids of switches that are reported as a whole; `silent`: those of them that only stale
-    reporters describe; `current`: those of them that a reporter describes now. `names`: the switches' own
-    names, by chassis id. `known_as`: the chassis ids that neighbours report, by the ids that the tables have
-    instead.
+    reporters describe; `agents`: those of them that report themselves, and no other switch does under the
+    same id. `names`: the switches' own names, by chassis id. `known_as`: the chassis ids that neighbours
+    report, by the ids that the tables have instead.
     """
 
     ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
@@ -72,7 +72,7 @@ class SwitchReports:
     names: Mapping[str, str] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
-    current: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
     known_as: Mapping[str, str] = field(default_factory=dict)
     anomalies: Sequence[Anomaly] = ()
     _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, filled on first use
@@ -131,8 +131,9 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     silent = frozenset(chassis for chassis, current in reporters.items() if not current)
     anomalies = _clones(reporters, sources, names)
     own = frozenset(reporters)
-    current = frozenset(r.chassis for r in reports if not r.silent and r.at_ns != _FILE_NS)
-    return SwitchReports(ports, rows, names, own, silent, current, known_as, anomalies)
+    agents = {r.chassis for r in reports if r.source == SOURCE and not r.silent}
+    agents -= {x.subject.device for x in anomalies}
+    return SwitchReports(ports, rows, names, own, silent, frozenset(agents), known_as, anomalies)
 
 
 def _reports(inputs: FabricInputs) -> list[Report]:

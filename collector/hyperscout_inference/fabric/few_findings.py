@@ -1,4 +1,4 @@
-"""Bound the findings about contradictory cables of one fabric, or of one switch that reports itself.
+"""Bound the findings about contradictory cables of one fabric, or of one switch or host that reports them.
 
 One reporter may show any number of cables that contradict each other or those of others. A finding for each
 of them would cost more than the fabric itself, and would hide all other findings.
@@ -21,7 +21,7 @@ def few_findings(
 ) -> list[Anomaly]:
     """Return one finding per cable: the first `MOST` of each group, and one with the number of the others.
 
-    `group`: the fabric of a cable, or the switch that reports it. `finding`: makes the finding
+    `group`: the fabric of a cable, or the device that reports it. `finding`: makes the finding
     of a cable. `wrong`: the text behind "3 more cables". The order of `cables` decides which ones are named.
     """
     found: list[Anomaly] = []

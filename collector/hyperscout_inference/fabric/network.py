@@ -1,7 +1,8 @@
 """The fused graph: every cable once, in columns. The order of evidence does not change the order of rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,12 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """Return the sorted distinct values. `np.unique` would import all of numpy.ma to check for masks."""
     ordered = np.sort(values)
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
+
+
+def unused(name: str, used: Collection[str]) -> str:
+    """Return the name, with a number behind it if it is `used`: `NAME (2)`."""
+    numbered = (f"{name} ({number})" for number in count(2))
+    return name if name not in used else next(x for x in numbered if x not in used)
 
 
 def with_id(name: str, ident: str) -> str:

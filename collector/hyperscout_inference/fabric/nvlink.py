@@ -6,12 +6,14 @@ An all-zero UUID means that the host's NVLinks end at switches inside the host.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from hyperscout_formats.facts.facts import Gpu
 from hyperscout_topology.topology import Adapter, Endpoint, Topology
+
+from hyperscout_inference.fabric.network import unused
 
 SOURCE = "nvlink"
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -62,15 +64,19 @@ def with_own_ids(
     if len(set(ids)) == len(ids) and all(map(_UUID.fullmatch, ids)):
         return gpus
     claims = Counter((gpu.uuid, node) for node, mine in gpus.items() for gpu in mine)
-    owner = dict(sorted(claims, reverse=True))
+    owner = dict(sorted(claims, reverse=True))  # of several nodes the first by name
     owner |= {x.id: x.node for x in (previous.adapters if previous else ()) if (x.id, x.node) in claims}
 
-    def own(node: str, gpu: Gpu) -> Gpu:
-        if owner[gpu.uuid] == node and claims[gpu.uuid, node] == 1 and _UUID.fullmatch(gpu.uuid):
-            return gpu
-        return replace(gpu, uuid=f"GPU-{node}/{gpu.pci_address}")
+    def own(node: str, mine: Sequence[Gpu]) -> Iterable[Gpu]:
+        used: set[str] = set()
+        for gpu in mine:
+            uuid = gpu.uuid
+            if owner[uuid] != node or claims[uuid, node] > 1 or not _UUID.fullmatch(uuid):
+                uuid = unused(f"GPU-{node}/{gpu.pci_address}", used)
+            used.add(uuid)
+            yield gpu if uuid == gpu.uuid else replace(gpu, uuid=uuid)
 
-    return {node: tuple(own(node, gpu) for gpu in mine) for node, mine in gpus.items()}
+    return {node: tuple(own(node, mine)) for node, mine in gpus.items()}
 
 
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:

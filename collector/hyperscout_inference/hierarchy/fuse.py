@@ -14,7 +14,7 @@ from hyperscout_inference.ethernet.fusion import EthernetPart, ethernet
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct, unused
 from hyperscout_inference.fabric.part import Part
 
 _Mask = npt.NDArray[np.bool_]  # (cables,)
@@ -220,10 +220,7 @@ def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) ->
         for host, is_switch in zip(part.hosts, part.is_switch, strict=True)
     ]
     for i in sorted(range(len(ids)), key=rank.__getitem__):
-        number = 2
-        while ids[i] in used:
-            ids[i] = f"{old[i]} ({number})"
-            number += 1
+        ids[i] = unused(old[i], used)
         used.add(ids[i])
     ends = list(zip(old, part.names, ids, strict=True))
     # An anomaly may be about either of two devices with one id and one name, so it keeps that id.

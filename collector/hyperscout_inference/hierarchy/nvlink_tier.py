@@ -218,8 +218,11 @@ def _outer(net: Network, leaf: Layer, inner: Layer, past: Past) -> tuple[Longs, 
 
         def rank(one: tuple[int, int], group: int = group) -> tuple[int, bool, int]:
             count, domain = one
-            stays = former is not None and former_leaf is not None and former[group] == former_leaf[domain]
-            return (-count - stays, not stays, domain)  # one host alone does not move the domain
+            # One host alone does not move a published domain.
+            stays = (
+                former is not None and former_leaf is not None and former[group] == former_leaf[domain] >= 0
+            )
+            return (-count - stays, not stays, domain)
 
         (most, home), *rest = sorted(found, key=rank)
         outer[group] = home

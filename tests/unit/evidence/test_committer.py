@@ -15,7 +15,7 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, PortCounters, SwitchPort
 from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
 from hyperscout_collector.evidence.kept import MAX_KEPT
-from hyperscout_collector.evidence.limits import MAX_OF_DEVICES, Limits, decoded_bytes
+from hyperscout_collector.evidence.limits import Limits, decoded_bytes
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import (
@@ -338,19 +338,27 @@ async def test_kept_measurements_make_space_for_the_findings_of_a_new_agent(
 
 
 @pytest.mark.parametrize(
-    ("limits", "stored"), [(Limits(), MAX_OF_DEVICES), (Limits(bytes_per_node=16_000), 2)]
+    ("limits", "stored"), [(Limits(findings_of_devices=50), 50), (Limits(bytes_per_node=16_000), 2)]
 )
 async def test_findings_of_devices_leave_space_for_those_of_the_agent(
     tmp_path: Path, limits: Limits, stored: int
 ) -> None:
     async with rig(tmp_path, limits) as r:
-        run, ports = nccl("n2"), [lldp("n1", f"p{i}") for i in range(MAX_OF_DEVICES + 5)]
+        run, ports = nccl("n2"), [lldp("n1", f"p{i}") for i in range(stored + 5)]
         await r.send([run], full=OLD)
         refused = await r.send([called(port, "n1", DEVICE_PROBE) for port in ports])
         assert len(refused) == len(ports) - stored
         assert all("of devices" in why for why in refused)
         assert len(r.subjects()) == 1 + stored
         assert await r.send([called(ports[0], "n1", DEVICE_PROBE)]) == [], "a stored one can change"
+        r.store.go.clear()
+        r.clock_ns[0] += S
+        await r.submit([lldp("n1", "eth9")])  # the next three are one transaction
+        await r.submit([called(lldp("n1", "p0", T0 + S), "n1", DEVICE_PROBE)])
+        await r.submit(removed=[Key("n1", DEVICE_PROBE, "p0")])
+        new = await r.submit([called(ports[-1], "n1", DEVICE_PROBE)])
+        r.store.go.set()
+        assert await new == [], "another one has gone"
         assert await r.send([lldp("n1", f"eth{i}") for i in range(5)], full=NEW) == []
         assert {"n2", "eth0", "eth4"} <= set(r.subjects())
 
@@ -368,7 +376,7 @@ async def test_a_refusal_because_of_a_limit_is_a_problem_for_ten_minutes(tmp_pat
         for node in ("n1", "n2"):
             await r.send([lldp(node, "eth0"), lldp(node, "eth1")])
         why = "n2 has 1 findings; the collector stores at most 1"
-        end = f"{why}; `hyperscout get findings` lists what is stored"
+        end = f"{why}; `hyperscout get findings n2` lists what is stored"
         assert r.committer.problems == [f"findings of n2 are refused (and of 1 more reporter): {end}"]
         r.clock_ns[0] += 599 * S
         await r.send([lldp("n2", "eth2")])

@@ -174,6 +174,9 @@ def test_a_host_that_another_switch_hears_stays_where_it_hears_and_that_is_named
     ports = {device: x for device, x in inputs.switch_ports.items() if device != "switch/leaf-1a"}
     (odd,) = (x for x in infer(replace(inputs, switch_ports=ports)).anomalies if x.kind == "SourcesDisagree")
     assert odd.subject.device == "h11", "no other switch reports the host's cable"
+    stale = replace(inputs, silent=frozenset({"switch/leaf-1a"}))
+    (odd,) = (x for x in infer(stale).anomalies if x.kind == "SourcesDisagree")
+    assert odd.subject.device == "h11", "leaf-1a reported it before"
     quiet = infer(replace(inputs, silent=frozenset({"switch/leaf-2a"})))
     assert not [x for x in quiet.anomalies if x.kind == "SourcesDisagree"]
 

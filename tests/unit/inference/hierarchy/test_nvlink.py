@@ -277,6 +277,19 @@ def test_a_rack_in_equal_halves_stays_where_it_was() -> None:
     assert set(rack.trays) in tiers(new)[0]
 
 
+def test_a_new_rack_is_where_most_of_its_hosts_are() -> None:
+    """Also if the leaf of the others is as new as the rack."""
+    plain = racks(2, 2, trays=5)
+    rack, old = plain.racks[3], {tray for rack in plain.racks[:2] for tray in rack.trays}
+    cluster = racks(2, 2, trays=5, moved=dict.fromkeys(rack.trays[:3], 0))
+    well = inferred_racks(cluster)
+    known = [(h, tuple(node for node in h.nodes if node in old)) for h in well.hypernodes]
+    before = replace(well, hypernodes=tuple(replace(h, nodes=nodes) for h, nodes in known if nodes))
+    found = inferred_racks(cluster, previous=saved(before))
+    (pod,) = (h for h in found.hypernodes if h.tier == 2 and set(rack.trays) <= set(h.nodes))
+    assert old <= set(pod.nodes)
+
+
 def test_one_host_that_copies_a_racks_domain_does_not_move_the_rack() -> None:
     plain = racks(2, 2, trays=6)
     rack, liar = plain.racks[3], plain.racks[0].trays[0]
@@ -407,6 +420,13 @@ def test_ids_of_gpus_are_their_own() -> None:
         mine = {x.id for x in found.adapters if x.node == liar and x.name == WELL[2].pci_address}
         assert mine == {own if ids[2] == own and ids[1] != own else f"GPU-{liar}/{WELL[2].pci_address}"}
         assert found.anomalies == ()
+
+
+def test_gpus_of_one_address_have_different_ids() -> None:
+    odd = tuple(replace(gpu, uuid=text, pci_address="0") for gpu, text in zip(WELL, "abcd", strict=True))
+    found = inferred_racks(SMALL, changed(SMALL, **{TRAY: odd}))
+    mine = {x.id for x in found.adapters if x.node == TRAY and x.id.startswith("GPU-")}
+    assert mine == {f"GPU-{TRAY}/0", *(f"GPU-{TRAY}/0 ({i})" for i in (2, 3, 4))}
 
 
 # Time
