@@ -8,35 +8,36 @@ from dataclasses import replace
 from hyperscout_topology.link_changes import links_at, lost_links, wired_devices
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
+from hyperscout_inference.audit.audit import EITHER
 from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
 _Port = tuple[str, str]  # device and port
-_Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
+Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
 
 
 def recall(
     net: Network,
     links: Sequence[Link],
     found: list[Anomaly],
+    former: Sequence[Former],
     previous: Topology,
     published: set[str],
     tiers: dict[str, int],
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `links`: those of `net`. `published`: names of the present HyperNodes; `tiers`: the tier of each.
+    `links`: those that are present; `former`: see `former_links`. `published`: names of the present
+    HyperNodes; `tiers`: the tier of each.
     """
     ids = {ident: i for i, ident in enumerate(net.ids)}
-    former = _former_links(previous, links)
-    near = links_at(links, {device for x in former for device in (x[0], x[2])}) if former else []
-    holder = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
+    holder = _ports_in_use(former, links)
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
     gone = _gone_switches(previous, ids, former, holder)
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
-    host_of = _hosts_of(previous)
+    host_of = hosts_of(previous)
     guesses: dict[frozenset[str], list[int]] = {}
     for i, x in enumerate(result):
         if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
@@ -139,10 +140,18 @@ def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key
     )
 
 
-def _former_links(previous: Topology, links: Sequence[Link]) -> list[_Former]:
-    """Return links of the previous topology that are not present, and its missing links, by both ends."""
+def former_links(previous: Topology, links: Sequence[Link]) -> list[Former]:
+    """Return links of the previous topology that are not present, and its missing links, by both ends.
+
+    A cable that was surely miswired is not missing when it is gone.
+    """
+    strays = {_ends(x) for x in previous.anomalies if x.kind == "Miswired" and x.confidence > EITHER}
     lost = lost_links(previous.links, links)
-    rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in lost]
+    rows = [
+        (x.a_device, x.a_port, x.b_device, x.b_port, x.sources)
+        for x in lost
+        if not strays or frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) not in strays
+    ]
     rows += [
         (x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
         for x in previous.anomalies
@@ -151,10 +160,22 @@ def _former_links(previous: Topology, links: Sequence[Link]) -> list[_Former]:
     return sorted(set(rows))
 
 
+def without_ends_in_use(former: Sequence[Former], links: Sequence[Link]) -> list[Former]:
+    """Return those former links that are out: no present link uses one of their ports."""
+    holder = _ports_in_use(former, links)
+    return [x for x in former if (x[0], x[1]) not in holder and (x[2], x[3]) not in holder]
+
+
+def _ports_in_use(former: Sequence[Former], links: Sequence[Link]) -> set[_Port]:
+    """Return the ports of present links at the devices of former links."""
+    near = links_at(links, {device for x in former for device in (x[0], x[2])}) if former else []
+    return {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
+
+
 def _gone_switches(
     previous: Topology,
     present: Collection[str],
-    former: Sequence[_Former],
+    former: Sequence[Former],
     holder: Collection[_Port],
 ) -> list[str]:
     """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
@@ -214,7 +235,7 @@ def _named_switches(
     return result
 
 
-def _hosts_of(previous: Topology) -> dict[str, str]:
+def hosts_of(previous: Topology) -> dict[str, str]:
     """Return the host of each former adapter, and the name of each device in former anomalies, by id."""
     named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
     return named | {x.id: x.node for x in previous.adapters}

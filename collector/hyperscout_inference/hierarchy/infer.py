@@ -35,8 +35,15 @@ from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import Past
 from hyperscout_inference.grouping.tiers import build_layers
 from hyperscout_inference.hierarchy.conditions import with_conditions
+from hyperscout_inference.hierarchy.dead_cables import with_dead_cables
 from hyperscout_inference.hierarchy.fuse import fuse
-from hyperscout_inference.hierarchy.history import keepers, named_since, recall
+from hyperscout_inference.hierarchy.history import (
+    former_links,
+    keepers,
+    named_since,
+    recall,
+    without_ends_in_use,
+)
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
@@ -56,13 +63,17 @@ def infer(
     gpus = with_own_ids(inputs.gpus, previous)
     gpus, disagreements = with_managed(gpus, inputs.managed_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)
-    net = fuse(inputs, options, previous)
+    net = present = fuse(inputs, options, previous)
+    links = _links(net)
+    former = former_links(previous, links) if previous is not None else []
+    if previous is not None:
+        net = with_dead_cables(present, without_ends_in_use(former, links), previous)
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers, inputs.sweeps)
     suspicions += _no_trees(net, layers, no_tree)
-    suspicions += erroring_links(net, level, layers, inputs, previous)
+    suspicions += erroring_links(present, level, layers, inputs, previous)
     if inputs.labels:
         suspicions += against_wires(net, layers, inputs.labels)
         layers = with_labels(net, layers, inputs.labels)
@@ -93,16 +104,15 @@ def infer(
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if absent:
-        absent -= named_since(net, absent)
+        absent -= named_since(present, absent)
     if previous is not None and absent:
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}
     anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
     anomalies = _by_host(anomalies, hypernodes)
-    links = _links(net)
     if previous is not None:
         tiers = {h.name: h.tier for h in hypernodes}
-        anomalies = recall(net, links, anomalies, previous, published, tiers)
+        anomalies = recall(present, links, anomalies, former, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     topology = Topology(
         generation=previous.generation + 1 if previous else 1,
@@ -111,12 +121,12 @@ def infer(
             sorted(
                 (
                     Switch(net.ids[i], net.names[i], int(level[i]))
-                    for i in np.flatnonzero(net.is_switch).tolist()
+                    for i in np.flatnonzero(present.is_switch).tolist()
                 ),
                 key=lambda s: s.id,
             )
         ),
-        adapters=(*_adapters(net), *nvlink.adapters),
+        adapters=(*_adapters(present), *nvlink.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
@@ -266,11 +276,11 @@ def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: froze
     A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
     The published domains below it are added again.
     """
-    now = {h.name: h for h in hypernodes}
+    now = _with_former_tiers(hypernodes, previous)
     depth = max((h.tier for h in previous.hypernodes), default=0)
-    if hypernodes and depth != max(h.tier for h in hypernodes):
+    if now and depth != max(h.tier for h in now.values()):
         return hypernodes  # with another number of tiers, nodes cannot be kept
-    names = {h.tier: h.tier_name for h in (*previous.hypernodes, *hypernodes)}
+    names = {h.tier: h.tier_name for h in (*previous.hypernodes, *now.values())}
     chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
     for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
         for node in old.nodes:
@@ -301,6 +311,25 @@ def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: froze
             more.setdefault(name, []).append(node)
             name = now[name].parent
     return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
+
+
+def _with_former_tiers(hypernodes: Iterable[HyperNode], previous: Topology) -> dict[str, HyperNode]:
+    """Return the HyperNodes by name, with the published ones above them if these have lost all cables."""
+    former = {h.name: h for h in previous.hypernodes}
+    known = {(h.name, h.tier): frozenset(h.switches) for h in previous.hypernodes}
+    now = {h.name: h for h in hypernodes}
+    tops = [h for h in now.values() if h.parent is None]
+    if any((h.name, h.tier) not in known or not known[h.name, h.tier].issuperset(h.switches) for h in tops):
+        return now  # they were connected otherwise
+    for top in tops:
+        child = top
+        while (name := former[child.name].parent) is not None:
+            above = now.get(name) or replace(former[name], children=(), nodes=(), conditions=())
+            children, nodes = {*above.children, child.name}, {*above.nodes, *top.nodes}
+            now[child.name] = replace(now[child.name], parent=name)
+            now[name] = replace(above, children=tuple(sorted(children)), nodes=tuple(sorted(nodes)))
+            child = now[name]
+    return now
 
 
 def _anomalies(

@@ -1,0 +1,176 @@
+"""Keep the place of hosts and switches while cables are out.
+
+A cable that is out counts for the hierarchy where it led before, until one of its ports is in another cable.
+So no set of dead cables moves a host, and none makes a healthy cable look miswired.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from hyperscout_formats.text.host_list import natural_key
+from hyperscout_topology.topology import HyperNode, Topology
+
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
+from hyperscout_inference.hierarchy.history import Former, hosts_of
+
+
+def with_dead_cables(net: Network, lost: Sequence[Former], previous: Topology) -> Network:
+    """Return the network with the cables that are out and that lead into the published hierarchy.
+
+    A cable does not count if its lower end has others now, and all of these lead out of the domain: then it
+    was moved. `lost`: the former cables of which no port is in use.
+    """
+    if not lost:
+        return net
+    net = _with_adapters(net, lost, previous)
+    at = {ident: i for i, ident in enumerate(net.ids)}
+    known = [x for x in lost if x[0] in at and x[2] in at]
+    if not known:
+        return net
+    by_name = {domain.name: domain for domain in previous.hypernodes}
+    domains: dict[str, list[HyperNode]] = {}  # of each switch
+    for domain in previous.hypernodes:
+        for switch in domain.switches:
+            domains.setdefault(switch, []).append(domain)
+    above = _cables_up(net, {at[device] for x in known for device in (x[0], x[2])}, domains)
+
+    @cache
+    def is_in(low: str, domain: str) -> bool:
+        """Return whether all nodes below a device are in the domain, and a cable of it leads there or
+        nowhere."""
+        below, tops = _nodes_below(net, at[low], domains), above.get(_child(net, at[low]), set())
+        mine = by_name[domain]
+        is_moved = tops and tops.isdisjoint(mine.switches)
+        return bool(below) and low not in mine.switches and not is_moved and below <= {*mine.nodes}
+
+    def leads_up(low: str, high: str) -> bool:
+        return any(is_in(low, domain.name) for domain in domains.get(high, ()))
+
+    rows = []
+    for a, a_port, b, b_port, _ in known:
+        beside = a in domains and b in domains and _tier(domains[a]) == _tier(domains[b])
+        if beside or leads_up(a, b):
+            rows.append((at[a], a_port, at[b], b_port))
+        elif leads_up(b, a):
+            rows.append((at[b], b_port, at[a], a_port))
+    return _with_rows(net, rows) if rows else net
+
+
+def _with_adapters(net: Network, lost: Sequence[Former], previous: Topology) -> Network:
+    """Return the network with adapters that no cable shows now, of hosts that other cables show."""
+    host = {name: i for i, name in enumerate(net.hosts)}
+    owner = hosts_of(previous)
+    present = {*net.ids, *(switch.id for switch in previous.switches)}
+    gone = sorted({device for x in lost for device in (x[0], x[2])} - present)
+    more = [device for device in gone if owner.get(device, device) in host]
+    if not more:
+        return net
+    none = np.zeros(len(more), np.bool_)
+    mine = np.array([host[owner.get(device, device)] for device in more], np.int32)
+    return replace(
+        net,
+        ids=[*net.ids, *more],
+        names=[*net.names, *(owner.get(device, device) for device in more)],
+        is_switch=np.concatenate([net.is_switch, none]),
+        host=np.concatenate([net.host, mine]),
+        labels=[*net.labels, *([""] * len(more))],
+        sharp=None if net.sharp is None else np.concatenate([net.sharp, none]),
+        mute=None if net.mute is None else np.concatenate([net.mute, none]),
+    )
+
+
+def _child(net: Network, device: int) -> int:
+    """Return a number of the host of an adapter, or of the switch."""
+    host = int(net.host[device])
+    return ~host if host >= 0 else device
+
+
+def _tier(domains: Sequence[HyperNode]) -> int:
+    return min(x.tier for x in domains)
+
+
+def _nodes_below(net: Network, device: int, domains: dict[str, list[HyperNode]]) -> frozenset[str]:
+    """Return the host of an adapter, or the nodes below a switch."""
+    if (host := int(net.host[device])) >= 0:
+        return frozenset([net.hosts[host]])
+    mine = domains.get(net.ids[device], ())
+    return frozenset(node for x in mine if x.tier == _tier(mine) for node in x.nodes)
+
+
+def _cables_up(
+    net: Network, devices: Collection[int], domains: dict[str, list[HyperNode]]
+) -> dict[int, set[str]]:
+    """Return the switches to which cables of the compute fabric lead up from these devices, by `_child`."""
+    wanted = {_child(net, device) for device in devices}
+    child = np.where(net.host >= 0, ~net.host, np.arange(len(net.ids)))
+    chosen = np.isin(child, list(wanted))
+    found: dict[int, set[str]] = {}
+
+    def height(device: int) -> int:
+        if net.host[device] >= 0:
+            return 0
+        mine = domains.get(net.ids[device])
+        return 99 if mine is None else _tier(mine)
+
+    for near, far in ((net.a, net.b), (net.b, net.a)):
+        for i in np.flatnonzero(net.shapes & chosen[near] & net.is_switch[far]).tolist():
+            low, high = int(near[i]), int(far[i])
+            if height(low) < height(high):
+                found.setdefault(_child(net, low), set()).add(net.ids[high])
+    return found
+
+
+def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Network:
+    """Return the network with more cables of the compute fabric: lower and upper device, each with its
+    port."""
+    named = np.zeros(len(net.ids), np.bool_)  # devices whose ports have names
+    for device, port in ((net.a, net.a_port), (net.b, net.b_port)):
+        named[device[port >= PORT_TEXTS]] = True
+    fabric = np.zeros(len(net.ids), np.int32)
+    fabric[net.a] = fabric[net.b] = net.fabric
+    texts = {*net.port_texts}
+    for low, low_port, high, high_port in rows:
+        if named[low] or named[high]:
+            texts |= {low_port, high_port}
+    ordered = sorted(texts, key=natural_key)
+    place = {text: PORT_TEXTS + i for i, text in enumerate(ordered)}
+    moved = np.array([place[text] for text in net.port_texts], np.int32)
+
+    def renumbered(ports: Ints) -> Ints:
+        found = ports.copy()
+        has_name = ports >= PORT_TEXTS
+        found[has_name] = moved[ports[has_name] - PORT_TEXTS]
+        return found
+
+    ends = [
+        (low, place[low_port], high, place[high_port])
+        if named[low] or named[high]
+        else (low, int(low_port), high, int(high_port))
+        for low, low_port, high, high_port in rows
+    ]
+    more = np.array([x if x[0] < x[2] else (*x[2:], *x[:2]) for x in ends], np.int32)
+    columns = [
+        np.concatenate([old, new])
+        for old, new in zip(
+            (net.a, renumbered(net.a_port), net.b, renumbered(net.b_port)), more.T, strict=True
+        )
+    ]
+    order = np.lexsort((columns[1], columns[0]))
+    row_of = np.argsort(order)
+    a, a_port, b, b_port = (column[order] for column in columns)
+    none = np.zeros(len(rows), np.int32)
+    return replace(
+        net,
+        a=a,
+        a_port=a_port,
+        b=b,
+        b_port=b_port,
+        rate_gbps=np.concatenate([net.rate_gbps, none.astype(np.float32)])[order],
+        shapes=np.concatenate([net.shapes, none == 0])[order],
+        fabric=np.concatenate([net.fabric, fabric[more[:, 2]]])[order],
+        sources=np.concatenate([net.sources, none])[order],
+        port_texts=ordered,
+        notes={int(row_of[row]): note for row, note in net.notes.items()},
+    )

@@ -1,0 +1,111 @@
+"""Dead cables alone move no host and accuse no healthy cable. Cables that are plugged in elsewhere do."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_topology.topology import Topology
+from hypothesis import given
+from hypothesis import strategies as st
+from support.examples import examples
+from support.rack_inputs import domain_of
+from support.switched import Wiring, cable, clos, is_switch
+from support.unharmed import check_others_stay
+
+# Each unit has three hosts, and a leaf for each of two rails.
+PAIRS = clos(units=2, hosts=3, spines=2, rails=2)
+WIRINGS = {
+    "pairs": PAIRS,
+    "one rail": clos(units=3, hosts=4, spines=2, rails=1),
+    "four rails": clos(units=2, hosts=4, spines=2, rails=4),
+}
+SHAPES = {
+    "two tiers": shapes.clos2(4, 4, 2, 2),
+    "three tiers": shapes.clos3(2, 2, 3, 2, 2),
+    "two switches for a rack": shapes.dual_homed(3, 4, 2),
+    "peer links": shapes.dual_homed(3, 3, 2, 1),
+    "dragonfly": shapes.dragonfly_plus(4, 2, 2, 3, 2),
+}
+
+
+def hosts_of(cables: Sequence[str]) -> list[str]:
+    return sorted({device for text in cables for device, _ in cable(text) if not is_switch(device)})
+
+
+def check_only_gone(before: Topology, after: Topology) -> None:
+    """All nodes are where they were, and nothing is reported but links and switches that are gone."""
+    check_others_stay(before, after, ())
+    assert {x.kind for x in after.anomalies} <= {"MissingLink", "MissingSwitch"}
+    assert all("is gone" in x.message for x in after.anomalies if x.confidence >= 0.5)
+
+
+@given(st.data(), st.sampled_from(sorted(WIRINGS)), st.booleans())
+@examples(3)
+def test_dead_cables_of_ethernet(data: st.DataObject, kind: str, agents_on_switches: bool) -> None:
+    cables = WIRINGS[kind]
+    hosts = hosts_of(cables)
+    wiring = Wiring(cables, agents=None if agents_on_switches else hosts)
+    nodes = InferOptions(cluster_nodes=frozenset(hosts))
+    before = after = infer(wiring.inputs(), nodes)
+    order = data.draw(st.permutations(cables))
+    for count in data.draw(st.lists(st.integers(1, len(cables) // 3), min_size=1, max_size=4).map(sorted)):
+        after = infer(wiring.without(*order[:count]).inputs(), nodes, after)
+        check_only_gone(before, after)
+
+
+@given(st.data(), st.sampled_from(sorted(SHAPES)))
+@examples(3)
+def test_dead_cables_of_infiniband(data: st.DataObject, kind: str) -> None:
+    fabric = SHAPES[kind]
+    nodes = InferOptions(cluster_nodes=frozenset(fabric.hosts))
+
+    def swept(dead: int) -> FabricInputs:
+        seen = replace(fabric, cables=tuple(order[dead:]))
+        return FabricInputs(sweeps=(SweepSeen(parse(sweep_text(seen)), observed_at_ns=1 + dead),))
+
+    order = data.draw(st.permutations(fabric.cables))
+    before = after = infer(swept(0), nodes)
+    for count in data.draw(st.lists(st.integers(1, len(order) // 4), min_size=1, max_size=4).map(sorted)):
+        after = infer(swept(count), nodes, after)
+        check_only_gone(before, after)
+
+
+def test_a_dead_cable_of_each_of_two_hosts() -> None:
+    """Their leaves share one host only, as if they belonged to two units."""
+    wiring = Wiring(PAIRS, agents=hosts_of(PAIRS))
+    before = after = infer(wiring.inputs())
+    for dead in (["leaf-1a/swp1 h11/eth0"], ["leaf-1a/swp1 h11/eth0", "leaf-1b/swp3 h13/eth1"]):
+        for _ in range(3):
+            after = infer(wiring.without(*dead).inputs(), previous=after)
+            check_only_gone(before, after)
+            degraded = next(c for c in domain_of(after, "h12", "leaf").conditions if c.type == "Degraded")
+            assert degraded.message.startswith(f"{len(dead)} of 6 host links down")
+    assert infer(wiring.inputs(), previous=after).anomalies == ()
+
+
+@pytest.mark.parametrize(
+    "dead", [[], ["leaf-1b/swp1 h11/eth1"]], ids=["both rails", "the other rail is dead"]
+)
+def test_a_host_that_is_plugged_in_elsewhere_moves(dead: list[str]) -> None:
+    before = infer(Wiring(PAIRS).inputs())
+    out = Wiring(PAIRS).without("leaf-1a/swp1 h11/eth0", "leaf-1b/swp1 h11/eth1")
+    between = infer(out.inputs(), previous=before)
+    check_others_stay(before, between, ())
+    elsewhere = ["leaf-2a/swp9 h11/eth0", *([] if dead else ["leaf-2b/swp9 h11/eth1"])]
+    after = between
+    for _ in range(3):
+        after = infer(replace(out, cables=[*out.cables, *elsewhere]).inputs(), previous=after)
+        assert "h21" in domain_of(after, "h11", "leaf").nodes
+
+
+def test_a_stray_cable_that_is_pulled_is_forgotten() -> None:
+    stray = "leaf-1a/swp7 leaf-2a/swp7"
+    before = infer(Wiring([*PAIRS, stray]).inputs(), previous=infer(Wiring(PAIRS).inputs()))
+    assert "Miswired" in {x.kind for x in before.anomalies}
+    after = infer(Wiring(PAIRS).inputs(), previous=before)
+    assert "Miswired" not in {x.kind for x in infer(Wiring(PAIRS).inputs(), previous=after).anomalies}
