@@ -3,9 +3,16 @@
 Sub-commands are imported when they are called, so that `infer` does not import gRPC.
 """
 
+import os
+import signal
+
+if os.getpid() == 1:
+    # The kernel drops a signal without a handler for process 1, and the next imports take up to a second. The
+    # agent and the collector replace this handler when they run.
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+
 import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path

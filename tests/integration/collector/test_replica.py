@@ -336,6 +336,34 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
     assert not api.holder
 
 
+async def test_a_standby_that_ends_takes_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder does not renew it, and the end of the standby takes longer than it is valid."""
+    api, stop, closing, go_on = OneLease(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    spec = {"holderIdentity": "b", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    api.lease = {"metadata": {"resourceVersion": "0"}, "spec": spec}
+
+    class Slow(Standby):
+        async def __aexit__(self, *error: object) -> None:
+            closing.set()
+            await go_on.wait()
+            await super().__aexit__(*error)
+
+    monkeypatch.setattr(process, "connected", api.connected)
+    flags = {"leader_election": True, "lease_namespace": "ns", "lease_duration_s": 1, "identity": "a"}
+    given = await process._with_ports(settings(tmp_path, **flags))
+    monkeypatch.setattr(process, "Standby", Slow)
+    task = asyncio.create_task(process.Replica(given).run(stop))
+    await eventually(lambda: "follower" in {task.get_name() for task in asyncio.all_tasks()})
+    stop.set()
+    async with asyncio.timeout(TIMEOUT_S):
+        await closing.wait()
+    await eventually(lambda: "leader-election" not in {task.get_name() for task in asyncio.all_tasks()})
+    go_on.set()
+    async with asyncio.timeout(TIMEOUT_S):
+        await task
+    assert api.writes == 0
+
+
 # --- settings -----------------------------------------------------------------------------------------------
 
 

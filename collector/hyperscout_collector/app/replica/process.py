@@ -161,12 +161,15 @@ class Replica:
             )
             follower = Follower(settings, elector.leader_address, rng=self._rng)
             try:
-                async with _running(thread.run(elector.run()), "leader-election") as election:
+                async with (
+                    _running(thread.run(elector.run()), "leader-election") as election,
+                    _running(_withdrawn(stop, elector, election), "withdrawal"),
+                ):
                     while not (stop.is_set() or election.done()):
                         await self._stand_by(settings, elector, follower, stop, election)
                         if elector.leading and not stop.is_set():
                             await self._lead(settings, elector, follower, stop, election)
-                    if election.done():
+                    if election.done() and not election.cancelled():
                         election.result()  # raises: only a defect ends the election before it is cancelled
             finally:
                 await thread.run(elector.release())
@@ -227,6 +230,13 @@ class Replica:
             else:
                 collector.leave("another replica leads now", elector.leader_address())
         watch.check()
+
+
+async def _withdrawn(stop: asyncio.Event, elector: Elector, election: "asyncio.Task[None]") -> None:
+    """End the election at the stop of a standby, which must not take the Lease while it ends."""
+    await stop.wait()
+    if not elector.leading:
+        election.cancel()
 
 
 @contextlib.asynccontextmanager
