@@ -6,7 +6,6 @@ import importlib.metadata
 import logging
 import signal
 from collections import defaultdict
-from functools import partial
 from random import Random
 
 from hyperscout.v1.discovery_pb2 import Hello, Intervals
@@ -25,7 +24,7 @@ from hyperscout_agent.probes.registry import build_probes
 from hyperscout_agent.runtime.tasks import supervise
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_agent.uplink.session import Handler, Outbox
-from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
+from hyperscout_agent.uplink.uplink import Uplink
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Agent:
             on_end=self._stream_ended,
             wall_ns=clock.now_ns,
             rng=rng,
-            channel=partial(settings.credentials.connect, options=CHANNEL_OPTIONS),
+            channel=settings.credentials.connect,
             metadata=settings.credentials.metadata,
         )
         self.metrics = AgentMetrics(

@@ -7,7 +7,8 @@ the delay stays short.
 
 The leader's own address may be unreachable for an agent, for example a pod's address for a switch that
 connects through a node's port. Then a configured target reaches the leader sometimes, and a hint that leads
-nowhere costs seconds. So such a hint is followed only now and then.
+nowhere costs seconds. So such a hint is followed only now and then. The same holds for a leader that shut
+down: standbys name it until the next one is elected.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,12 @@ from hyperscout_runtime.backoff import Backoff
 _HINT_JITTER_S = 0.5
 _STANDBY_CAP_S = 2.0
 _MAX_HINTS = 3
-_TRY_AGAIN = 8  # a hint to a silent address is followed every eighth time
-_MAX_SILENT = 16
+_TRY_AGAIN = 8  # a hint to an avoided address is followed every eighth time
+_MAX_AVOIDED = 16
+# Time for a connection: short, since the address may be that of a dead leader. It doubles with each silent
+# attempt, because ten thousand agents that lost one leader connect to the next at once.
+_CONNECT_S = 2.0
+_CONNECT_CAP_S = 10.0
 
 
 class Route:
@@ -33,34 +38,44 @@ class Route:
         self._rng = rng
         self._turn = 0
         self._hints = 0  # consecutive attempts that follow a hint
+        self._silent = 0  # consecutive attempts without an answer
         self._soon = 0  # remaining attempts with a short delay after a standby's answer
-        self._silent: dict[str, int] = {}  # hinted addresses that were silent: number of hints since then
+        self._avoided: dict[str, int] = {}  # hinted addresses that were silent or shut down: hints since then
+
+    @property
+    def connect_s(self) -> float:
+        """The time that a connection to `target` may take."""
+        return min(_CONNECT_S * 2.0 ** min(self._silent, 8), _CONNECT_CAP_S)
 
     def greeted(self) -> None:
         """Record that `target` accepted the Hello and is the leader."""
-        self._hints = self._soon = 0
-        self._silent.pop(self.target, None)
+        self._hints = self._soon = self._silent = 0
+        self._avoided.pop(self.target, None)
 
     def settled(self) -> None:
         """Record that the collector stored the full state. The next failure starts a new back-off."""
         self._backoff.reset()
 
-    def failed(self, *, failures: int = 0, leader: str | None = None, silent: bool = False) -> float:
+    def failed(
+        self, *, failures: int = 0, leader: str | None = None, silent: bool = False, left: bool = False
+    ) -> float:
         """Record the end of an attempt or stream, and select the next `target`. Returns seconds to wait.
 
         `failures`: minimum failure count of the back-off. `leader`: the leader's address from a standby, ""
-        when it knows none, None when no standby answered. `silent`: there was no answer for a long time.
+        when it knows none, None when no standby answered. `silent`: the time for the connection passed.
+        `left`: the leader said that it shuts down.
         """
-        if silent and self._hints:
-            if len(self._silent) >= _MAX_SILENT:
-                self._silent.clear()
-            self._silent[self.target] = 0
+        self._silent = self._silent + 1 if silent else 0
+        if left or (silent and self._hints):
+            if len(self._avoided) >= _MAX_AVOIDED:
+                self._avoided.clear()
+            self._avoided[self.target] = 0
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
-            if leader in self._silent:
-                self._silent[leader] += 1
-                leader = "" if self._silent[leader] % _TRY_AGAIN else leader
+            if leader in self._avoided:
+                self._avoided[leader] += 1
+                leader = "" if self._avoided[leader] % _TRY_AGAIN else leader
         elif self._hints and not failures and not silent:
             leader = self.target  # the hinted leader may be newly elected and not listening yet: try it again
         if leader and self._hints < _MAX_HINTS:
@@ -73,5 +88,5 @@ class Route:
         if self._soon and not failures:
             # The back-off does not count this attempt, because a new leader may need a while to listen.
             self._soon -= 1
-            return self._rng.uniform(0.0, _STANDBY_CAP_S)
+            return self._rng.uniform(0.0, _HINT_JITTER_S if left else _STANDBY_CAP_S)
         return self._backoff.next_s(at_least_failures=failures)

@@ -34,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
-_SILENT_S = 5.0  # a refused connection fails at once; an address without an answer for this long is silent
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # Detects a path that drops packets silently within 20 + 10 s, with or without traffic.
@@ -45,9 +44,6 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # The uplink has its own back-off. gRPC's back-off would add to it.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Despite its name, this is the minimum time that gRPC allows for a connection attempt. It is long because
-    # ten thousand agents that lost one leader connect to the next at once. A refusal still fails at once.
-    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", 1024 * 1024),
     # A name may resolve to several collectors, one of which leads. Shuffling tries each in time (gRFC A62).
@@ -57,8 +53,17 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
 )
 
 
-def plaintext_channel(target: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+Options = Sequence[tuple[str, int | str]]
+
+
+def channel_options(connect_s: float) -> Options:
+    """Return the options of a channel to a collector. A connection takes at most `connect_s`."""
+    # Despite its name, this is the time that gRPC allows for a connection attempt. A refusal fails at once.
+    return *CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", round(1000 * connect_s))
+
+
+def plaintext_channel(target: str, options: Options) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(target, options=options)
 
 
 class Uplink:
@@ -83,7 +88,7 @@ class Uplink:
         wall_ns: Callable[[], int] = time.time_ns,
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        channel: Callable[[str], grpc.aio.Channel] = plaintext_channel,
+        channel: Callable[[str, Options], grpc.aio.Channel] = plaintext_channel,
         metadata: Callable[[], Metadata] = tuple,
     ) -> None:
         if not targets:
@@ -124,9 +129,13 @@ class Uplink:
                 # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
             self.stats.failures += 1
-            answered = leader is not None or failures or self.stats.sessions != greeted
-            silent = not answered and self._clock() - began_s >= _SILENT_S
-            await self._sleep(self._route.failed(failures=failures, leader=leader, silent=silent))
+            was_greeted = self.stats.sessions != greeted
+            answered = leader is not None or failures or was_greeted
+            # A refused connection fails at once.
+            silent = not answered and self._clock() - began_s >= 0.9 * self._route.connect_s
+            left = leader == "" and was_greeted
+            wait_s = self._route.failed(failures=failures, leader=leader, silent=silent, left=left)
+            await self._sleep(wait_s)
 
     def _log_failure(self, target: str, reason: str) -> None:
         """Log why a stream ended. A repeated reason is logged at debug level only."""
@@ -139,7 +148,7 @@ class Uplink:
     async def _session(self, target: str) -> None:
         """Run one stream until it ends, always by an exception."""
         metadata = self._metadata()
-        channel = self._channel(target)
+        channel = self._channel(target, channel_options(self._route.connect_s))
         call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
         session = Session(
             call,

@@ -13,7 +13,7 @@ from hyperscout_agent.findings.bulk import Bulk
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.uplink.session import Directives
-from hyperscout_agent.uplink.uplink import Uplink
+from hyperscout_agent.uplink.uplink import Options, Uplink
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
@@ -42,7 +42,7 @@ class World:
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
     wait: Wait
-    channel: Callable[[str], grpc.aio.Channel]
+    channel: Callable[[str, Options], grpc.aio.Channel]
     sweep: Callable[[SimAdapter], Swept]
     changed: Callable[[], asyncio.Event]  # set at the next change of the fabric
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import grpc.aio
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.runtime.tasks import Wait, wait
-from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
+from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Options
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_runtime.credentials import Credentials
 
@@ -279,9 +279,9 @@ class Player:
             self._sweeps[adapter.guid] = swept
         return swept
 
-    def _channel(self, target: str) -> grpc.aio.Channel:
+    def _channel(self, target: str, options: Options) -> grpc.aio.Channel:
         if not self._pool:
-            return self._credentials.connect(target, (*CHANNEL_OPTIONS, _OWN_CONNECTION))
+            return self._credentials.connect(target, (*options, _OWN_CONNECTION))
         shared = self._pool[next(self._turns) % len(self._pool)]
         return cast(grpc.aio.Channel, shared.at(target))
 

@@ -23,7 +23,13 @@ from hyperscout.v1.discovery_pb2 import (
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.uplink.uplink import Uplink, plaintext_channel
+from hyperscout_agent.uplink.uplink import (
+    CHANNEL_OPTIONS,
+    Options,
+    Uplink,
+    channel_options,
+    plaintext_channel,
+)
 from support.fake_collector import FakeCollector
 from support.identities import Family
 from support.waiting import TIMEOUT_S, until
@@ -429,7 +435,6 @@ async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None
 
 def test_keepalive_is_within_what_the_collector_allows() -> None:
     """A collector closes a connection that pings too often; an idle stream would break every minute."""
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_collector.ingest.service import server_options
 
     every_ms, allowed_ms = (
@@ -443,31 +448,26 @@ async def test_why_a_handshake_failed_is_said_in_words(
     collector: FakeCollector, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """gRPC's own words about certificates do not name the setting that has to change."""
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     credentials = Family(tmp_path).client()
     store = FindingStore("n1")
-    async with running(
-        store, collector.target, channel=lambda target: credentials.connect(target, CHANNEL_OPTIONS)
-    ) as (uplink, _):
+    async with running(store, collector.target, channel=credentials.connect) as (uplink, _):
         await until(lambda: uplink.stats.failures)
         assert "the server does not use TLS on this port (" in caplog.text
 
 
 def test_options_are_ones_that_grpc_knows() -> None:
     """It passes over a name that it does not know without a word."""
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_collector.app.replica.follower import OPTIONS
     from hyperscout_collector.ingest.service import server_options
 
     (library,) = (path.read_bytes() for path in Path(grpc.__file__).parent.rglob("cygrpc*.so"))
-    names = {name for name, _ in (*CHANNEL_OPTIONS, *OPTIONS, *server_options(1))}
+    names = {name for name, _ in (*channel_options(2.0), *OPTIONS, *server_options(1))}
     assert {name for name in names if name.encode() not in library} == set()
 
 
 async def test_a_collector_that_is_slow_to_shake_hands_is_waited_for(collector: FakeCollector) -> None:
     """As when all agents come at once: TLS, or only HTTP/2, takes its time."""
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     answered = asyncio.Event()
     arrivals = 0
@@ -484,19 +484,23 @@ async def test_a_collector_that_is_slow_to_shake_hands_is_waited_for(collector: 
 
         await asyncio.gather(pump(reader, other_writer), back())
 
-    options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if it were alone
     slow = await asyncio.start_server(relay, "127.0.0.1", 0)
     async with slow:
         target = f"127.0.0.1:{slow.sockets[0].getsockname()[1]}"
         agent = running(
             FindingStore("n1"),
             target,
-            channel=lambda target: grpc.aio.insecure_channel(target, options=options),
+            channel=own_channel,
         )
         async with agent as (uplink, sleeps):
             await until(lambda: uplink.stats.connected or bool(sleeps.asked_s))
             assert uplink.stats.connected
             assert (arrivals, sleeps.asked_s) == (1, [])
+
+
+def own_channel(target: str, options: Options) -> grpc.aio.Channel:
+    """As if each uplink were a process of its own."""
+    return grpc.aio.insecure_channel(target, options=(*options, ("grpc.use_local_subchannel_pool", 1)))
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -533,9 +537,9 @@ async def test_a_hint_that_is_no_address_is_passed_over(hint: str) -> None:
     standby = await FakeCollector(leader=hint).start()
     tried: list[str] = []
 
-    def channel(target: str) -> grpc.aio.Channel:
+    def channel(target: str, options: Options) -> grpc.aio.Channel:
         tried.append(target)
-        return plaintext_channel(target)
+        return plaintext_channel(target, options)
 
     async with running(FindingStore("n1"), standby.target, channel=channel):
         await until(lambda: len(tried) > 3)
@@ -544,14 +548,11 @@ async def test_a_hint_that_is_no_address_is_passed_over(hint: str) -> None:
 
 
 async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixture) -> None:
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_runtime.credentials import Credentials
 
     standby = await FakeCollector(leader="192.0.2.1:50051").start()
     connect = Credentials().connect
-    async with running(
-        FindingStore("n1"), standby.target, channel=lambda target: connect(target, CHANNEL_OPTIONS)
-    ) as (uplink, _):
+    async with running(FindingStore("n1"), standby.target, channel=connect) as (uplink, _):
         await until(lambda: len(standby.hellos) > 2)
         assert uplink.stats.sessions == 0
     assert "collector 192.0.2.1:50051: its credentials are not usable" in caplog.text
@@ -561,9 +562,7 @@ async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixt
 
 async def test_a_name_with_several_addresses_leads_to_each(collector: FakeCollector) -> None:
     """As a headless Service does; the first is away, the next a standby that knows no leader."""
-    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
-    options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if each were a process
     away = await FakeCollector().start()
     await away.stop()
     standby = await FakeCollector(leader="").start()
@@ -575,7 +574,7 @@ async def test_a_name_with_several_addresses_leads_to_each(collector: FakeCollec
             agent = running(
                 FindingStore(f"n{number}"),
                 target,
-                channel=lambda target: grpc.aio.insecure_channel(target, options=options),
+                channel=own_channel,
             )
             uplinks.append((await stack.enter_async_context(agent))[0])
         await until(lambda: all(uplink.stats.connected for uplink in uplinks))

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout_agent.findings.store import FindingStore
-from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
+from hyperscout_agent.uplink.uplink import Uplink
 from hyperscout_collector.app.build import servers
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica.standby import Standby
@@ -317,7 +317,7 @@ class Renewed:
             Hello(version="test", probes=["lldp"], instance=1),
             rng=Random(1),
             sleep=lambda delay_s: asyncio.sleep(min(delay_s, 0.05)),
-            channel=lambda target: credentials.connect(target, (*CHANNEL_OPTIONS, *OPTIONS)),
+            channel=lambda target, options: credentials.connect(target, (*options, *OPTIONS)),
             metadata=credentials.metadata,
         )
 

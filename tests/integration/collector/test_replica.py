@@ -273,6 +273,24 @@ async def test_a_deposed_leader_says_where_to_go(tmp_path: Path) -> None:
         assert await ended == [("another replica leads now", "10.0.0.9:50051")] * 2
 
 
+async def test_a_standby_does_not_name_a_leader_that_shut_down(tmp_path: Path) -> None:
+    """Its Lease is valid for some seconds more. Agents wait at the standby instead."""
+    now_s = 100.0
+    async with Collector(settings(tmp_path / "leader")) as collector:
+        follower = Follower(
+            settings(tmp_path / "standby"), lambda: collector.address, rng=Random(1), clock=lambda: now_s
+        )
+        following = asyncio.create_task(follower.run())
+        await eventually(lambda: follower.problem is None and follower.prepared())
+        assert follower.leader() == collector.address
+        collector.leave("the collector is shutting down", "")
+    await eventually(lambda: follower.leader() == "")
+    now_s += 60
+    assert follower.leader() == collector.address, "a stored Lease of the same address may be a new one"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
 # --- the end ------------------------------------------------------------------------------------------------
 
 

@@ -155,3 +155,26 @@ def test_a_leader_that_is_lost_is_no_hint_any_more() -> None:
     tried.greeted()
     tried.failed()
     assert tried.target == "a"
+
+
+def test_a_leader_that_shut_down_is_no_hint_for_a_while() -> None:
+    """Its Lease is valid for some seconds more, so standbys still name it."""
+    tried = route("any:1")
+    tried.failed(leader="old:1")
+    tried.greeted()
+    assert tried.failed(leader="", left=True) == 0.5, "at once to a standby, which waits for the next leader"
+    assert tried.target == "any:1"
+    tried.failed(leader="old:1")
+    assert tried.target == "any:1"
+    tried.failed(leader="new:1")
+    assert tried.target == "new:1"
+
+
+def test_a_connection_gets_more_time_with_each_silence() -> None:
+    tried, given = route("a:1"), []
+    for _ in range(5):
+        given.append(tried.connect_s)
+        tried.failed(silent=True)
+    assert given == [2.0, 4.0, 8.0, 10.0, 10.0]
+    tried.failed()
+    assert tried.connect_s == 2.0, "it answers"

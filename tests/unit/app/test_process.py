@@ -192,6 +192,9 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
         def prepared(self) -> bool:
             return True
 
+        def leader(self) -> str:
+            return ""
+
         async def cause_of(self, generation: int) -> None: ...
 
     async def broken(_: object) -> None:

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.credentials import Credentials, CredentialsError
 from hyperscout_runtime.signals import Signal
@@ -68,6 +69,7 @@ class Follower:
         self._sleep = sleep
         self._clock = clock
         self._left_s: float | None = None  # when the connection to the leader ended
+        self._gone: tuple[str, float] = "", 0.0  # the leader that shut down, and when
         self._began_s: float | None = None  # when `run` started
         self._heard = False  # whether an event came since `run` started
         self._snapshot: pb.Topology | None = None
@@ -80,6 +82,15 @@ class Follower:
             return self._deltas[-1].generation
         return self._snapshot.generation if self._snapshot is not None else 0
 
+    def leader(self) -> str:
+        """Return the leader's address; "" = none is known.
+
+        A leader that shut down leads no more, although its Lease is valid for some seconds.
+        """
+        address, (gone, at_s) = self._leader(), self._gone
+        is_gone = address == gone and self._clock() - at_s < self._settings.lease_duration_s
+        return "" if is_gone else address
+
     def prepared(self) -> bool:
         """Whether this standby can take over without loss.
 
@@ -90,7 +101,7 @@ class Follower:
         if self._began_s is None or self._heard:
             return self._heard
         waited_s = self._clock() - self._began_s
-        return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NO_LEADER_S)
+        return waited_s >= (_PREPARED_ANYWAY_S if self.leader() else _NO_LEADER_S)
 
     def take(self) -> Topology | None:
         """Return and forget the last topology received from the leader. Blocks: call it in a thread.
@@ -116,10 +127,12 @@ class Follower:
         """
         self._began_s, self._heard = self._clock(), False
         while True:
-            if address := self._leader():
+            if address := self.leader():
                 try:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
+                    if leader_in(error.trailing_metadata()) == "" and self._left_s is None:
+                        self._gone = address, self._clock()
                     self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
                 except CredentialsError as error:
                     self._log_failure(str(error))

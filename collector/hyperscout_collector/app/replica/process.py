@@ -188,7 +188,7 @@ class Replica:
         async with (
             Standby(
                 settings,
-                elector.leader_address,
+                follower.leader,
                 follower.prepared,
                 transitions=elector.transitions,
             ) as standby,
