@@ -5,12 +5,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from hyperscout_topology.link_changes import links_at, lost_links, wired_devices
-from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
+from hyperscout_topology.link_changes import extended, links_at, lost_links, table_of, wired_devices
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Switch, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP
 
+_UNREPORTED = "not reported now: the agent of its host has not reported"
 Key = tuple[str, str, str, str, str]  # of an anomaly
 _Port = tuple[str, str]  # device and port
 Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
@@ -158,6 +162,48 @@ def former_links(previous: Topology, links: Sequence[Link]) -> list[Former]:
         if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
     ]
     return sorted(set(rows))
+
+
+def unreported(
+    former: Sequence[Former], inputs: FabricInputs, previous: Topology, expected: Collection[str]
+) -> list[Former]:
+    """Return those former links that no reporter could show now. They are not missing, only not known, unless
+    they were missing before.
+
+    These are Ethernet links of an expected node without evidence, to a switch that does not report itself.
+    """
+    host_of = hosts_of(previous)
+    ends = {host_of.get(device, device) for x in former for device in (x[0], x[2])}
+    mute = (ends & set(expected)) - inputs.lldp.keys() - inputs.infiniband.keys()
+    if not mute:
+        return []
+    reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
+    reporting |= {port.chassis_id for seen in inputs.tables for port in seen.table.ports}
+    swept = {SWEEP, *MANAGERS}
+    missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
+    return [
+        x
+        for x in former
+        if any(host_of.get(device, device) in mute for device in (x[0], x[2]))
+        and frozenset([(x[0], x[1]), (x[2], x[3])]) not in missing
+        and reporting.isdisjoint((x[0], x[2]))
+        and swept.isdisjoint(x[4])
+    ]
+
+
+def with_unreported(
+    links: Sequence[Link], switches: Iterable[Switch], known: Sequence[Former], previous: Topology
+) -> tuple[Sequence[Link], list[Switch]]:
+    """Return links and switches with the `known` links, as they were published, and the switches at them."""
+    if not known:
+        return links, [*switches]
+    rows = {(x[0], x[1], x[2], x[3]) for x in known}
+    old = links_at(previous.links, {device for x in known for device in (x[0], x[2])})
+    kept = [replace(x, note=_UNREPORTED) for x in old if (x.a_device, x.a_port, x.b_device, x.b_port) in rows]
+    here = {x.id: x for x in switches}
+    ends = {device for x in known for device in (x[0], x[2])}
+    here |= {x.id: x for x in previous.switches if x.id in ends and x.id not in here}
+    return extended(table_of(links), kept), [*here.values()]
 
 
 def without_ends_in_use(former: Sequence[Former], links: Sequence[Link]) -> list[Former]:

@@ -42,6 +42,8 @@ from hyperscout_inference.hierarchy.history import (
     keepers,
     named_since,
     recall,
+    unreported,
+    with_unreported,
     without_ends_in_use,
 )
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
@@ -110,22 +112,20 @@ def infer(
     published = {h.name for h in hypernodes}
     anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
     anomalies = _by_host(anomalies, hypernodes)
+    switches = [
+        Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
+    ]
     if previous is not None:
+        unknown = unreported(former, inputs, previous, absent)
+        links, switches = with_unreported(links, switches, unknown, previous)
+        former = [x for x in former if x not in unknown]
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, links, anomalies, former, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     topology = Topology(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
-        switches=tuple(
-            sorted(
-                (
-                    Switch(net.ids[i], net.names[i], int(level[i]))
-                    for i in np.flatnonzero(present.is_switch).tolist()
-                ),
-                key=lambda s: s.id,
-            )
-        ),
+        switches=tuple(sorted(switches, key=lambda s: s.id)),
         adapters=(*_adapters(present), *nvlink.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),

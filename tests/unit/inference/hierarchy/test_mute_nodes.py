@@ -1,0 +1,71 @@
+"""A node whose evidence a new leader does not have: what only this node could show is not missing."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from support.switched import Wiring, chassis, clos, is_switch
+from support.unharmed import check_others_stay
+
+# h21 alone is on the leaves of its unit.
+CABLES = [
+    x
+    for x in clos(units=2, hosts=2, spines=2, rails=2)
+    if not x.startswith(("leaf-2a/swp2 ", "leaf-2b/swp2 "))
+]
+HOSTS = ["h11", "h12", "h21"]
+NODES = InferOptions(cluster_nodes=frozenset(HOSTS))
+BY_HOSTS = Wiring(CABLES, agents=HOSTS)
+
+
+def without(inputs: FabricInputs, node: str) -> FabricInputs:
+    return replace(inputs, lldp={host: ports for host, ports in inputs.lldp.items() if host != node})
+
+
+def test_switches_that_only_this_node_could_see_are_not_missing() -> None:
+    before = infer(BY_HOSTS.inputs(), NODES)
+    after = before
+    for _ in range(3):
+        after = infer(without(BY_HOSTS.inputs(), "h21"), NODES, after)
+        assert after.anomalies == ()
+        check_others_stay(before, after, ())
+        assert {c.status for h in after.hypernodes for c in h.conditions if c.type == "Degraded"} == {"False"}
+        assert after.switches == before.switches
+        assert len(after.links) == len(before.links)
+        assert {x.note for x in after.links if "h21" in (x.a_device, x.b_device)} == {
+            "not reported now: the agent of its host has not reported"
+        }
+    back = infer(BY_HOSTS.inputs(), NODES, after)
+    assert list(back.links) == list(before.links)
+    gone = infer(BY_HOSTS.without("leaf-2a/swp1 h21/eth0").inputs(), NODES, after)
+    assert [x.kind for x in gone.anomalies] == ["MissingSwitch"]
+
+
+def test_a_link_that_was_missing_stays_missing() -> None:
+    before = infer(BY_HOSTS.inputs(), NODES)
+    pulled = BY_HOSTS.without("leaf-1a/swp1 h11/eth0").inputs()
+    missing = infer(pulled, NODES, before)
+    after = infer(without(pulled, "h11"), NODES, missing)
+    assert after.anomalies == missing.anomalies
+
+
+@pytest.mark.parametrize("reports", ["leaf-2a", "spine-1"])
+def test_a_switch_that_reports_itself_knows_its_cables(reports: str) -> None:
+    wiring = replace(BY_HOSTS, agents=[*HOSTS, reports])
+    before = infer(wiring.inputs(), NODES)
+    off = [text for text in CABLES if "h21" in text]
+    after = infer(without(wiring.without(*off).inputs(), "h21"), NODES, before)
+    named = {x.subject.device for x in after.anomalies} | {
+        x.peer.device for x in after.anomalies if x.peer is not None
+    }
+    assert (chassis("leaf-2a") in named) == (reports == "leaf-2a")
+    assert chassis("leaf-2b") not in named
+
+
+def test_a_node_that_left_the_cluster_takes_its_links_along() -> None:
+    before = infer(BY_HOSTS.inputs(), NODES)
+    nodes = InferOptions(cluster_nodes=frozenset(HOSTS) - {"h21"})
+    after = infer(without(BY_HOSTS.inputs(), "h21"), nodes, before)
+    assert not [x for x in after.links if "h21" in (x.a_device, x.b_device)]
+    assert all(is_switch(x.name) for x in after.switches)
