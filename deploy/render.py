@@ -3,7 +3,7 @@
     make manifests                   write them
     deploy/render.py --check         exit status 1 if a committed file is stale
 
-- chart/values.schema.json: the names under the settings of collector, agent and fabric;
+- chart/values.schema.json: names and types under the settings of collector, agent and fabric;
 - docker/*.requirements.txt: the packages of each image, from constraints.txt with their hashes;
 - manifests/hyperscout.yaml: the chart with its default values, rendered by helm;
 - grafana/*.json: the dashboards, from grafana/dashboards.yaml.
@@ -23,7 +23,7 @@ from typing import Any
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 DEPLOY = Path(__file__).resolve().parent
 ROOT = DEPLOY.parent
@@ -104,7 +104,7 @@ class RenderError(RuntimeError):
 
 
 def schema() -> str:
-    """values.schema.json with the current names of settings."""
+    """values.schema.json with the current names and types of settings."""
     from hyperscout_agent.settings import settings as agent
     from hyperscout_agent.settings.fabric_settings import FabricGroup
     from hyperscout_agent.settings.probe_settings import NodeGroup
@@ -137,7 +137,9 @@ def _groups(model: type[BaseModel], kind: type[BaseModel]) -> Iterator[str]:
 
 
 def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names of settings. The schema does not check their values: agent and collector do."""
+    """Names of settings with the types and limits of their values. What else is wrong with a value, agent and
+    collector report when they start."""
+    types = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         if prefix + name in own:
             continue
@@ -145,7 +147,22 @@ def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iter
             inner = dict(_names(field.annotation, own, f"{prefix}{name}."))
             yield name, {"type": "object", "additionalProperties": False, "properties": inner}
         else:
-            yield name, {}
+            mine = _type(types[name])
+            # A list may be given as a text, as in the environment: "a, b".
+            is_text = any(isinstance(x, BeforeValidator) for x in field.metadata)
+            yield name, {"anyOf": [mine, {"type": "string"}]} if is_text else mine
+
+
+def _type(schema: Any) -> Any:
+    """The parts of a JSON schema that restrict a value, without the formats of Python."""
+    if isinstance(schema, list):
+        return [_type(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return {"type": ["object", "string"]}  # a group of settings in a list, or the same as JSON
+    notes = ("title", "description", "default", "format")
+    return {key: _type(value) for key, value in schema.items() if key not in notes}
 
 
 # --- what images install ------------------------------------------------------------------------------------
