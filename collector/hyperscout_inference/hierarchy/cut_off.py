@@ -1,0 +1,68 @@
+"""Keep nodes that no cable shows now, and tiers that have lost all cables, as they were published."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hyperscout_topology.topology import HyperNode, Topology
+
+
+def with_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
+    """Return the HyperNodes with the nodes `absent` in their published domains.
+
+    A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
+    The published domains below it are added again.
+    """
+    now = _with_former_tiers(hypernodes, previous)
+    depth = max((h.tier for h in previous.hypernodes), default=0)
+    if now and depth != max(h.tier for h in now.values()):
+        return hypernodes  # with another number of tiers, nodes cannot be kept
+    names = {h.tier: h.tier_name for h in (*previous.hypernodes, *now.values())}
+    chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
+    for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
+        for node in old.nodes:
+            if node in absent:
+                chains.setdefault(node, []).append(old)
+    more: dict[str, list[str]] = {}
+    for node, chain in sorted(chains.items()):
+        if [h.tier for h in chain] != list(range(depth, 0, -1)):
+            continue
+        if any(h.name in now and now[h.name].tier != h.tier for h in chain):
+            continue  # a domain of the name has another tier now
+        standing = next((i for i in range(depth - 1, -1, -1) if chain[i].name in now), -1)
+        for i in range(standing + 1, depth):
+            parent = now[chain[i - 1].name] if i else None
+            now[chain[i].name] = replace(
+                chain[i],
+                tier_name=names[depth - i],
+                parent=parent.name if parent else None,
+                children=(),
+                nodes=(),
+                conditions=(),
+            )
+            if parent:
+                children = tuple(sorted({*parent.children, chain[i].name}))
+                now[parent.name] = replace(parent, children=children)
+        name: str | None = chain[-1].name
+        while name is not None:
+            more.setdefault(name, []).append(node)
+            name = now[name].parent
+    return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
+
+
+def _with_former_tiers(hypernodes: Iterable[HyperNode], previous: Topology) -> dict[str, HyperNode]:
+    """Return the HyperNodes by name, with the published ones above them if these have lost all cables."""
+    former = {h.name: h for h in previous.hypernodes}
+    known = {(h.name, h.tier): frozenset(h.switches) for h in previous.hypernodes}
+    now = {h.name: h for h in hypernodes}
+    tops = [h for h in now.values() if h.parent is None]
+    if any((h.name, h.tier) not in known or not known[h.name, h.tier].issuperset(h.switches) for h in tops):
+        return now  # they were connected otherwise
+    for top in tops:
+        child = top
+        while (name := former[child.name].parent) is not None:
+            above = now.get(name) or replace(former[name], children=(), nodes=(), conditions=())
+            children, nodes = {*above.children, child.name}, {*above.nodes, *top.nodes}
+            now[child.name] = replace(now[child.name], parent=name)
+            now[name] = replace(above, children=tuple(sorted(children)), nodes=tuple(sorted(nodes)))
+            child = now[name]
+    return now
