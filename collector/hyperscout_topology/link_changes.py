@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_topology.topology import Link, LinkTable
+from hyperscout_topology.topology import Link, LinkTable, Topology
+
+# The note of a link that no reporter could show now, and that stays as it was published.
+UNREPORTED = "not reported now: the agent of its host has not reported"
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
@@ -77,6 +80,18 @@ def replaced(links: Sequence[Link], removed: Collection[Link], added: Sequence[L
         rows = [i for i in np.flatnonzero(near[table.a]).tolist() if table[i] in removed]
         table = without(table, rows)
     return extended(table, added)
+
+
+def unseen_switches(topology: Topology) -> set[str]:
+    """Switches that only links with the note `UNREPORTED` show."""
+    table = table_of(topology.links)
+    rows = [row for row, note in table.notes.items() if note == UNREPORTED]
+    if not rows:
+        return set()
+    ends = {device for row in rows for device in (table[row].a_device, table[row].b_device)}
+    return {switch.id for switch in topology.switches if switch.id in ends} - wired_devices(
+        without(table, rows)
+    )
 
 
 def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:

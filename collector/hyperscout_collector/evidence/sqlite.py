@@ -31,7 +31,7 @@ from hyperscout_runtime.units import NS
 from hyperscout_collector.evidence.limits import decoded_bytes
 from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
-from hyperscout_collector.evidence.store import Changes, Loaded, StoredFinding
+from hyperscout_collector.evidence.store import MAX_GENERATION, Changes, Loaded, StoredFinding
 from hyperscout_collector.store.database import Damage, Database, Kind, Reader
 
 _SCHEMA = """
@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS written (  -- when this file was last written
   now_ns INTEGER NOT NULL,            -- by the time of the process, as all times in this file
   wall_ns INTEGER NOT NULL            -- by the machine's clock
 );
+CREATE TABLE IF NOT EXISTS reserved (id INTEGER PRIMARY KEY CHECK (id = 1), generation INTEGER NOT NULL);
 """
 _STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
@@ -145,9 +146,11 @@ class SqliteStore:
                     topology = saved
                 else:
                     bad.append(("topology", (ident,)))
+            numbers = [number for (number,) in db.execute("SELECT generation FROM reserved")]
         self._delete(bad)
         problems = [self._file.problem] if self._file.problem else []
-        return Loaded(rows, agents, topology, tuple(problems), shift_ns, texts)
+        reserved = max((x for x in numbers if type(x) is int and 0 <= x <= MAX_GENERATION), default=0)
+        return Loaded(rows, agents, topology, tuple(problems), shift_ns, texts, reserved)
 
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
@@ -257,11 +260,18 @@ class SqliteStore:
             self._stamp(db)
 
     def save_topology(self, topology: bytes) -> None:
+        self._durable("INSERT OR REPLACE INTO topology VALUES (1, ?)", topology)
+
+    def reserve(self, generation: int) -> None:
+        self._durable("INSERT OR REPLACE INTO reserved VALUES (1, ?)", generation)
+
+    def _durable(self, statement: str, value: bytes | int) -> None:
+        """Execute a statement. After it returns, a power cut does not undo it."""
         with self._file.using() as db:
             db.execute("PRAGMA synchronous = FULL")
             try:
                 with self._file.transaction():
-                    db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
+                    db.execute(statement, (value,))
                     self._stamp(db)
             finally:
                 db.execute("PRAGMA synchronous = NORMAL")

@@ -6,7 +6,7 @@ The only implementation is SQLite (`sqlite.py`). All methods block: writes run i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import AgentRow, Bulk
@@ -41,6 +41,7 @@ class Loaded:
     problems: Sequence[str] = field(default_factory=tuple)
     shift_ns: int = 0
     text_bytes: Mapping[bytes, int] = field(default_factory=dict)
+    reserved: int = 0  # see `EvidenceStore.reserve`
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class StoredFinding:
     offset_ns: int
     received_ns: int
     finding: bytes
+
+
+MAX_GENERATION: Final = 2**53  # in JSON, numbers are exact up to here
 
 
 class EvidenceStore(Protocol):
@@ -68,6 +72,9 @@ class EvidenceStore(Protocol):
 
     def save_topology(self, topology: bytes) -> None:
         """Store the published topology. After it returns, the topology survives a power cut."""
+
+    def reserve(self, generation: int) -> None:
+        """Store the highest number that a generation may have before the next call, as durably."""
 
     def page(
         self, node: str, probe: str, after: tuple[Key, int] | None, limit: int

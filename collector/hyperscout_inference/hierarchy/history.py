@@ -5,7 +5,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from hyperscout_topology.link_changes import extended, links_at, lost_links, table_of, wired_devices
+from hyperscout_topology.link_changes import (
+    UNREPORTED,
+    extended,
+    links_at,
+    lost_links,
+    table_of,
+    wired_devices,
+)
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Switch, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
@@ -14,7 +21,6 @@ from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP
 
-_UNREPORTED = "not reported now: the agent of its host has not reported"
 Key = tuple[str, str, str, str, str]  # of an anomaly
 _Port = tuple[str, str]  # device and port
 Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
@@ -199,7 +205,7 @@ def with_unreported(
         return links, [*switches]
     rows = {(x[0], x[1], x[2], x[3]) for x in known}
     old = links_at(previous.links, {device for x in known for device in (x[0], x[2])})
-    kept = [replace(x, note=_UNREPORTED) for x in old if (x.a_device, x.a_port, x.b_device, x.b_port) in rows]
+    kept = [replace(x, note=UNREPORTED) for x in old if (x.a_device, x.a_port, x.b_device, x.b_port) in rows]
     here = {x.id: x for x in switches}
     ends = {device for x in known for device in (x[0], x[2])}
     here |= {x.id: x for x in previous.switches if x.id in ends and x.id not in here}

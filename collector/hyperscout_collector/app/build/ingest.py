@@ -1,5 +1,6 @@
 """Opens the files of the collector, and builds the evidence and what brings it in."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.app.publication.earlier_topology import published_before
-from hyperscout_collector.app.publication.saver import read_saved
+from hyperscout_collector.app.publication.saver import after_crash, read_saved, reserve
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest
 from hyperscout_collector.decisions.publication.stamps import moved, not_after
@@ -32,6 +33,8 @@ from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
         raise StartError(str(error)) from error
     saved, problem = await in_thread(read_saved, loaded.topology)
     if saved is not None:
-        saved = moved(saved, loaded.shift_ns)
+        saved = after_crash(moved(saved, loaded.shift_ns), loaded.reserved)
     published = await published_before(settings, context.kube, previous, saved)
     is_takeover = published is not saved
     if published is not None:
@@ -77,6 +80,10 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     writer = StoreWriter()
     over = is_takeover and settings.leader_election
     reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
+    try:
+        await in_thread(reserve, store, published.generation if published is not None else 0)
+    except StoreError as error:
+        _log.warning("numbers of generations are not reserved: %s", error)
     problems = (*loaded.problems, *([problem] if problem else []), *reservations.problems)
     return Storage(writer, store, loaded, reservations, published, is_takeover, problems)
 

@@ -1,12 +1,17 @@
 """Saves the newest published topology to disk without delaying the next one.
 
-After a restart, names and generations continue from it. A crash between publishing and saving loses no name:
-the evidence is on disk, and the same evidence with the same earlier topology gives the same names. A large
-topology takes seconds of CPU time to save, so it is saved less often than it changes.
+After a restart, names continue from it. A crash between publishing and saving loses no name: the evidence is
+on disk, and the same evidence with the same earlier topology gives the same names. A large topology takes
+seconds of CPU time to save, so it is saved less often than it changes.
+
+A generation number names one topology, also after a crash. So numbers are reserved on disk before they are
+used, and a start after a crash continues behind the reserved ones. A clean stop gives back what is left.
 """
 
+import contextlib
 import json
 import zlib
+from dataclasses import replace
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import described
@@ -14,11 +19,13 @@ from hyperscout_topology.frames import decoded, encoded_whole
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.evidence.store import EvidenceStore
+from hyperscout_collector.evidence.store import MAX_GENERATION, EvidenceStore
+from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _SETTLE_S = 0.5  # without a newer generation
 _SHARE = 0.2  # the largest share of time that saving takes
+_RESERVED = 1000  # numbers at a time: hours of a busy cluster
 
 
 class Saver:
@@ -26,6 +33,7 @@ class Saver:
 
     def __init__(self, store: EvidenceStore, writer: StoreWriter) -> None:
         self._store = store
+        self._last: int | None = None  # the number that was saved last
         self._encoder = BoundedExecutor("topology-encoder")
         self.queue: WriteQueue[Topology] = WriteQueue(
             writer,
@@ -43,7 +51,27 @@ class Saver:
     async def _write(self, topology: Topology) -> bool:
         encoded = await self._encoder(encoded_whole, topology)
         await self.queue.in_thread(self._store.save_topology, encoded)
+        await self.queue.in_thread(reserve, self._store, topology.generation)
+        self._last = topology.generation
         return True
+
+    async def close(self) -> None:
+        """Save what was offered last, and give back the numbers that were not used."""
+        with contextlib.suppress(StoreError):
+            await self.queue.written()
+            if self._last is not None:
+                await self.queue.in_thread(self._store.reserve, self._last)
+
+
+def reserve(store: EvidenceStore, generation: int) -> None:
+    """Reserve the numbers behind that of the newest generation. Raises StoreError."""
+    store.reserve(min(generation + _RESERVED, MAX_GENERATION))
+
+
+def after_crash(topology: Topology, reserved: int) -> Topology:
+    """Return the saved topology under a number that no other topology had: if the last process ended without
+    a clean stop, it may have published others under the next numbers."""
+    return replace(topology, generation=reserved + 1) if reserved > topology.generation else topology
 
 
 def read_saved(encoded: bytes | None) -> tuple[Topology | None, str | None]:

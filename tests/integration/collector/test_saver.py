@@ -1,0 +1,79 @@
+"""The number of a generation names one topology, also after a crash."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from hyperscout_collector.app.publication.saver import Saver, after_crash, read_saved, reserve
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.store.writer import StoreWriter
+from hyperscout_topology.topology import Topology
+from support.topologies import leaves
+
+
+@asynccontextmanager
+async def saving(store: SqliteStore) -> AsyncIterator[Saver]:
+    writer = StoreWriter()
+    saver = Saver(store, writer)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield saver
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await writer.close()
+
+
+def started(path: Path) -> tuple[SqliteStore, Topology]:
+    """The store, and what a start goes on from."""
+    store = SqliteStore(path)
+    loaded = store.load()
+    saved, _ = read_saved(loaded.topology)
+    found = after_crash(saved or Topology(0), loaded.reserved)
+    reserve(store, found.generation)
+    return store, found
+
+
+async def test_a_crash_uses_no_number_again(tmp_path: Path) -> None:
+    path, used, last = tmp_path / "evidence.db", set[int](), 0
+    for _ in range(3):
+        store, found = started(path)
+        assert found.generation > last or not last
+        async with saving(store) as saver:
+            for number in range(found.generation + 1, found.generation + 6):
+                assert number not in used
+                used.add(number)
+                last = number
+                if number < found.generation + 3:  # the crash comes before the others are saved
+                    saver.offer(replace(leaves(("n1",)), generation=number))
+                    await saver.queue.written()
+        store.close()
+
+
+async def test_a_clean_stop_gives_numbers_back(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.db"
+    for expected in (0, 7, 14):
+        store, found = started(path)
+        assert found.generation == expected
+        async with saving(store) as saver:
+            saver.offer(replace(leaves(("n1",)), generation=expected + 7))
+            await saver.close()
+        store.close()
+
+
+async def test_a_stop_without_a_new_generation_gives_them_back_too(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.db"
+    store, _ = started(path)
+    async with saving(store) as saver:
+        saver.offer(replace(leaves(("n1",)), generation=3))
+        await saver.close()
+    store.close()
+    for _ in range(2):
+        store, found = started(path)
+        assert found.generation == 3
+        async with saving(store) as saver:
+            saver.offer(found)  # as a start does
+            await saver.close()
+        store.close()
