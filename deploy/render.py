@@ -161,7 +161,7 @@ def _type(schema: Any) -> Any:
         return schema
     if "$ref" in schema:
         return {"type": ["object", "string"]}  # a group of settings in a list, or the same as JSON
-    notes = ("title", "description", "default", "format")
+    notes = ("title", "description", "default", "format")  # a group of settings is no dictionary here
     return {key: _type(value) for key, value in schema.items() if key not in notes}
 
 

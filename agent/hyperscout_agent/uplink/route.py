@@ -22,8 +22,8 @@ _STANDBY_CAP_S = 2.0
 _MAX_HINTS = 3
 _TRY_AGAIN = 8  # a hint to an avoided address is followed every eighth time
 _MAX_AVOIDED = 16
-# Time for a connection: short, since the address may be that of a dead leader. It doubles with each silent
-# attempt, because ten thousand agents that lost one leader connect to the next at once.
+# Time for a connection: short, since the address may be that of a dead leader. It doubles with each silence
+# of this address, because ten thousand agents that lost one leader connect to the next at once.
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
 
@@ -38,18 +38,19 @@ class Route:
         self._rng = rng
         self._turn = 0
         self._hints = 0  # consecutive attempts that follow a hint
-        self._silent = 0  # consecutive attempts without an answer
+        self._silences: dict[str, int] = {}  # attempts without an answer since the last one, by address
         self._soon = 0  # remaining attempts with a short delay after a standby's answer
         self._avoided: dict[str, int] = {}  # hinted addresses that were silent or shut down: hints since then
 
     @property
     def connect_s(self) -> float:
         """The time that a connection to `target` may take."""
-        return min(_CONNECT_S * 2.0 ** min(self._silent, 8), _CONNECT_CAP_S)
+        return min(_CONNECT_S * 2.0 ** min(self._silences.get(self.target, 0), 8), _CONNECT_CAP_S)
 
     def greeted(self) -> None:
         """Record that `target` accepted the Hello and is the leader."""
-        self._hints = self._soon = self._silent = 0
+        self._hints = self._soon = 0
+        self._silences.pop(self.target, None)
         self._avoided.pop(self.target, None)
 
     def settled(self) -> None:
@@ -63,13 +64,14 @@ class Route:
 
         `failures`: minimum failure count of the back-off. `leader`: the leader's address from a standby, ""
         when it knows none, None when no standby answered. `silent`: the time for the connection passed.
-        `left`: the leader said that it shuts down.
+        `left`: the leader ended the stream and named no other leader.
         """
-        self._silent = self._silent + 1 if silent else 0
+        if silent:
+            self._add(self._silences, self._silences.get(self.target, 0) + 1)
+        else:
+            self._silences.pop(self.target, None)
         if left or (silent and self._hints):
-            if len(self._avoided) >= _MAX_AVOIDED:
-                self._avoided.clear()
-            self._avoided[self.target] = 0
+            self._add(self._avoided, 0)
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
@@ -90,3 +92,9 @@ class Route:
             self._soon -= 1
             return self._rng.uniform(0.0, _HINT_JITTER_S if left else _STANDBY_CAP_S)
         return self._backoff.next_s(at_least_failures=failures)
+
+    def _add(self, known: dict[str, int], number: int) -> None:
+        """Set the number of `target`. Standbys may name any address, so the dictionary is bounded."""
+        if self.target not in known and len(known) >= _MAX_AVOIDED:
+            known.clear()
+        known[self.target] = number

@@ -1,18 +1,23 @@
 """Keep nodes that no cable shows now, and tiers that have lost all cables, as they were published."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from hyperscout_topology.topology import HyperNode, Topology
 
 
-def with_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
-    """Return the HyperNodes with the nodes `absent` in their published domains.
+def with_cut_off(
+    hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str], present: Collection[str]
+) -> list[HyperNode]:
+    """Return the HyperNodes with the nodes `absent` in their published domains. `present`: devices with a
+    cable.
 
     A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
     The published domains below it are added again.
     """
-    now = _with_former_tiers(hypernodes, previous)
+    now = _with_former_tiers(hypernodes, previous, present)
+    if not absent:
+        return [*now.values()]
     depth = max((h.tier for h in previous.hypernodes), default=0)
     if now and depth != max(h.tier for h in now.values()):
         return hypernodes  # with another number of tiers, nodes cannot be kept
@@ -49,20 +54,27 @@ def with_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozen
     return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
 
 
-def _with_former_tiers(hypernodes: Iterable[HyperNode], previous: Topology) -> dict[str, HyperNode]:
-    """Return the HyperNodes by name, with the published ones above them if these have lost all cables."""
+def _with_former_tiers(
+    hypernodes: Iterable[HyperNode], previous: Topology, present: Collection[str]
+) -> dict[str, HyperNode]:
+    """Return the HyperNodes by name, with the published ones above them if all switches of these have lost
+    all cables."""
     former = {h.name: h for h in previous.hypernodes}
+    devices = frozenset(present)
     known = {(h.name, h.tier): frozenset(h.switches) for h in previous.hypernodes}
     now = {h.name: h for h in hypernodes}
     tops = [h for h in now.values() if h.parent is None]
     if any((h.name, h.tier) not in known or not known[h.name, h.tier].issuperset(h.switches) for h in tops):
         return now  # they were connected otherwise
+    above = [former[top.name].parent for top in tops]
+    if any(name is None or not (own := former[name].switches) or devices & {*own} for name in above):
+        return now
     for top in tops:
         child = top
         while (name := former[child.name].parent) is not None:
-            above = now.get(name) or replace(former[name], children=(), nodes=(), conditions=())
-            children, nodes = {*above.children, child.name}, {*above.nodes, *top.nodes}
+            domain = now.get(name) or replace(former[name], children=(), nodes=(), conditions=())
+            children, nodes = {*domain.children, child.name}, {*domain.nodes, *top.nodes}
             now[child.name] = replace(now[child.name], parent=name)
-            now[name] = replace(above, children=tuple(sorted(children)), nodes=tuple(sorted(nodes)))
+            now[name] = replace(domain, children=tuple(sorted(children)), nodes=tuple(sorted(nodes)))
             child = now[name]
     return now

@@ -37,13 +37,17 @@ def with_dead_cables(net: Network, lost: Sequence[Former], previous: Topology) -
     above = _cables_up(net, {at[device] for x in known for device in (x[0], x[2])}, domains)
 
     @cache
+    def nodes_of(domain: str) -> frozenset[str]:
+        return frozenset(by_name[domain].nodes)
+
+    @cache
     def is_in(low: str, domain: str) -> bool:
         """Return whether all nodes below a device are in the domain, and a cable of it leads there or
         nowhere."""
         below, tops = _nodes_below(net, at[low], domains), above.get(_child(net, at[low]), set())
         mine = by_name[domain]
         is_moved = tops and tops.isdisjoint(mine.switches)
-        return bool(below) and low not in mine.switches and not is_moved and below <= {*mine.nodes}
+        return bool(below) and low not in mine.switches and not is_moved and below <= nodes_of(domain)
 
     def leads_up(low: str, high: str) -> bool:
         return any(is_in(low, domain.name) for domain in domains.get(high, ()))
@@ -128,13 +132,16 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
     named = np.zeros(len(net.ids), np.bool_)  # devices whose ports have names
     for device, port in ((net.a, net.a_port), (net.b, net.b_port)):
         named[device[port >= PORT_TEXTS]] = True
-    fabric = np.zeros(len(net.ids), np.int32)
+    fabric = np.full(len(net.ids), -1, np.int32)  # of each device, that of one of its cables
     fabric[net.a] = fabric[net.b] = net.fabric
-    texts = {*net.port_texts}
-    for low, low_port, high, high_port in rows:
-        if named[low] or named[high]:
-            texts |= {low_port, high_port}
-    ordered = sorted(texts, key=natural_key)
+
+    def is_number(row: tuple[int, str, int, str]) -> bool:
+        return not (named[row[0]] or named[row[2]]) and all(
+            port.isdecimal() and int(port) < PORT_TEXTS for port in (row[1], row[3])
+        )
+
+    texts = {port for row in rows if not is_number(row) for port in (row[1], row[3])}
+    ordered = sorted(texts.union(net.port_texts), key=natural_key)
     place = {text: PORT_TEXTS + i for i, text in enumerate(ordered)}
     moved = np.array([place[text] for text in net.port_texts], np.int32)
 
@@ -145,9 +152,9 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         return found
 
     ends = [
-        (low, place[low_port], high, place[high_port])
-        if named[low] or named[high]
-        else (low, int(low_port), high, int(high_port))
+        (low, int(low_port), high, int(high_port))
+        if is_number((low, low_port, high, high_port))
+        else (low, place[low_port], high, place[high_port])
         for low, low_port, high, high_port in rows
     ]
     more = np.array([x if x[0] < x[2] else (*x[2:], *x[:2]) for x in ends], np.int32)
@@ -169,7 +176,7 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         b_port=b_port,
         rate_gbps=np.concatenate([net.rate_gbps, none.astype(np.float32)])[order],
         shapes=np.concatenate([net.shapes, none == 0])[order],
-        fabric=np.concatenate([net.fabric, fabric[more[:, 2]]])[order],
+        fabric=np.concatenate([net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)])[order],
         sources=np.concatenate([net.sources, none])[order],
         port_texts=ordered,
         notes={int(row_of[row]): note for row, note in net.notes.items()},

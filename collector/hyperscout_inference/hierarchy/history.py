@@ -1,4 +1,7 @@
-"""Name missing links and switches by the previous topology, which has their ports and ids."""
+"""Name missing links and switches by the previous topology, which has their ports and ids.
+
+Links that no reporter could show now are kept.
+"""
 
 import math
 from collections import defaultdict
@@ -178,6 +181,8 @@ def unreported(
 
     These are Ethernet links of an expected node without evidence, to a switch that does not report itself.
     """
+    if not former:
+        return []
     host_of = hosts_of(previous)
     ends = {host_of.get(device, device) for x in former for device in (x[0], x[2])}
     mute = (ends & set(expected)) - inputs.lldp.keys() - inputs.infiniband.keys()
@@ -233,7 +238,7 @@ def _gone_switches(
     """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
     replaced or has another id now, and is not missing.
 
-    `former`: see `_former_links`. `holder`: the ports of present links.
+    `former`: see `former_links`. `holder`: the ports of present links.
     """
     ends: dict[str, list[_Port]] = defaultdict(list)  # of each device, the other ends of its former links
     for a, a_port, b, b_port, _ in former:

@@ -70,7 +70,8 @@ def infer(
     links = _links(net)
     former = former_links(previous, links) if previous is not None else []
     if previous is not None:
-        net = with_dead_cables(present, without_ends_in_use(former, links), previous)
+        out = without_ends_in_use(former, links)
+        net = with_dead_cables(present, out, previous)
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
@@ -108,8 +109,8 @@ def infer(
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if absent:
         absent -= named_since(present, absent)
-    if previous is not None and absent:
-        hypernodes = with_cut_off(hypernodes, previous, absent)
+    if previous is not None:
+        hypernodes = with_cut_off(hypernodes, previous, absent, present.ids)
     published = {h.name for h in hypernodes}
     anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
     anomalies = _by_host(anomalies, hypernodes)
@@ -117,9 +118,9 @@ def infer(
         Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
     ]
     if previous is not None:
-        unknown = unreported(former, inputs, previous, absent)
+        unknown = unreported(out, inputs, previous, expected)
         links, switches = with_unreported(links, switches, unknown, previous)
-        former = [x for x in former if x not in unknown]
+        former = sorted(set(former).difference(unknown))
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, links, anomalies, former, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}

@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.publication.saver import Saver, after_crash, read_saved, reserve
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_topology.topology import Topology
+from support.collectors import collector_settings, playing
 from support.topologies import leaves
+from support.waiting import eventually
 
 
 @asynccontextmanager
@@ -50,6 +53,21 @@ async def test_a_crash_uses_no_number_again(tmp_path: Path) -> None:
                     saver.offer(replace(leaves(("n1",)), generation=number))
                     await saver.queue.written()
         store.close()
+
+
+async def test_a_crash_before_a_topology_was_saved(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "evidence.db")
+    reserve(store, 41)
+    store.close()
+    async with Collector(collector_settings(tmp_path, data_dir=tmp_path)) as collector:
+        async with playing(collector.address):
+            current = collector.components.publishing.watchers
+            await eventually(lambda: bool(current.current.topology.hypernodes))
+            assert current.current.topology.generation > 1041
+        last = current.current.topology.generation
+    store = SqliteStore(tmp_path / "evidence.db")
+    assert last <= store.load().reserved < last + 100, "it stopped cleanly"
+    store.close()
 
 
 async def test_a_clean_stop_gives_numbers_back(tmp_path: Path) -> None:

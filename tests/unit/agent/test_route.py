@@ -178,3 +178,13 @@ def test_a_connection_gets_more_time_with_each_silence() -> None:
     assert given == [2.0, 4.0, 8.0, 10.0, 10.0]
     tried.failed()
     assert tried.connect_s == 2.0, "it answers"
+
+
+def test_a_busy_leader_gets_more_time_although_standbys_answer_in_between() -> None:
+    tried, given = route("any:1"), []
+    for _ in range(40):
+        tried.failed(leader="new:1")
+        if tried.target == "new:1":
+            given.append(tried.connect_s)
+            tried.failed(silent=True)
+    assert given == [2.0, 4.0, 8.0, 10.0, 10.0]

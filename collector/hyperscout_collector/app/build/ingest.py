@@ -42,6 +42,7 @@ class Storage:
     """The files of the collector, their writer, and what was published before it started.
 
     `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
+    `highest`: numbers of generations up to it may have been used.
     """
 
     writer: StoreWriter
@@ -50,6 +51,7 @@ class Storage:
     reservations: Reservations
     published: Topology | None
     is_takeover: bool
+    highest: int
     problems: tuple[str, ...]
 
 
@@ -80,12 +82,13 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     writer = StoreWriter()
     over = is_takeover and settings.leader_election
     reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
+    highest = max(loaded.reserved, published.generation if published is not None else 0)
     try:
-        await in_thread(reserve, store, published.generation if published is not None else 0)
+        await in_thread(reserve, store, highest)
     except StoreError as error:
         _log.warning("numbers of generations are not reserved: %s", error)
     problems = (*loaded.problems, *([problem] if problem else []), *reservations.problems)
-    return Storage(writer, store, loaded, reservations, published, is_takeover, problems)
+    return Storage(writer, store, loaded, reservations, published, is_takeover, highest, problems)
 
 
 def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:

@@ -4,8 +4,8 @@ After a restart, names continue from it. A crash between publishing and saving l
 on disk, and the same evidence with the same earlier topology gives the same names. A large topology takes
 seconds of CPU time to save, so it is saved less often than it changes.
 
-A generation number names one topology, also after a crash. So numbers are reserved on disk before they are
-used, and a start after a crash continues behind the reserved ones. A clean stop gives back what is left.
+A number names one generation, also after a crash. So numbers are reserved on disk before they are used, and a
+start after a crash continues behind the reserved ones. A clean stop reserves no more than the last number.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class Saver:
         return True
 
     async def close(self) -> None:
-        """Save what was offered last, and give back the numbers that were not used."""
+        """Save what was offered last, and reserve no more than its number."""
         with contextlib.suppress(StoreError):
             await self.queue.written()
             if self._last is not None:

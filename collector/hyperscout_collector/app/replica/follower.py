@@ -131,7 +131,8 @@ class Follower:
                 try:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
-                    if leader_in(error.trailing_metadata()) == "" and self._left_s is None:
+                    followed = address == self._followed and self.problem is None
+                    if followed and leader_in(error.trailing_metadata()) == "":
                         self._gone = address, self._clock()
                     self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
                 except CredentialsError as error:

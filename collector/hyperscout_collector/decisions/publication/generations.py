@@ -94,12 +94,15 @@ class Generations:
         published: Topology | None,
         now_ns: int,
         log: EventLog | None = None,
+        *,
+        highest: int = 0,
     ) -> None:
+        """`highest`: numbers up to it may have been used."""
         self._settings = settings
         self._now_ns = now_ns
         self._published = published
         self._new_until_ns: int | None = None  # end of the time in which the first tree still grows
-        self._highest = published.generation if published else 0
+        self._highest = max(published.generation if published else 0, highest)
         self._offered: Topology | None = None
         limits = MembershipSettings(
             settings.first_settle_s,

@@ -103,6 +103,33 @@ def test_a_host_that_is_plugged_in_elsewhere_moves(dead: list[str]) -> None:
         assert "h21" in domain_of(after, "h11", "leaf").nodes
 
 
+@pytest.mark.parametrize("order", [("up", "mute"), ("mute", "up")], ids=" first ".join)
+def test_all_cables_to_the_spines(order: tuple[str, str]) -> None:
+    """The tier above the leaves stays, whatever else happens."""
+    hosts = hosts_of(PAIRS)
+    nodes = InferOptions(cluster_nodes=frozenset(hosts))
+    wiring = Wiring(PAIRS, agents=hosts + [f"leaf-{unit}{rail}" for unit in "12" for rail in "ab"])
+    before = after = infer(wiring.inputs(), nodes)
+    dead = wiring.without(*(text for text in PAIRS if "spine" in text))
+
+    def without_h11(inputs: FabricInputs) -> FabricInputs:
+        return replace(inputs, lldp={host: x for host, x in inputs.lldp.items() if host != "h11"})
+
+    first = {"up": dead.inputs(), "mute": without_h11(wiring.inputs())}[order[0]]
+    for inputs in (first, without_h11(dead.inputs()), dead.inputs()):
+        after = infer(inputs, nodes, after)
+        check_others_stay(before, after, ())
+
+
+def test_the_last_leaf_has_no_tier_above() -> None:
+    """Here the spines have cables: it is not their loss that ends the tier."""
+    before = infer(Wiring(PAIRS).inputs())
+    rest = [text for text in PAIRS if "leaf-1" in text]
+    nodes = InferOptions(cluster_nodes=frozenset(hosts_of(rest)))
+    after = infer(Wiring(rest).inputs(), nodes, infer(Wiring(PAIRS).inputs(), nodes, before))
+    assert {h.tier for h in after.hypernodes} == {1}
+
+
 def test_a_stray_cable_that_is_pulled_is_forgotten() -> None:
     stray = "leaf-1a/swp7 leaf-2a/swp7"
     before = infer(Wiring([*PAIRS, stray]).inputs(), previous=infer(Wiring(PAIRS).inputs()))

@@ -63,6 +63,23 @@ def test_a_switch_that_reports_itself_knows_its_cables(reports: str) -> None:
     assert chassis("leaf-2b") not in named
 
 
+def test_a_port_that_another_host_has_now() -> None:
+    """The node was replaced, and its object is still in the cluster."""
+    before = infer(BY_HOSTS.inputs(), NODES)
+    moved = [text.replace("h21/eth", "h12/eth1") for text in CABLES]
+    inputs = without(Wiring(moved, agents=HOSTS).inputs(), "h21")
+    after = infer(inputs, NODES, before)
+    ends = [end for x in after.links for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))]
+    assert len(set(ends)) == len(ends)
+
+
+def test_a_node_with_labels_alone() -> None:
+    """A cloud's labels are no evidence of cables."""
+    before = infer(BY_HOSTS.inputs(), NODES)
+    inputs = replace(without(BY_HOSTS.inputs(), "h21"), answering=frozenset({"h21"}))
+    assert infer(inputs, NODES, before).anomalies == ()
+
+
 def test_a_node_that_left_the_cluster_takes_its_links_along() -> None:
     before = infer(BY_HOSTS.inputs(), NODES)
     nodes = InferOptions(cluster_nodes=frozenset(HOSTS) - {"h21"})
