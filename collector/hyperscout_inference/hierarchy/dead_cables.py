@@ -62,6 +62,16 @@ def with_dead_cables(net: Network, lost: Sequence[Former], previous: Topology) -
     return _with_rows(net, rows) if rows else net
 
 
+def without_live_cables(net: Network, present: Network) -> frozenset[str]:
+    """Return the hosts that only dead cables place. `present`: the network without these."""
+    if net is present:
+        return frozenset()
+    linked, live = (
+        {*x.host[np.concatenate([x.a[x.shapes], x.b[x.shapes]])].tolist()} for x in (net, present)
+    )
+    return frozenset(net.hosts[host] for host in linked - live)
+
+
 def _with_adapters(net: Network, lost: Sequence[Former], previous: Topology) -> Network:
     """Return the network with adapters that no cable shows now, of hosts that other cables show."""
     host = {name: i for i, name in enumerate(net.hosts)}

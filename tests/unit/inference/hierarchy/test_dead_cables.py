@@ -8,7 +8,9 @@ from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +103,36 @@ def test_a_host_that_is_plugged_in_elsewhere_moves(dead: list[str]) -> None:
     for _ in range(3):
         after = infer(replace(out, cables=[*out.cables, *elsewhere]).inputs(), previous=after)
         assert "h21" in domain_of(after, "h11", "leaf").nodes
+
+
+def test_a_host_whose_cables_are_all_dead_is_not_ready() -> None:
+    nodes = InferOptions(cluster_nodes=frozenset(hosts_of(PAIRS)))
+    before = after = infer(Wiring(PAIRS).inputs(), nodes)
+    dead = ["leaf-1a/swp1 h11/eth0", "leaf-1b/swp1 h11/eth1"]
+    for count, without in ((1, ()), (2, ("h11",)), (2, ("h11",))):
+        after = infer(Wiring(PAIRS).without(*dead[:count]).inputs(), nodes, after)
+        check_others_stay(before, after, ())
+        assert after.nodes_without_evidence == without
+
+
+@pytest.mark.parametrize("kind", sorted(SHAPES))
+def test_a_host_that_infiniband_shows_no_more_is_not_ready(kind: str) -> None:
+    """Its agent still reports its adapters."""
+    fabric = SHAPES[kind]
+    host = fabric.hosts[0]
+    own = {x.guid for x in fabric.adapters if x.host == host}
+    cables = {c.a: c for c in fabric.cables}
+    agents = {x.host: (port_facts(x, cables[x.guid]),) for x in fabric.adapters}
+    nodes = InferOptions(cluster_nodes=frozenset(fabric.hosts))
+
+    def swept(cables: Sequence[Cable]) -> FabricInputs:
+        sweep = SweepSeen(parse(sweep_text(replace(fabric, cables=tuple(cables)))), observed_at_ns=1)
+        return FabricInputs(sweeps=(sweep,), infiniband=agents)
+
+    before = infer(swept(fabric.cables), nodes)
+    after = infer(swept([c for c in fabric.cables if c.a not in own]), nodes, before)
+    check_others_stay(before, after, ())
+    assert after.nodes_without_evidence == (host,)
 
 
 @pytest.mark.parametrize("order", [("up", "mute"), ("mute", "up")], ids=" first ".join)
