@@ -15,7 +15,7 @@ def with_cut_off(
     A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
     The published domains below it are added again.
     """
-    now = _with_former_tiers(hypernodes, previous, present)
+    now = _with_former_tiers(hypernodes, previous, () if absent else present)
     if not absent:
         return [*now.values()]
     depth = max((h.tier for h in previous.hypernodes), default=0)
@@ -57,8 +57,8 @@ def with_cut_off(
 def _with_former_tiers(
     hypernodes: Iterable[HyperNode], previous: Topology, present: Collection[str]
 ) -> dict[str, HyperNode]:
-    """Return the HyperNodes by name, with the published ones above them if all switches of these have lost
-    all cables."""
+    """Return the HyperNodes by name, with the published ones above them. If there are `present` devices, only
+    those count of which all switches have lost all cables."""
     former = {h.name: h for h in previous.hypernodes}
     devices = frozenset(present)
     known = {(h.name, h.tier): frozenset(h.switches) for h in previous.hypernodes}
@@ -66,8 +66,10 @@ def _with_former_tiers(
     tops = [h for h in now.values() if h.parent is None]
     if any((h.name, h.tier) not in known or not known[h.name, h.tier].issuperset(h.switches) for h in tops):
         return now  # they were connected otherwise
-    above = [former[top.name].parent for top in tops]
-    if any(name is None or not (own := former[name].switches) or devices & {*own} for name in above):
+    above = [name for top in tops if (name := former[top.name].parent) is not None]
+    if devices and not all(
+        former[name].switches and devices.isdisjoint(former[name].switches) for name in above
+    ):
         return now
     for top in tops:
         child = top
