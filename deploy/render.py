@@ -23,7 +23,7 @@ from typing import Any
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel
 
 DEPLOY = Path(__file__).resolve().parent
 ROOT = DEPLOY.parent
@@ -147,10 +147,7 @@ def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iter
             inner = dict(_names(field.annotation, own, f"{prefix}{name}."))
             yield name, {"type": "object", "additionalProperties": False, "properties": inner}
         else:
-            mine = _type(types[name])
-            # A list may be given as a text, as in the environment: "a, b".
-            is_text = any(isinstance(x, BeforeValidator) for x in field.metadata)
-            yield name, {"anyOf": [mine, {"type": "string"}]} if is_text else mine
+            yield name, _type(types[name])
 
 
 def _type(schema: Any) -> Any:
@@ -160,7 +157,7 @@ def _type(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return {"type": ["object", "string"]}  # a group of settings in a list, or the same as JSON
+        return {"type": "object"}  # a group of settings
     notes = ("title", "description", "default", "format")  # a group of settings is no dictionary here
     return {key: _type(value) for key, value in schema.items() if key not in notes}
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from hyperscout_agent.settings.probe_settings import Group, split_commas
+from hyperscout_agent.settings.probe_settings import SPLIT_COMMAS, Group
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
@@ -62,9 +62,7 @@ class FabricGroup(Group):
 class SnmpAccess(Group):
     """Address ranges, and the credentials of their switches: a community (v2c) or a user (v3, authPriv)."""
 
-    ranges: Annotated[
-        tuple[Annotated[Network, BeforeValidator(_network)], ...], BeforeValidator(split_commas)
-    ] = Field(
+    ranges: Annotated[tuple[Annotated[Network, BeforeValidator(_network)], ...], SPLIT_COMMAS] = Field(
         min_length=1,
         max_length=256,
         description="Address ranges to query; of several entries the narrowest range applies.",
@@ -100,17 +98,19 @@ class SnmpAccess(Group):
 class SnmpSettings(FabricGroup):
     """The `snmp` probe, which crawls from switch to switch."""
 
-    access: tuple[Annotated[SnmpAccess, BeforeValidator(_from_json)], ...] = Field(
+    access: tuple[
+        Annotated[SnmpAccess, BeforeValidator(_from_json, json_schema_input_type=SnmpAccess | str)], ...
+    ] = Field(
         default=(),
         max_length=1024,
         description="Address ranges to query, and the files of their credentials. Empty: off.",
     )
-    seeds: Annotated[
-        tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, BeforeValidator(split_commas)
-    ] = Field(
-        default=(),
-        max_length=4096,
-        description="Addresses to start at, in addition to those that agents hear over LLDP.",
+    seeds: Annotated[tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, SPLIT_COMMAS] = (
+        Field(
+            default=(),
+            max_length=4096,
+            description="Addresses to start at, in addition to those that agents hear over LLDP.",
+        )
     )
     port: int = Field(default=161, ge=1, le=65_535, description="UDP port of the switches.")
     max_interval_s: float = Field(

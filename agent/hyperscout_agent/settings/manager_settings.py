@@ -5,11 +5,11 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from hyperscout_runtime.connections import is_loopback
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from hyperscout_agent.settings.fabric_settings import FabricGroup
-from hyperscout_agent.settings.probe_settings import split_commas
+from hyperscout_agent.settings.probe_settings import SPLIT_COMMAS
 
 
 class ManagerSettings(FabricGroup):
@@ -66,7 +66,7 @@ class UfmSettings(ManagerSettings):
 class NetqSettings(ManagerSettings):
     """The `netq` probe: an Ethernet fabric as reported by NetQ."""
 
-    premises: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = Field(
+    premises: Annotated[tuple[str, ...], NoDecode, SPLIT_COMMAS] = Field(
         default=(), max_length=64, description="Names of the premises to query. Empty: all."
     )
 

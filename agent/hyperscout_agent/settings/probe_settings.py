@@ -9,8 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
 
-def split_commas(value: object) -> object:
-    """Split "a, b" from the environment or a flag into a list. For a `BeforeValidator`."""
+def _split_commas(value: object) -> object:
+    """Split "a, b" from the environment or a flag into a list."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
@@ -18,7 +18,11 @@ def _split_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
-_Command = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
+# A list, which may also be given as one text. Its input type is that of the chart's values.
+SPLIT_COMMAS = BeforeValidator(_split_commas, json_schema_input_type=list[str] | str)
+_Command = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_split_words, json_schema_input_type=list[str] | str)
+]
 
 
 class Group(BaseModel):

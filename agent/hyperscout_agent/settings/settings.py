@@ -11,13 +11,14 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.settings import ProcessSettings, load
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from hyperscout_agent.settings.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.settings.manager_settings import NetqSettings, NmxSettings, UfmSettings
 from hyperscout_agent.settings.probe_settings import (
+    SPLIT_COMMAS,
     IbnetdiscoverSettings,
     IbqueryerrorsSettings,
     InfinibandSettings,
@@ -27,7 +28,6 @@ from hyperscout_agent.settings.probe_settings import (
     NcclSettings,
     NodeGroup,
     NvlinkSettings,
-    split_commas,
 )
 
 _MAX_NAME_CHARS = 253  # of a reporter (RFC 1123)
@@ -73,7 +73,7 @@ class AgentSettings(ProcessSettings):
         description="switch: a switch that runs lldpd reports its own ports, as switch/NAME. fabric: the "
         "agent queries switches or their managers about all of their ports, as fabric/NAME.",
     )
-    collectors: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = Field(
+    collectors: Annotated[tuple[str, ...], NoDecode, SPLIT_COMMAS] = Field(
         default=("127.0.0.1:50051",),
         min_length=1,
         max_length=16,

@@ -35,6 +35,8 @@ def problems(part: str, settings: dict[str, Any]) -> list[str]:
         ("agent", {"latency": {"port": 70_000}}),
         ("fabric", {"snmp": {"seeds": 10}}),
         ("fabric", {"snmp": {"access": [7]}}),
+        ("collector", {"cloud_labels": "aws"}),
+        ("collector", {"cloud_labels": [7]}),
     ],
 )
 def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
@@ -46,6 +48,7 @@ def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
     [
         ("collector", {"stale_after_s": 300, "measure": False, "expected_nodes": ["n1"]}),
         ("collector", {"cloud_labels": [["zone", "rack"]]}),
+        ("collector", {"cloud_labels": ["aws", ["zone", "rack"]]}),
         (
             "agent",
             {"lldp": {"interval_s": 5, "ports": "^eth"}, "ibnetdiscover": {"command": "ibnetdiscover -p"}},

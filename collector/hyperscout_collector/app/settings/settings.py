@@ -166,7 +166,9 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         description="file with lines `[H-]<guid> <host>`: hosts of adapters that no agent reports; "
         "`[S-]<guid> <name>` names a switch",
     )
-    cloud_labels: Annotated[tuple[Keys, ...], BeforeValidator(lists_of)] = Field(
+    cloud_labels: Annotated[
+        tuple[Keys, ...], BeforeValidator(lists_of, json_schema_input_type=list[str | list[str]])
+    ] = Field(
         (),
         description="node labels that place hosts without visible links: clouds (aws, gcp, oci, coreweave, "
         "kubernetes), or lists of label keys from the largest domain to the smallest",
