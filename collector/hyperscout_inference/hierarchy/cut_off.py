@@ -9,13 +9,13 @@ from hyperscout_topology.topology import HyperNode, Topology
 def with_cut_off(
     hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str], present: Collection[str]
 ) -> list[HyperNode]:
-    """Return the HyperNodes with the nodes `absent` in their published domains. `present`: devices with a
-    cable.
+    """Return the HyperNodes with the nodes `absent` in their published domains. `present`: devices that
+    evidence shows.
 
     A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
     The published domains below it are added again.
     """
-    now = _with_former_tiers(hypernodes, previous, () if absent else present)
+    now = _with_lost_tiers(hypernodes, previous, frozenset(present), bool(absent))
     if not absent:
         return [*now.values()]
     depth = max((h.tier for h in previous.hypernodes), default=0)
@@ -54,23 +54,27 @@ def with_cut_off(
     return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
 
 
-def _with_former_tiers(
-    hypernodes: Iterable[HyperNode], previous: Topology, present: Collection[str]
+def _with_lost_tiers(
+    hypernodes: Iterable[HyperNode], previous: Topology, present: frozenset[str], is_cut_off: bool
 ) -> dict[str, HyperNode]:
-    """Return the HyperNodes by name, with the published ones above them. If there are `present` devices, only
-    those count of which all switches have lost all cables."""
+    """Return the HyperNodes by name, with the published ones above them that have lost their cables.
+
+    These are domains of cables of which no switch is `present`. If nodes are cut off, evidence may show only
+    one part of the fabric, so others come back, too.
+    """
     former = {h.name: h for h in previous.hypernodes}
-    devices = frozenset(present)
-    known = {(h.name, h.tier): frozenset(h.switches) for h in previous.hypernodes}
     now = {h.name: h for h in hypernodes}
     tops = [h for h in now.values() if h.parent is None]
-    if any((h.name, h.tier) not in known or not known[h.name, h.tier].issuperset(h.switches) for h in tops):
-        return now  # they were connected otherwise
-    above = [name for top in tops if (name := former[top.name].parent) is not None]
-    if devices and not all(
-        former[name].switches and devices.isdisjoint(former[name].switches) for name in above
-    ):
-        return now
+    for top in tops:
+        same = former.get(top.name)
+        if same is None or same.tier != top.tier or not set(top.switches) <= set(same.switches):
+            return now  # it is connected otherwise
+        above = former.get(same.parent or "")
+        if above is not None and (
+            above.source != "wires"
+            or not (is_cut_off or (above.switches and present.isdisjoint(above.switches)))
+        ):
+            return now
     for top in tops:
         child = top
         while (name := former[child.name].parent) is not None:

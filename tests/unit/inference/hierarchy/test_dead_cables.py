@@ -162,9 +162,20 @@ def test_the_last_leaf_has_no_tier_above() -> None:
     assert {h.tier for h in after.hypernodes} == {1}
 
 
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_tier_of_labels_ends_with_its_labels(absent: bool) -> None:
+    """It has no cables that could be dead."""
+    labels = {f"n{i}": (f"zone-{i // 4}", f"rack-{i // 2}") for i in range(8)}
+    nodes = InferOptions(cluster_nodes=frozenset(labels))
+    before = infer(FabricInputs(labels=labels), nodes)
+    assert {h.tier for h in before.hypernodes} == {1, 2}
+    racks = {host: texts[1:] for host, texts in labels.items() if not absent or host != "n7"}
+    after = infer(FabricInputs(labels=racks), nodes, before)
+    assert {h.tier for h in after.hypernodes} == {1}
+
+
 def test_a_stray_cable_that_is_pulled_is_forgotten() -> None:
     stray = "leaf-1a/swp7 leaf-2a/swp7"
     before = infer(Wiring([*PAIRS, stray]).inputs(), previous=infer(Wiring(PAIRS).inputs()))
     assert "Miswired" in {x.kind for x in before.anomalies}
-    after = infer(Wiring(PAIRS).inputs(), previous=before)
-    assert "Miswired" not in {x.kind for x in infer(Wiring(PAIRS).inputs(), previous=after).anomalies}
+    assert infer(Wiring(PAIRS).inputs(), previous=before).anomalies == ()
