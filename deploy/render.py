@@ -158,7 +158,7 @@ def _type(schema: Any) -> Any:
         return schema
     if "$ref" in schema:
         return {"type": "object"}  # a group of settings
-    notes = ("title", "description", "default", "format")  # a group of settings is no dictionary here
+    notes = ("title", "description", "default", "format")  # no setting is named so
     return {key: _type(value) for key, value in schema.items() if key not in notes}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_topology.topology import Link, LinkTable, Topology
+from hyperscout_topology.topology import Link, LinkTable
 
 # The note of a link that no reporter could show now, and that stays as it was published.
 UNREPORTED = "not reported now: the agent of its host has not reported"
@@ -82,16 +82,11 @@ def replaced(links: Sequence[Link], removed: Collection[Link], added: Sequence[L
     return extended(table, added)
 
 
-def unseen_switches(topology: Topology) -> set[str]:
-    """Switches that only links with the note `UNREPORTED` show."""
-    table = table_of(topology.links)
+def unreported_devices(links: Sequence[Link]) -> set[str]:
+    """Devices that only links with the note `UNREPORTED` show."""
+    table = table_of(links)
     rows = [row for row, note in table.notes.items() if note == UNREPORTED]
-    if not rows:
-        return set()
-    ends = {device for row in rows for device in (table[row].a_device, table[row].b_device)}
-    return {switch.id for switch in topology.switches if switch.id in ends} - wired_devices(
-        without(table, rows)
-    )
+    return wired_devices(table) - wired_devices(without(table, rows)) if rows else set()
 
 
 def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:

@@ -58,7 +58,7 @@ def with_own_ids(
     """Return the GPUs with ids that no other device has: an agent can report any text as a UUID.
 
     A UUID that several nodes report stays with the node that was published with it, else with the first one.
-    The others, what is no UUID, and a UUID that a node reports twice become `GPU-NODE/ADDRESS`.
+    All other ids, and a UUID that a node reports twice, are replaced by `GPU-NODE/ADDRESS`.
     """
     ids = [gpu.uuid for mine in gpus.values() for gpu in mine]
     if len(set(ids)) == len(ids) and all(map(_UUID.fullmatch, ids)):

@@ -13,20 +13,20 @@ from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
-from hyperscout_inference.hierarchy.history import Former, hosts_of
+from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
 
-def with_dead_cables(net: Network, lost: Sequence[Former], previous: Topology) -> Network:
+def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology) -> Network:
     """Return the network with the cables that are out and that lead into the published hierarchy.
 
     A cable does not count if its lower end has others now, and all of these lead out of the domain: then it
-    was moved. `lost`: the former cables of which no port is in use.
+    was moved.
     """
     if not lost:
         return net
     net = _with_adapters(net, lost, previous)
     at = {ident: i for i, ident in enumerate(net.ids)}
-    known = [x for x in lost if x[0] in at and x[2] in at]
+    known = [x for x in lost if at.keys() >= {*x.devices}]
     if not known:
         return net
     by_name = {domain.name: domain for domain in previous.hypernodes}
@@ -34,7 +34,7 @@ def with_dead_cables(net: Network, lost: Sequence[Former], previous: Topology) -
     for domain in previous.hypernodes:
         for switch in domain.switches:
             domains.setdefault(switch, []).append(domain)
-    above = _cables_up(net, {at[device] for x in known for device in (x[0], x[2])}, domains)
+    above = _cables_up(net, {at[device] for x in known for device in x.devices}, domains)
 
     @cache
     def nodes_of(domain: str) -> frozenset[str]:
@@ -72,12 +72,12 @@ def without_live_cables(net: Network, present: Network) -> frozenset[str]:
     return frozenset(net.hosts[host] for host in linked - live)
 
 
-def _with_adapters(net: Network, lost: Sequence[Former], previous: Topology) -> Network:
+def _with_adapters(net: Network, lost: Sequence[LostCable], previous: Topology) -> Network:
     """Return the network with adapters that no cable shows now, of hosts that other cables show."""
     host = {name: i for i, name in enumerate(net.hosts)}
     owner = hosts_of(previous)
     present = {*net.ids, *(switch.id for switch in previous.switches)}
-    gone = sorted({device for x in lost for device in (x[0], x[2])} - present)
+    gone = sorted({device for x in lost for device in x.devices} - present)
     more = [device for device in gone if owner.get(device, device) in host]
     if not more:
         return net

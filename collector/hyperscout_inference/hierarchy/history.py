@@ -4,9 +4,9 @@ Links that no reporter could show now are kept.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hyperscout_topology.link_changes import (
     UNREPORTED,
@@ -25,29 +25,43 @@ from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
-_Port = tuple[str, str]  # device and port
-Former = tuple[str, str, str, str, tuple[str, ...]]  # device and port of both ends, sources
+
+
+class LostCable(NamedTuple):
+    """A cable that was published, and of which no port is in a present cable."""
+
+    a_device: str
+    a_port: str
+    b_device: str
+    b_port: str
+    sources: tuple[str, ...]
+
+    @property
+    def devices(self) -> tuple[str, str]:
+        return self.a_device, self.b_device
+
+    @property
+    def ends(self) -> frozenset[tuple[str, str | None]]:
+        """Both ports, as `_ends` has them."""
+        return frozenset([(self.a_device, self.a_port), (self.b_device, self.b_port)])
 
 
 def recall(
     net: Network,
-    links: Sequence[Link],
     found: list[Anomaly],
-    former: Sequence[Former],
+    lost: Sequence[LostCable],
     previous: Topology,
     published: set[str],
     tiers: dict[str, int],
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `links`: those that are present; `former`: see `former_links`. `published`: names of the present
-    HyperNodes; `tiers`: the tier of each.
+    `published`: names of the present HyperNodes; `tiers`: the tier of each.
     """
     ids = {ident: i for i, ident in enumerate(net.ids)}
-    holder = _ports_in_use(former, links)
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
-    gone = _gone_switches(previous, ids, former, holder)
+    gone = _gone_switches(previous, ids, lost)
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
@@ -78,38 +92,37 @@ def recall(
         """Return the level; 0 for no switch, infinity for a switch of unknown level."""
         return 0 if device not in level else level[device] or math.inf
 
-    former_nodes = [h for h in previous.hypernodes if h.name in published] if former else []
+    former_nodes = [h for h in previous.hypernodes if h.name in published] if lost else []
     t1_of = {node: h.name for node, h in keepers(former_nodes).items()}
-    for link in former:
-        ends = ((link[0], link[1]), (link[2], link[3]))
-        if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
-            continue  # a present link uses one of the ports, or the whole switch is missing
-        a, b = end(*ends[0]), end(*ends[1])
+    for cable in lost:
+        if not missing.isdisjoint(cable.devices):
+            continue
+        a, b = end(cable.a_device, cable.a_port), end(cable.b_device, cable.b_port)
         if height(a.device) > height(b.device):
             a, b = b, a
         domain = owner(a.device, b.device)
-        lost = Anomaly(
+        gone_link = Anomaly(
             "MissingLink",
             a,
             b,
             tiers.get(domain or ""),
-            link[4],
+            cable.sources,
             0.95,
             f"the link from {say(a)} to {say(b)} is gone",
             domain,
         )
-        if _ends(lost) in full:
+        if cable.ends in full:
             continue
-        full.add(_ends(lost))
+        full.add(cable.ends)
         # The former link replaces an inferred one, which may lack the adapter or the ports.
         pair = next((p for p in (_pair(a.device, b), _pair(a.name, b)) if p in guesses), None)
         if pair is None:
-            result.append(lost)
+            result.append(gone_link)
             continue
         at = guesses[pair].pop()
         if not guesses[pair]:
             del guesses[pair]
-        result[at] = lost
+        result[at] = gone_link
     return result
 
 
@@ -153,39 +166,41 @@ def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key
     )
 
 
-def former_links(previous: Topology, links: Sequence[Link]) -> list[Former]:
-    """Return links of the previous topology that are not present, and its missing links, by both ends.
+def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
+    """Return the cables of the previous topology, and its missing ones, that are not in `links` and of which
+    no port is in another one.
 
-    A cable that was surely miswired is not missing when it is gone.
+    A cable that was surely miswired is not lost when it is gone.
     """
     strays = {_ends(x) for x in previous.anomalies if x.kind == "Miswired" and x.confidence > EITHER}
-    lost = lost_links(previous.links, links)
-    rows = [
-        (x.a_device, x.a_port, x.b_device, x.b_port, x.sources)
-        for x in lost
-        if not strays or frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) not in strays
-    ]
-    rows += [
-        (x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
+    found = {
+        LostCable(x.a_device, x.a_port, x.b_device, x.b_port, x.sources)
+        for x in lost_links(previous.links, links)
+    }
+    found = {x for x in found if x.ends not in strays}
+    found |= {
+        LostCable(x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
         for x in previous.anomalies
         if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
-    ]
-    return sorted(set(rows))
+    }
+    near = links_at(links, {device for x in found for device in x.devices}) if found else []
+    in_use = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
+    return sorted(x for x in found if in_use.isdisjoint(x.ends))
 
 
 def unreported(
-    former: Sequence[Former], inputs: FabricInputs, previous: Topology, expected: Collection[str]
-) -> list[Former]:
-    """Return those former links that no reporter could show now. They are not missing, only not known, unless
+    lost: Sequence[LostCable], inputs: FabricInputs, previous: Topology, expected: Collection[str]
+) -> list[LostCable]:
+    """Return those lost cables that no reporter could show now. They are not missing, only not known, unless
     they were missing before.
 
-    These are Ethernet links of an expected node without evidence, to a switch that does not report itself.
+    These are Ethernet cables of an expected node without evidence, to a switch that does not report itself.
     """
-    if not former:
+    if not lost:
         return []
     host_of = hosts_of(previous)
-    ends = {host_of.get(device, device) for x in former for device in (x[0], x[2])}
-    mute = (ends & set(expected)) - inputs.lldp.keys() - inputs.infiniband.keys()
+    ends = {host_of.get(device, device) for x in lost for device in x.devices}
+    mute = ends.intersection(expected) - inputs.lldp.keys() - inputs.infiniband.keys()
     if not mute:
         return []
     reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
@@ -194,59 +209,36 @@ def unreported(
     missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
     return [
         x
-        for x in former
-        if any(host_of.get(device, device) in mute for device in (x[0], x[2]))
-        and frozenset([(x[0], x[1]), (x[2], x[3])]) not in missing
-        and reporting.isdisjoint((x[0], x[2]))
-        and swept.isdisjoint(x[4])
+        for x in lost
+        if any(host_of.get(device, device) in mute for device in x.devices)
+        and x.ends not in missing
+        and reporting.isdisjoint(x.devices)
+        and swept.isdisjoint(x.sources)
     ]
 
 
 def with_unreported(
-    links: Sequence[Link], switches: Iterable[Switch], known: Sequence[Former], previous: Topology
+    links: Sequence[Link], switches: Iterable[Switch], known: Sequence[LostCable], previous: Topology
 ) -> tuple[Sequence[Link], list[Switch]]:
-    """Return links and switches with the `known` links, as they were published, and the switches at them."""
+    """Return links and switches with the `known` cables, as they were published, and the switches at them."""
     if not known:
         return links, [*switches]
-    rows = {(x[0], x[1], x[2], x[3]) for x in known}
-    old = links_at(previous.links, {device for x in known for device in (x[0], x[2])})
-    kept = [replace(x, note=UNREPORTED) for x in old if (x.a_device, x.a_port, x.b_device, x.b_port) in rows]
-    here = {x.id: x for x in switches}
-    ends = {device for x in known for device in (x[0], x[2])}
-    here |= {x.id: x for x in previous.switches if x.id in ends and x.id not in here}
-    return extended(table_of(links), kept), [*here.values()]
+    devices, ends = {device for x in known for device in x.devices}, {x.ends for x in known}
+    kept = [
+        replace(x, note=UNREPORTED)
+        for x in links_at(previous.links, devices)
+        if frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) in ends
+    ]
+    found = {x.id: x for x in previous.switches if x.id in devices} | {x.id: x for x in switches}
+    return extended(table_of(links), kept), [*found.values()]
 
 
-def without_ends_in_use(former: Sequence[Former], links: Sequence[Link]) -> list[Former]:
-    """Return those former links that are out: no present link uses one of their ports."""
-    holder = _ports_in_use(former, links)
-    return [x for x in former if (x[0], x[1]) not in holder and (x[2], x[3]) not in holder]
-
-
-def _ports_in_use(former: Sequence[Former], links: Sequence[Link]) -> set[_Port]:
-    """Return the ports of present links at the devices of former links."""
-    near = links_at(links, {device for x in former for device in (x[0], x[2])}) if former else []
-    return {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
-
-
-def _gone_switches(
-    previous: Topology,
-    present: Collection[str],
-    former: Sequence[Former],
-    holder: Collection[_Port],
-) -> list[str]:
+def _gone_switches(previous: Topology, present: Collection[str], lost: Sequence[LostCable]) -> list[str]:
     """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
-    replaced or has another id now, and is not missing.
-
-    `former`: see `former_links`. `holder`: the ports of present links.
-    """
-    ends: dict[str, list[_Port]] = defaultdict(list)  # of each device, the other ends of its former links
-    for a, a_port, b, b_port, _ in former:
-        ends[a].append((b, b_port))
-        ends[b].append((a, a_port))
+    replaced or has another id now, and is not missing."""
     wired = wired_devices(previous.links)
-    absent = {s.id for s in previous.switches if s.id in wired and s.id not in present}
-    gone = {device for device in absent if any(end not in holder for end in ends[device])}
+    ends = {device for x in lost for device in x.devices}
+    gone = {s.id for s in previous.switches if s.id in wired and s.id in ends and s.id not in present}
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
     return sorted(gone | {device for device in still if device not in present})
 

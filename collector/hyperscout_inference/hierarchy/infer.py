@@ -39,13 +39,12 @@ from hyperscout_inference.hierarchy.cut_off import with_cut_off
 from hyperscout_inference.hierarchy.dead_cables import with_dead_cables, without_live_cables
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_inference.hierarchy.history import (
-    former_links,
     keepers,
+    lost_cables,
     named_since,
     recall,
     unreported,
     with_unreported,
-    without_ends_in_use,
 )
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
@@ -68,10 +67,9 @@ def infer(
     inputs = replace(inputs, gpus=gpus)
     net = present = fuse(inputs, options, previous)
     links = _links(net)
-    former = former_links(previous, links) if previous is not None else []
     if previous is not None:
-        out = without_ends_in_use(former, links)
-        net = with_dead_cables(present, out, previous)
+        lost = lost_cables(previous, links)
+        net = with_dead_cables(present, lost, previous)
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
@@ -120,11 +118,11 @@ def infer(
         Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
     ]
     if previous is not None:
-        unknown = unreported(out, inputs, previous, expected)
+        unknown = unreported(lost, inputs, previous, expected)
         links, switches = with_unreported(links, switches, unknown, previous)
-        former = sorted(set(former).difference(unknown))
+        lost = sorted(set(lost).difference(unknown))
         tiers = {h.name: h.tier for h in hypernodes}
-        anomalies = recall(present, links, anomalies, former, previous, published, tiers)
+        anomalies = recall(present, anomalies, lost, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     topology = Topology(
         generation=previous.generation + 1 if previous else 1,

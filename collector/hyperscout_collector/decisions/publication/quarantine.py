@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hyperscout_runtime.backoff import Backoff, RetryTime
 from hyperscout_runtime.units import NS
-from hyperscout_topology.link_changes import unseen_switches
+from hyperscout_topology.link_changes import unreported_devices
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 KIND = "EvidenceSetAside"
@@ -154,7 +154,7 @@ def why_lacking(topology: Topology, missing: Sequence[Missing], published: Topol
     unseen = [x.reporter for x in missing if not x.has_earlier]
     if not unseen:
         return ""
-    seen = {s.id for s in topology.switches} - unseen_switches(topology)
+    seen = {s.id for s in topology.switches} - unreported_devices(topology.links)
     lost = {s.id for s in published.switches} - seen
     if not lost:
         return ""
