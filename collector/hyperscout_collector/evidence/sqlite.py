@@ -259,19 +259,21 @@ class SqliteStore:
             )
             self._stamp(db)
 
-    def save_topology(self, topology: bytes) -> None:
-        self._durable("INSERT OR REPLACE INTO topology VALUES (1, ?)", topology)
+    def save_topology(self, topology: bytes, reserved: int = 0) -> None:
+        self._durable(topology, reserved)
 
     def reserve(self, generation: int) -> None:
-        self._durable("INSERT OR REPLACE INTO reserved VALUES (1, ?)", generation)
+        self._durable(None, generation)
 
-    def _durable(self, statement: str, value: bytes | int) -> None:
-        """Execute a statement. After it returns, a power cut does not undo it."""
+    def _durable(self, topology: bytes | None, reserved: int) -> None:
+        """Write both. After it returns, a power cut does not undo it."""
         with self._file.using() as db:
             db.execute("PRAGMA synchronous = FULL")
             try:
                 with self._file.transaction():
-                    db.execute(statement, (value,))
+                    if topology is not None:
+                        db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
+                    db.execute("INSERT OR REPLACE INTO reserved VALUES (1, ?)", (reserved,))
                     self._stamp(db)
             finally:
                 db.execute("PRAGMA synchronous = NORMAL")

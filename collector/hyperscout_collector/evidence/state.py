@@ -98,8 +98,7 @@ class EvidencePlan:
     _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
     _bytes: dict[str, int] = field(default_factory=dict)  # growth by node
     _new_nodes: set[str] = field(default_factory=set)
-    _kept: dict[str, dict[Key, int]] = field(default_factory=dict)  # see `_kept_of`
-    _devices: dict[str, dict[Key, int]] = field(default_factory=dict)  # see `_sizes_of_devices`
+    _of_probe: dict[tuple[str, str], set[Key]] = field(default_factory=dict)  # see `_keys_of_probe`
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
         """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing.
@@ -116,27 +115,28 @@ class EvidencePlan:
         if is_device and (reason := self._why_full_of_devices(node, growth, is_new=is_new)):
             return reason
         while reason := (is_new and self._why_full(node)) or self._why_too_large(node, growth):
-            others = self._kept_of(node).keys() - {row.key}
-            if is_device or not others:
+            others = set() if is_device else self._kept_of(node) - {row.key}
+            if not others:
                 return reason
-            self._remove_oldest(node, others)
+            self._remove_oldest(others)
         self._set(row.key, before, after, growth)
         self.encoded[row.key, row.rank] = encoded
         if row.key.probe in KEPT_PROBES:
             while len(kept := self._kept_of(node)) > MAX_KEPT:
-                self._remove_oldest(node, kept)
+                self._remove_oldest(kept)
         return None
 
-    def _kept_of(self, node: str) -> dict[Key, int]:
-        """Return the time of the latest observation of each key of `KEPT_PROBES`."""
-        if node not in self._kept:
-            keys = (key for key in self.keys_of(node) if key.probe in KEPT_PROBES)
-            self._kept[node] = {key: _latest(self.rows_of_key(key)) for key in keys}
-        return self._kept[node]
+    def _kept_of(self, node: str) -> set[Key]:
+        return set().union(*(self._keys_of_probe(node, probe) for probe in KEPT_PROBES))
 
-    def _remove_oldest(self, node: str, keys: Collection[Key]) -> None:
-        kept = self._kept_of(node)
-        self.remove(min(keys, key=lambda key: (kept[key], key)))
+    def _keys_of_probe(self, node: str, probe: str) -> set[Key]:
+        """Return the keys of a probe, with the changes of this plan so far; the caller must not change it."""
+        if (node, probe) not in self._of_probe:
+            self._of_probe[node, probe] = {key for key in self.keys_of(node) if key.probe == probe}
+        return self._of_probe[node, probe]
+
+    def _remove_oldest(self, keys: Collection[Key]) -> None:
+        self.remove(min(keys, key=lambda key: (_latest(self.rows_of_key(key)), key)))
 
     def put_bulk(self, bulk: Bulk) -> None:
         """Add a text that a finding of this plan names."""
@@ -188,16 +188,8 @@ class EvidencePlan:
         self.rows[key] = after
         self._touched.setdefault(key.node, set()).add(key)
         self._bytes[key.node] = self._bytes.get(key.node, 0) + growth
-        if key.probe in KEPT_PROBES and (kept := self._kept.get(key.node)) is not None:
-            if after:
-                kept[key] = _latest(after)
-            else:
-                del kept[key]
-        if key.probe == DEVICE_PROBE and (sizes := self._devices.get(key.node)) is not None:
-            if after:
-                sizes[key] = self._size(after)
-            else:
-                del sizes[key]
+        if (keys := self._of_probe.get((key.node, key.probe))) is not None:
+            (keys.add if after else keys.discard)(key)
         if grown := bool(after) - bool(before):
             self._counts[key.node] = self._count(key.node) + grown
             if not self.state.count_of(key.node):
@@ -217,22 +209,15 @@ class EvidencePlan:
         return None
 
     def _why_full_of_devices(self, node: str, growth: int, *, is_new: bool) -> str | None:
-        sizes, limits = self._sizes_of_devices(node), self.state.limits
+        keys, limits = self._keys_of_probe(node, DEVICE_PROBE), self.state.limits
         most = limits.bytes_of_devices(node)
-        if is_new and len(sizes) >= limits.findings_of_devices:
-            stored, least = f"{len(sizes)} findings", f"{limits.findings_of_devices}"
-        elif growth > 0 and (size := sum(sizes.values())) + growth > most:
-            stored, least = f"{size >> 10} KiB", f"{most >> 10} KiB"
+        if is_new and len(keys) >= limits.findings_of_devices:
+            stored, limit = f"{len(keys)} findings", f"{limits.findings_of_devices}"
+        elif growth > 0 and (size := sum(self._size(self.rows_of_key(key)) for key in keys)) + growth > most:
+            stored, limit = f"{size >> 10} KiB", f"{most >> 10} KiB"
         else:
             return None
-        return f"{node} has {stored} of devices in it; the collector stores at most {least}"
-
-    def _sizes_of_devices(self, node: str) -> dict[Key, int]:
-        """Return the bytes of each key of the devices in a node."""
-        if node not in self._devices:
-            keys = (key for key in self.keys_of(node) if key.probe == DEVICE_PROBE)
-            self._devices[node] = {key: self._size(self.rows_of_key(key)) for key in keys}
-        return self._devices[node]
+        return f"{node} has {stored} of devices in it; the collector stores at most {limit}"
 
     def _why_too_large(self, node: str, growth: int) -> str | None:
         if growth <= 0:

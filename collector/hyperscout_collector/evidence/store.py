@@ -70,8 +70,8 @@ class EvidenceStore(Protocol):
         After it returns, a crash of the process loses none of them.
         """
 
-    def save_topology(self, topology: bytes) -> None:
-        """Store the published topology. After it returns, the topology survives a power cut."""
+    def save_topology(self, topology: bytes, reserved: int = 0) -> None:
+        """Store the published topology, and `reserve` numbers. After it returns, both survive a power cut."""
 
     def reserve(self, generation: int) -> None:
         """Store the highest number that a generation may have before the next call, as durably."""

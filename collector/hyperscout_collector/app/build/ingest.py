@@ -1,6 +1,5 @@
 """Opens the files of the collector, and builds the evidence and what brings it in."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.app.publication.earlier_topology import published_before
-from hyperscout_collector.app.publication.saver import after_crash, read_saved, reserve
+from hyperscout_collector.app.publication.saver import after_crash, ahead, read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
 from hyperscout_collector.app.status.components import Evidence, Ingest
 from hyperscout_collector.decisions.publication.stamps import moved, not_after
@@ -34,15 +33,12 @@ from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """The files of the collector, their writer, and what was published before it started.
 
     `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
-    `highest`: numbers of generations up to it may have been used.
     """
 
     writer: StoreWriter
@@ -51,7 +47,6 @@ class Storage:
     reservations: Reservations
     published: Topology | None
     is_takeover: bool
-    highest: int
     problems: tuple[str, ...]
 
 
@@ -82,13 +77,13 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
     writer = StoreWriter()
     over = is_takeover and settings.leader_election
     reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
+    problems = [*loaded.problems, *([problem] if problem else []), *reservations.problems]
     highest = max(loaded.reserved, published.generation if published is not None else 0)
     try:
-        await in_thread(reserve, store, highest)
+        await in_thread(store.reserve, ahead(highest))
     except StoreError as error:
-        _log.warning("numbers of generations are not reserved: %s", error)
-    problems = (*loaded.problems, *([problem] if problem else []), *reservations.problems)
-    return Storage(writer, store, loaded, reservations, published, is_takeover, highest, problems)
+        problems.append(f"numbers of generations are not reserved: {error}")
+    return Storage(writer, store, loaded, reservations, published, is_takeover, tuple(problems))
 
 
 def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:

@@ -4,8 +4,8 @@ After a restart, names continue from it. A crash between publishing and saving l
 on disk, and the same evidence with the same earlier topology gives the same names. A large topology takes
 seconds of CPU time to save, so it is saved less often than it changes.
 
-A number names one generation, also after a crash. So numbers are reserved on disk before they are used, and a
-start after a crash continues behind the reserved ones. A clean stop reserves no more than the last number.
+A number names one generation, also after a crash. So numbers are reserved on disk, far ahead of the last one
+that was saved, and a start after a crash continues behind them. A clean stop reserves none ahead.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _SETTLE_S = 0.5  # without a newer generation
 _SHARE = 0.2  # the largest share of time that saving takes
-_RESERVED = 1000  # numbers at a time: hours of a busy cluster
+_RESERVED = 1000  # numbers ahead of the last topology that was saved
 
 
 class Saver:
@@ -50,8 +50,7 @@ class Saver:
 
     async def _write(self, topology: Topology) -> bool:
         encoded = await self._encoder(encoded_whole, topology)
-        await self.queue.in_thread(self._store.save_topology, encoded)
-        await self.queue.in_thread(reserve, self._store, topology.generation)
+        await self.queue.in_thread(self._store.save_topology, encoded, ahead(topology.generation))
         self._last = topology.generation
         return True
 
@@ -63,9 +62,9 @@ class Saver:
                 await self.queue.in_thread(self._store.reserve, self._last)
 
 
-def reserve(store: EvidenceStore, generation: int) -> None:
-    """Reserve the numbers behind that of the newest generation. Raises StoreError."""
-    store.reserve(min(generation + _RESERVED, MAX_GENERATION))
+def ahead(generation: int) -> int:
+    """Return the last number to reserve if this is the highest one that may have been used."""
+    return min(generation + _RESERVED, MAX_GENERATION)
 
 
 def after_crash(topology: Topology, reserved: int) -> Topology:
