@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from hyperscout_topology.topology import Link, LinkTable
 
+# How the note of a link begins that others contradict, so that it places nothing.
+DENIED = "does not count: "
 # The note of a link that no reporter could show now, and that stays as it was published.
 UNREPORTED = "not reported now: the agent of its host has not reported"
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_topology.link_changes import DENIED
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
@@ -348,7 +349,8 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
         return np.array(of_hosts + of_switches, np.int32)
 
     speeds = [r.speed_mbps for r in rows] + [c.speed_mbps for c in between]
-    notes = [r.note for r in rows] + [c.note for c in between]
+    said = [(x.note, x.shapes) for x in rows] + [(x.note, x.shapes) for x in between]
+    notes = [note if shapes or not note else DENIED + note for note, shapes in said]
     return Part(
         [*nodes, *switches],
         [

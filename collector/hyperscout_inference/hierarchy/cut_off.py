@@ -23,9 +23,10 @@ def with_cut_off(
         return hypernodes  # with another number of tiers, nodes cannot be kept
     names = {h.tier: h.tier_name for h in (*previous.hypernodes, *now.values())}
     chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
+    lacking = absent.difference(*(h.nodes for h in hypernodes))  # dead cables may have placed the others
     for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
         for node in old.nodes:
-            if node in absent:
+            if node in lacking:
                 chains.setdefault(node, []).append(old)
     more: dict[str, list[str]] = {}
     for node, chain in sorted(chains.items()):

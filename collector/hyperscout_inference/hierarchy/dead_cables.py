@@ -4,6 +4,8 @@ A cable that is out counts for the hierarchy where it led before, until one of i
 So no set of dead cables moves a host, and none makes a healthy cable look miswired.
 """
 
+import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,7 +22,7 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     """Return the network with the cables that are out and that lead into the published hierarchy.
 
     A cable does not count if its lower end has others now, and all of these lead out of the domain: then it
-    was moved.
+    was moved. Nor does it count if the end then had more cables to one switch than it has to any now.
     """
     if not lost:
         return net
@@ -44,21 +46,25 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     def is_in(low: str, domain: str) -> bool:
         """Return whether all nodes below a device are in the domain, and a cable of it leads there or
         nowhere."""
-        below, tops = _nodes_below(net, at[low], domains), above.get(_child(net, at[low]), set())
+        below, tops = _nodes_below(net, at[low], domains), above[_child(net, at[low])]
         mine = by_name[domain]
-        is_moved = tops and tops.isdisjoint(mine.switches)
+        is_moved = tops and tops.keys().isdisjoint(mine.switches)
         return bool(below) and low not in mine.switches and not is_moved and below <= nodes_of(domain)
 
-    def leads_up(low: str, high: str) -> bool:
-        return any(is_in(low, domain.name) for domain in domains.get(high, ()))
-
     rows = []
+    again: dict[int, Counter[str]] = {}  # as `above`, with the cables that count again
     for a, a_port, b, b_port, _ in known:
-        beside = a in domains and b in domains and _tier(domains[a]) == _tier(domains[b])
-        if beside or leads_up(a, b):
+        if a in domains and b in domains and _tier(domains[a]) == _tier(domains[b]):
             rows.append((at[a], a_port, at[b], b_port))
-        elif leads_up(b, a):
-            rows.append((at[b], b_port, at[a], a_port))
+            continue
+        for low, low_port, high, high_port in ((a, a_port, b, b_port), (b, b_port, a, a_port)):
+            if any(is_in(low, domain.name) for domain in domains.get(high, ())):
+                child = _child(net, at[low])
+                live, mine = above[child], again.setdefault(child, above[child].copy())
+                if not live or mine[high] < max(live.values()):
+                    mine[high] += 1
+                    rows.append((at[low], low_port, at[high], high_port))
+                break
     return _with_rows(net, rows) if rows else net
 
 
@@ -115,24 +121,25 @@ def _nodes_below(net: Network, device: int, domains: dict[str, list[HyperNode]])
 
 def _cables_up(
     net: Network, devices: Collection[int], domains: dict[str, list[HyperNode]]
-) -> dict[int, set[str]]:
-    """Return the switches to which cables of the compute fabric lead up from these devices, by `_child`."""
+) -> dict[int, Counter[str]]:
+    """Return the numbers of cables of the compute fabric that lead up from these devices, by `_child` and
+    switch."""
     wanted = {_child(net, device) for device in devices}
     child = np.where(net.host >= 0, ~net.host, np.arange(len(net.ids)))
     chosen = np.isin(child, list(wanted))
-    found: dict[int, set[str]] = {}
+    found: dict[int, Counter[str]] = {child: Counter() for child in wanted}
 
-    def height(device: int) -> int:
+    def height(device: int) -> float:
         if net.host[device] >= 0:
             return 0
         mine = domains.get(net.ids[device])
-        return 99 if mine is None else _tier(mine)
+        return math.inf if mine is None else _tier(mine)
 
     for near, far in ((net.a, net.b), (net.b, net.a)):
         for i in np.flatnonzero(net.shapes & chosen[near] & net.is_switch[far]).tolist():
             low, high = int(near[i]), int(far[i])
             if height(low) < height(high):
-                found.setdefault(_child(net, low), set()).add(net.ids[high])
+                found[_child(net, low)][net.ids[high]] += 1
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hyperscout_topology.link_changes import (
+    DENIED,
     UNREPORTED,
     extended,
     links_at,
@@ -170,12 +171,14 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
     """Return the cables of the previous topology, and its missing ones, that are not in `links` and of which
     no port is in another one.
 
-    A cable that was surely miswired is not lost when it is gone.
+    A cable that was surely miswired is not lost when it is gone. One that others deny was none, and takes no
+    port.
     """
     strays = {_ends(x) for x in previous.anomalies if x.kind == "Miswired" and x.confidence > EITHER}
     found = {
         LostCable(x.a_device, x.a_port, x.b_device, x.b_port, x.sources)
         for x in lost_links(previous.links, links)
+        if not x.note.startswith(DENIED)
     }
     found = {x for x in found if x.ends not in strays}
     found |= {
@@ -184,7 +187,12 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
         if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
     }
     near = links_at(links, {device for x in found for device in x.devices}) if found else []
-    in_use = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
+    in_use = {
+        end
+        for x in near
+        if not x.note.startswith(DENIED)
+        for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))
+    }
     return sorted(x for x in found if in_use.isdisjoint(x.ends))
 
 

@@ -200,7 +200,7 @@ def test_a_switch_s_own_agent_knows_better_than_an_old_table() -> None:
 def test_in_files_no_time_says_which_was_first_so_a_dark_port_is_noted() -> None:
     inputs = with_port(FILES.inputs(), "leaf-1a", "swp31", neighbours=(), carrier=False)
     topology = infer(inputs)
-    assert notes(topology) == {ends(LEAF_SPINE): "leaf-1a/swp31 is down"}
+    assert notes(topology) == {ends(LEAF_SPINE): "does not count: leaf-1a/swp31 is down"}
     assert len(topology.links) == len(CABLES)
     assert odd(topology, "MissingLink")  # it does not shape, so its peers tell that it is missing
     both = infer(with_port(FILES.inputs(), "leaf-1a", "swp31", carrier=False))
@@ -520,7 +520,7 @@ def test_of_two_switches_on_one_port_neither_is_believed() -> None:
     spine = next(p.neighbours[0] for p in inputs.tables[0].table.ports if p.interface == "swp31")
     both = (spine, replace(spine, chassis_id="02:00:00:00:00:77", system_name="spine-7"))
     topology = infer(with_port(inputs, "leaf-1a", "swp31", neighbours=both))
-    assert set(notes(topology).values()) == {"leaf-1a/swp31 reports several neighbours"}
+    assert set(notes(topology).values()) == {"does not count: leaf-1a/swp31 reports several neighbours"}
     assert len(notes(topology)) == 2
     assert any("reports 2 neighbours: spine-1/swp1, spine-7/swp1" in m for m in odd(topology))
     assert {s.level for s in topology.switches if s.name == "spine-7"} == {0}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
@@ -16,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.rack_inputs import domain_of
-from support.switched import Wiring, cable, clos, is_switch
+from support.switched import Wiring, cable, chassis, clos, is_switch, mac
 from support.unharmed import check_others_stay
+from unit.inference.hierarchy.test_shapes import check_tree
 
 # Each unit has three hosts, and a leaf for each of two rails.
 PAIRS = clos(units=2, hosts=3, spines=2, rails=2)
@@ -42,6 +44,7 @@ def hosts_of(cables: Sequence[str]) -> list[str]:
 def check_only_gone(before: Topology, after: Topology) -> None:
     """All nodes are where they were, and nothing is reported but links and switches that are gone."""
     check_others_stay(before, after, ())
+    check_tree(after)
     assert {x.kind for x in after.anomalies} <= {"MissingLink", "MissingSwitch"}
     assert all("is gone" in x.message for x in after.anomalies if x.confidence >= 0.5)
 
@@ -160,6 +163,57 @@ def test_the_last_leaf_has_no_tier_above() -> None:
     nodes = InferOptions(cluster_nodes=frozenset(hosts_of(rest)))
     after = infer(Wiring(rest).inputs(), nodes, infer(Wiring(PAIRS).inputs(), nodes, before))
     assert {h.tier for h in after.hypernodes} == {1}
+
+
+def reporting(inputs: FabricInputs, host: str, *ends: str) -> FabricInputs:
+    """The host reports these switch ports beside its own."""
+    ports = tuple(
+        LldpPort(
+            f"more{i}",
+            (LldpNeighbour("mac", chassis(switch), "ifname", name, 120, capabilities=("Bridge",)),),
+            mac((host, f"more{i}")),
+            True,
+            100_000,
+        )
+        for i, (switch, name) in enumerate(end.split("/") for end in ends)
+    )
+    return replace(inputs, lldp={**inputs.lldp, host: inputs.lldp[host] + ports})
+
+
+ALONE = InferOptions(cluster_nodes=frozenset(hosts_of(PAIRS)))
+
+
+def test_a_cable_that_its_switch_denied_places_no_host_later() -> None:
+    honest = Wiring(PAIRS).inputs()
+    before = infer(honest, ALONE)
+    claimed = infer(reporting(honest, "h12", "spine-1/swp8"), ALONE, before)
+    left = replace(honest, lldp={**honest.lldp, "h12": ()})
+    for inputs in (reporting(left, "h12", "leaf-2a/swp34"), left, honest):
+        claimed = infer(inputs, ALONE, claimed)
+        check_tree(claimed)
+        check_others_stay(before, claimed, ())
+    assert claimed.anomalies == ()
+
+
+def test_a_denied_cable_hides_no_dead_one() -> None:
+    wiring = Wiring(PAIRS).without("leaf-2a/swp31 spine-1/swp3")
+    before = infer(wiring.inputs(), ALONE, infer(Wiring(PAIRS).inputs(), ALONE))
+    (missing,) = before.anomalies
+    claimed = infer(reporting(wiring.inputs(), "h12", "spine-1/swp3"), ALONE, before)
+    assert missing in claimed.anomalies
+    assert infer(wiring.inputs(), ALONE, claimed).anomalies == (missing,)
+
+
+def test_cables_of_a_moment_do_not_outvote_live_ones() -> None:
+    """One of them takes the port of a dead cable."""
+    dead = Wiring(PAIRS).without("leaf-2b/swp2 h22/eth1")
+    before = infer(dead.inputs(), ALONE, infer(Wiring(PAIRS).inputs(), ALONE))
+    more = ["leaf-2b/swp18 h21/eth8", "leaf-2b/swp2 h21/eth9"]
+    after = infer(replace(dead, dark=[("h22", "eth1")], cables=[*dead.cables, *more]).inputs(), ALONE, before)
+    for _ in range(3):
+        after = infer(dead.inputs(), ALONE, after)
+        check_others_stay(before, after, ())
+        assert "Miswired" not in {x.kind for x in after.anomalies if x.confidence >= 0.5}
 
 
 @pytest.mark.parametrize("absent", [False, True])
