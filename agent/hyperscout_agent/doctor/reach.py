@@ -30,7 +30,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
 from hyperscout_agent.settings.settings import AgentSettings
-from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
+from hyperscout_agent.uplink.uplink import channel_options
 
 _CONNECT_TIMEOUT_S = 5.0
 _HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps an agent waiting for 15 s
@@ -133,7 +133,7 @@ def _tls_words(error: ssl.SSLError) -> str:
 async def _hello(
     target: str, way: _Way, metadata: tuple[tuple[str, str], ...]
 ) -> tuple[CollectorSeen, str | None]:
-    channel = way.credentials.connect(target, CHANNEL_OPTIONS)
+    channel = way.credentials.connect(target, channel_options(_HELLO_TIMEOUT_S))
     try:
         async with asyncio.timeout(_HELLO_TIMEOUT_S):
             for _ in range(_TRIES - 1):

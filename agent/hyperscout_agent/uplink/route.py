@@ -13,6 +13,7 @@ down: standbys name it until the next one is elected.
 
 from collections.abc import Sequence
 from random import Random
+from typing import TypeVar
 
 from hyperscout_runtime.backoff import Backoff
 
@@ -21,11 +22,14 @@ _HINT_JITTER_S = 0.5
 _STANDBY_CAP_S = 2.0
 _MAX_HINTS = 3
 _TRY_AGAIN = 8  # a hint to an avoided address is followed every eighth time
-_MAX_AVOIDED = 16
+_MAX_ADDRESSES = 16
 # Time for a connection: short, since the address may be that of a dead leader. It doubles with each silence
 # of this address, because ten thousand agents that lost one leader connect to the next at once.
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
+
+
+_Number = TypeVar("_Number", int, float)
 
 
 class Route:
@@ -38,19 +42,19 @@ class Route:
         self._rng = rng
         self._turn = 0
         self._hints = 0  # consecutive attempts that follow a hint
-        self._silences: dict[str, int] = {}  # attempts without an answer since the last one, by address
+        self._connect_s: dict[str, float] = {}  # of addresses that were silent
         self._soon = 0  # remaining attempts with a short delay after a standby's answer
         self._avoided: dict[str, int] = {}  # hinted addresses that were silent or shut down: hints since then
 
     @property
     def connect_s(self) -> float:
         """The time that a connection to `target` may take."""
-        return min(_CONNECT_S * 2.0 ** min(self._silences.get(self.target, 0), 8), _CONNECT_CAP_S)
+        return self._connect_s.get(self.target, _CONNECT_S)
 
     def greeted(self) -> None:
         """Record that `target` accepted the Hello and is the leader."""
         self._hints = self._soon = 0
-        self._silences.pop(self.target, None)
+        self._connect_s.pop(self.target, None)
         self._avoided.pop(self.target, None)
 
     def settled(self) -> None:
@@ -67,11 +71,11 @@ class Route:
         `left`: the leader ended the stream and named no other leader.
         """
         if silent:
-            self._add(self._silences, self._silences.get(self.target, 0) + 1)
+            _put(self._connect_s, self.target, min(2 * self.connect_s, _CONNECT_CAP_S))
         else:
-            self._silences.pop(self.target, None)
+            self._connect_s.pop(self.target, None)
         if left or (silent and self._hints):
-            self._add(self._avoided, 0)
+            _put(self._avoided, self.target, 0)
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
@@ -93,8 +97,9 @@ class Route:
             return self._rng.uniform(0.0, _HINT_JITTER_S if left else _STANDBY_CAP_S)
         return self._backoff.next_s(at_least_failures=failures)
 
-    def _add(self, known: dict[str, int], number: int) -> None:
-        """Set the number of `target`. Standbys may name any address, so the dictionary is bounded."""
-        if self.target not in known and len(known) >= _MAX_AVOIDED:
-            known.clear()
-        known[self.target] = number
+
+def _put(known: dict[str, _Number], address: str, number: _Number) -> None:
+    """Set the number of an address. Standbys may name any address, so the dictionary is bounded."""
+    if address not in known and len(known) >= _MAX_ADDRESSES:
+        known.clear()
+    known[address] = number

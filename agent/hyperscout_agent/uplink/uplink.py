@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
 
-CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+Options = Sequence[tuple[str, int | str]]
+_OPTIONS: Options = (
     # Detects a path that drops packets silently within 20 + 10 s, with or without traffic.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -53,13 +54,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
 )
 
 
-Options = Sequence[tuple[str, int | str]]
-
-
 def channel_options(connect_s: float) -> Options:
     """Return the options of a channel to a collector. A connection takes at most `connect_s`."""
     # Despite its name, this is the time that gRPC allows for a connection attempt. A refusal fails at once.
-    return *CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", round(1000 * connect_s))
+    return *_OPTIONS, ("grpc.min_reconnect_backoff_ms", round(1000 * connect_s))
 
 
 def plaintext_channel(target: str, options: Options) -> grpc.aio.Channel:

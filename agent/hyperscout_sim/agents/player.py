@@ -15,7 +15,7 @@ from typing import Any, cast
 import grpc.aio
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.runtime.tasks import Wait, wait
-from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Options
+from hyperscout_agent.uplink.uplink import Options, channel_options
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_runtime.credentials import Credentials
 
@@ -33,6 +33,7 @@ _WAVE_S = 1.0
 _POLL_S = 0.005
 # Without this option, all gRPC channels of a process to one address share one connection.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+_CONNECT_S = 10.0  # of a connection that many simulated agents share
 
 
 class Player:
@@ -297,7 +298,7 @@ class _Shared:
 
     def at(self, target: str) -> "_Lent":
         if target not in self._channels:
-            options = (*CHANNEL_OPTIONS, _OWN_CONNECTION)
+            options = (*channel_options(_CONNECT_S), _OWN_CONNECTION)
             self._channels[target] = grpc.aio.insecure_channel(target, options=options)
         return _Lent(self._channels[target])
 

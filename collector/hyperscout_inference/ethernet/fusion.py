@@ -7,6 +7,7 @@ without an agent and the cables between switches.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -98,9 +99,9 @@ def ethernet(
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     rows, twice = with_claims_noted(rows, names, previous)
-    confirmed = confirmed_names(by_hosts.rows, fars, reports, inputs.silent)
+    as_reported = partial(confirmed_names, by_hosts.rows, fars, reports.ports.keys(), inputs.silent)
     taken = _taken(view.cables, reports)
-    rows, against = without_denied_ports(rows, taken, reports, confirmed, names, previous)
+    rows, against = without_denied_ports(rows, taken, reports, as_reported, names, previous)
     if not rows and not view.cables:
         return None
     compute = compute_ports(rows, inputs, options)

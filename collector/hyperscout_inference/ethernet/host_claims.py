@@ -1,7 +1,7 @@
 """Find the cables that hosts report and that other hosts, or the switch at the other end, contradict."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from hyperscout_topology.link_changes import links_at
@@ -54,27 +54,33 @@ def without_denied_ports(
     rows: list[HostCable],
     taken: Collection[End],
     reports: SwitchReports,
-    confirmed: Collection[str],
+    announces_as_reported: Callable[[Collection[str]], Collection[str]],
     names: Mapping[str, str],
     previous: Topology | None,
 ) -> tuple[list[HostCable], list[Anomaly]]:
     """Return the cables; those that their switch denies do not shape.
 
     `taken`: ports that are in a cable between two switches. A switch's agent also denies a cable that was not
-    published to a port that is down, or that it does not report if it is in `confirmed` (see
-    `confirmed_names`). A stale switch denies nothing: a host knows better.
+    published to a port that is down, or that it does not report. The latter only if `announces_as_reported`
+    returns the switch: it announces its ports under the names that it reports. A stale switch denies nothing:
+    a host knows better.
     """
     found: dict[HostCable, str] = {}
+    unknown: list[HostCable] = []
     for row in rows:
         if LLDP not in row.sources or row.chassis in reports.silent:
             continue
-        port = reports.ports.get(End(row.chassis, row.port))
-        if End(row.chassis, row.port) in taken:
+        end = End(row.chassis, row.port)
+        port = reports.ports.get(end)
+        if end in taken:
             found[row] = "is in a cable between switches"
-        elif port is None and row.chassis in confirmed:
-            found[row] = "is no port that its switch reports"
-        elif port is not None and port.by_agent and not (port.entry.carrier or port.silent):
+        elif port is None:
+            unknown.append(row)
+        elif port.by_agent and not (port.entry.carrier or port.silent):
             found[row] = "is down, as its switch reports"
+    if asked := reports.agents.intersection(row.chassis for row in unknown):
+        sure = announces_as_reported(asked)
+        found |= {row: "is no port that its switch reports" for row in unknown if row.chassis in sure}
     if not found:
         return rows, []
     # A host that has lost its power cannot report that its cable is down.
@@ -89,33 +95,31 @@ def without_denied_ports(
         denied[row] = row._replace(note="; ".join(filter(None, (row.note, f"{text} {why}"))), shapes=False)
         message = f"{say(host_end(row))} reports {text}, which {why}"
         anomalies.append(Anomaly("SourcesDisagree", host_end(row), None, None, (LLDP,), 0.7, message))
-    few = few_findings(
-        anomalies,
-        lambda x: x.subject.device,
-        lambda x: x,
-        "that this host reports are denied by their switches",
-    )
+    text = "that this host reports are denied by their switches"
+    few = few_findings(anomalies, lambda x: x.subject.device, lambda x: x, text)
     return [denied.get(row, row) for row in rows], few
 
 
 def confirmed_names(
     cables: Iterable[HostCable],
     fars: Iterable[tuple[Row, Far]],
-    reports: SwitchReports,
+    ports: Collection[tuple[str, str]],
     silent: Collection[str],
+    asked: Collection[str],
 ) -> set[str]:
-    """Return the switches whose agents report ports under the names that they announce, as most of their
-    current neighbours show. `cables`: as hosts report them; `silent`: stale hosts; `fars`: what switches
-    hear."""
-    if not reports.agents:
-        return set()
+    """Return those of the `asked` switches that announce ports under the names that they report, as most of
+    their current neighbours show.
+
+    `cables`: as hosts report them; `silent`: stale hosts; `fars`: what switches hear; `ports`: what they
+    report.
+    """
     votes: dict[str, dict[str, bool]] = {}  # by chassis id and neighbour: whether the switch has the port
     heard = [(x.host, End(x.chassis, x.port)) for x in cables if x.host not in silent]
     heard += [(row.near.chassis, far.end) for row, far in fars if far.kind == SWITCH and not row.silent]
     for neighbour, end in heard:
-        if end.chassis in reports.agents:
+        if end.chassis in asked:
             mine = votes.setdefault(end.chassis, {})
-            mine[neighbour] = mine.get(neighbour, True) and end in reports.ports
+            mine[neighbour] = mine.get(neighbour, True) and end in ports
     return {chassis for chassis, mine in votes.items() if 2 * sum(mine.values()) > len(mine)}
 
 

@@ -24,7 +24,6 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import compress
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.uplink.uplink import (
-    CHANNEL_OPTIONS,
     Options,
     Uplink,
     channel_options,
@@ -438,7 +437,7 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
     from hyperscout_collector.ingest.service import server_options
 
     every_ms, allowed_ms = (
-        int(dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]),
+        int(dict(channel_options(2.0))["grpc.keepalive_time_ms"]),
         int(dict(server_options(1))["grpc.http2.min_ping_interval_without_data_ms"]),
     )
     assert every_ms > allowed_ms

@@ -69,7 +69,7 @@ class Follower:
         self._sleep = sleep
         self._clock = clock
         self._left_s: float | None = None  # when the connection to the leader ended
-        self._gone: tuple[str, float] = "", 0.0  # the leader that shut down, and when
+        self._shut_down = False  # whether the leader followed last has said that it shuts down
         self._began_s: float | None = None  # when `run` started
         self._heard = False  # whether an event came since `run` started
         self._snapshot: pb.Topology | None = None
@@ -87,9 +87,10 @@ class Follower:
 
         A leader that shut down leads no more, although its Lease is valid for some seconds.
         """
-        address, (gone, at_s) = self._leader(), self._gone
-        is_gone = address == gone and self._clock() - at_s < self._settings.lease_duration_s
-        return "" if is_gone else address
+        address = self._leader()
+        if self._shut_down and self._left_s is not None and address == self._followed:
+            return address if self._clock() - self._left_s >= self._settings.lease_duration_s else ""
+        return address
 
     def prepared(self) -> bool:
         """Whether this standby can take over without loss.
@@ -131,9 +132,7 @@ class Follower:
                 try:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
-                    followed = address == self._followed and self.problem is None
-                    if followed and leader_in(error.trailing_metadata()) == "":
-                        self._gone = address, self._clock()
+                    self._shut_down |= leader_in(error.trailing_metadata()) == ""
                     self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
                 except CredentialsError as error:
                     self._log_failure(str(error))
@@ -153,7 +152,7 @@ class Follower:
             )
             async for event in call:
                 self._service = service
-                self._left_s, self._heard = None, True
+                self._left_s, self._heard, self._shut_down = None, True, False
                 if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
                     self.problem, self._followed = None, address

@@ -204,7 +204,7 @@ def test_in_files_no_time_says_which_was_first_so_a_dark_port_is_noted() -> None
     assert len(topology.links) == len(CABLES)
     assert odd(topology, "MissingLink")  # it does not shape, so its peers tell that it is missing
     both = infer(with_port(FILES.inputs(), "leaf-1a", "swp31", carrier=False))
-    assert notes(both) == {ends(LEAF_SPINE): "leaf-1a/swp31 is down"}
+    assert notes(both) == {ends(LEAF_SPINE): "does not count: leaf-1a/swp31 is down"}
 
 
 # --- names and numbers that do not fit
