@@ -1,10 +1,12 @@
 """An Ethernet fabric of two tiers, and what one reporter can report of it falsely over LLDP."""
 
-from hyperscout_formats.facts.facts import LldpNeighbour
+from collections.abc import Iterable
+
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_inference.fabric.inputs import InferOptions
 from hypothesis import strategies as st
 
-from support.switched import Wiring, chassis, clos
+from support.switched import Wiring, chassis, clos, mac
 
 NAMES = st.sampled_from(["leaf-1a", "leaf-2a", "spine-1", "spine-2", "zzz", ""])
 WIRING = clos(units=3, hosts=4, spines=2, rails=1)
@@ -36,3 +38,15 @@ def free_port(switch: str) -> LldpNeighbour:
     """What a port hears that is plugged into a free port of a switch; `switch` may be invented."""
     names = {"system_name": switch, "capabilities": ("Bridge", "Router")}
     return LldpNeighbour("mac", chassis(switch), "ifname", "swp99", 120, **names)
+
+
+def at_port(end: str) -> LldpNeighbour:
+    """What a port hears that is plugged into a switch port: "leaf-1a/swp77"."""
+    switch, port = end.split("/")
+    return LldpNeighbour("mac", chassis(switch), "ifname", port, 120, capabilities=("Bridge",))
+
+
+def evil_ports(host: str, heard: Iterable[LldpNeighbour]) -> tuple[LldpPort, ...]:
+    """Ports of a host that hear these neighbours, one each."""
+    names = enumerate(heard)
+    return tuple(LldpPort(f"evil{i}", (x,), mac((host, f"evil{i}")), True, 100_000) for i, x in names)

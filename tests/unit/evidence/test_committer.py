@@ -18,12 +18,7 @@ from hyperscout_collector.evidence.kept import MAX_KEPT
 from hyperscout_collector.evidence.limits import Limits, decoded_bytes
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import (
-    AgentRow,
-    Bulk,
-    EvidenceState,
-    KeyChange,
-)
+from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.store.errors import StoreFullError
 from hyperscout_collector.store.writer import StoreWriter

@@ -4,13 +4,14 @@ spine as its own DPU."""
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.facts.facts import LldpPort
 from hyperscout_inference.fabric.few_findings import MOST
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
 from hyperscout_topology.topology import Topology
 from support.inference import tiers
-from support.switched import Wiring, chassis, clos, mac
+from support.lldp_lies import at_port, evil_ports
+from support.switched import Wiring, chassis, clos
 
 CABLES = clos(units=3, hosts=2, spines=1, rails=1)
 HONEST = Wiring(
@@ -88,16 +89,7 @@ def test_no_host_is_on_a_port_that_two_switches_report_in_their_cable() -> None:
 
 def claiming(inputs: FabricInputs, liar: str, *ends: str) -> FabricInputs:
     """The host reports these switch ports in place of its own."""
-    ports = tuple(
-        LldpPort(
-            f"evil{i}",
-            (LldpNeighbour("mac", chassis(switch), "ifname", name, 120, capabilities=("Bridge",)),),
-            mac((liar, f"evil{i}")),
-            True,
-            100_000,
-        )
-        for i, (switch, name) in enumerate(end.split("/") for end in ends)
-    )
+    ports = evil_ports(liar, map(at_port, ends))
     return replace(inputs, lldp={**inputs.lldp, liar: ports})
 
 

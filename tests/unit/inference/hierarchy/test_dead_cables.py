@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
@@ -16,8 +15,9 @@ from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.lldp_lies import at_port, evil_ports
 from support.rack_inputs import domain_of
-from support.switched import Wiring, cable, chassis, clos, is_switch, mac
+from support.switched import Wiring, cable, clos, is_switch
 from support.unharmed import check_others_stay
 from unit.inference.hierarchy.test_shapes import check_tree
 
@@ -167,16 +167,7 @@ def test_the_last_leaf_has_no_tier_above() -> None:
 
 def reporting(inputs: FabricInputs, host: str, *ends: str) -> FabricInputs:
     """The host reports these switch ports beside its own."""
-    ports = tuple(
-        LldpPort(
-            f"more{i}",
-            (LldpNeighbour("mac", chassis(switch), "ifname", name, 120, capabilities=("Bridge",)),),
-            mac((host, f"more{i}")),
-            True,
-            100_000,
-        )
-        for i, (switch, name) in enumerate(end.split("/") for end in ends)
-    )
+    ports = evil_ports(host, map(at_port, ends))
     return replace(inputs, lldp={**inputs.lldp, host: inputs.lldp[host] + ports})
 
 

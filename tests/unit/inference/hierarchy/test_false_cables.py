@@ -9,7 +9,17 @@ from hyperscout_inference.hierarchy import infer
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.lldp_lies import ALL, HOSTS, INVENTED, NAMESAKES, NODES, WIRING, any_neighbour, free_port
+from support.lldp_lies import (
+    ALL,
+    HOSTS,
+    INVENTED,
+    NAMESAKES,
+    NODES,
+    WIRING,
+    any_neighbour,
+    evil_ports,
+    free_port,
+)
 from support.switched import Wiring, clos, is_switch, mac
 from support.unharmed import check_others_stay, check_unharmed
 
@@ -61,10 +71,7 @@ def any_lie(draw: st.DrawFn) -> tuple[Wiring, str, tuple[LldpPort, ...]]:
     switches = [*(x for x in devices if is_switch(x)), "fake-1", "fake-2"]
     free = st.sampled_from(switches).map(free_port)
     heard = draw(st.lists(st.one_of(free, free, any_neighbour()), max_size=6))
-    ports = tuple(
-        LldpPort(f"evil{i}", (neighbour,), mac((liar, f"evil{i}")), True, 100_000)
-        for i, neighbour in enumerate(heard)
-    )
+    ports = evil_ports(liar, heard)
     # With three levels of switches, such a lie counts if no switch contradicts it.
     agents = None if cables is PODS or draw(st.booleans()) else hosts
     return Wiring(cables, agents=agents), liar, ports
@@ -106,10 +113,7 @@ def test_a_host_claims_free_ports(wiring: str, claimed: list[str], agents_on_swi
     honest = honest if agents_on_switches else replace(honest, switch_ports={})
     nodes = InferOptions(cluster_nodes=frozenset(honest.lldp))
     before = infer(honest, nodes)
-    ports = tuple(
-        LldpPort(f"evil{i}", (free_port(switch),), mac(("h11", f"evil{i}")), True, 100_000)
-        for i, switch in enumerate(claimed)
-    )
+    ports = evil_ports("h11", map(free_port, claimed))
     false = replace(honest, lldp={**honest.lldp, "h11": honest.lldp["h11"] + ports})
     check_others_stay(before, infer(false, nodes, before), ["h11"])
     check_others_stay(before, infer(false, nodes), ["h11"])  # also when nothing was published
@@ -128,10 +132,7 @@ def test_a_host_claims_free_ports_of_two_pods(liar: str, claimed: list[str]) -> 
     nodes = InferOptions(cluster_nodes=frozenset(honest.lldp))
     before = infer(honest, nodes)
     assert len({h.tier for h in before.hypernodes}) == 3
-    ports = tuple(
-        LldpPort(f"evil{i}", (free_port(switch),), mac((liar, f"evil{i}")), True, 100_000)
-        for i, switch in enumerate(claimed)
-    )
+    ports = evil_ports(liar, map(free_port, claimed))
     after = infer(replace(honest, lldp={**honest.lldp, liar: ports}), nodes, before)
     check_others_stay(before, after, [liar])
 

@@ -1,6 +1,7 @@
 """A node whose evidence a new leader does not have: what only this node could show is not missing."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
@@ -73,11 +74,12 @@ def test_a_port_that_another_host_has_now() -> None:
     assert len(set(ends)) == len(ends)
 
 
-def test_a_node_with_labels_alone() -> None:
-    """A cloud's labels are no evidence of cables."""
+@pytest.mark.parametrize("more", [{"answering": frozenset({"h21"})}, {"labels": {"h21": ("zone", "rack")}}])
+def test_a_node_with_evidence_of_another_kind(more: dict[str, Any]) -> None:
+    """Neither measurements nor a cloud's labels tell of cables."""
     before = infer(BY_HOSTS.inputs(), NODES)
-    inputs = replace(without(BY_HOSTS.inputs(), "h21"), answering=frozenset({"h21"}))
-    assert infer(inputs, NODES, before).anomalies == ()
+    inputs = replace(without(BY_HOSTS.inputs(), "h21"), **more)
+    assert {x.kind for x in infer(inputs, NODES, before).anomalies} <= {"SourcesDisagree"}
 
 
 def test_a_node_that_left_the_cluster_takes_its_links_along() -> None:
