@@ -68,7 +68,7 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     return _with_rows(net, rows) if rows else net
 
 
-def without_live_cables(net: Network, present: Network) -> frozenset[str]:
+def hosts_without_live_cables(net: Network, present: Network) -> frozenset[str]:
     """Return the hosts that only dead cables place. `present`: the network without these."""
     if net is present:
         return frozenset()

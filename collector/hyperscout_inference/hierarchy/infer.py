@@ -36,7 +36,7 @@ from hyperscout_inference.grouping.past import Past
 from hyperscout_inference.grouping.tiers import build_layers
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.cut_off import with_cut_off
-from hyperscout_inference.hierarchy.dead_cables import with_dead_cables, without_live_cables
+from hyperscout_inference.hierarchy.dead_cables import hosts_without_live_cables, with_dead_cables
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_inference.hierarchy.history import (
     keepers,
@@ -106,7 +106,7 @@ def infer(
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if layers[0].name != NVLINK:
-        absent |= (without_live_cables(net, present) & expected) - inputs.labels.keys()
+        absent |= (hosts_without_live_cables(net, present) & expected) - inputs.labels.keys()
     if absent:
         absent -= named_since(present, absent)
     if previous is not None:
