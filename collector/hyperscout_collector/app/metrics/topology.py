@@ -94,7 +94,8 @@ FABRIC_SWITCHES = gauge(
     "hyperscout_collector_fabric_switches", "Published switches, by level; 0 = unknown.", "level"
 )
 UNSEEN_NODES = gauge(
-    "hyperscout_collector_nodes_without_evidence", "Expected nodes without evidence in any fabric."
+    "hyperscout_collector_nodes_without_evidence",
+    "Expected nodes that no fabric or only dead cables show.",
 )
 SEPARATE_ROOTS = gauge(
     "hyperscout_collector_separate_roots", "Roots of one connected fabric or sweep; 0 = there is one root."
