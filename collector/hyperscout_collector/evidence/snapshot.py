@@ -71,6 +71,12 @@ class Snapshot:
         readings = (reading.row.key.node for reading in self.tables)
         return frozenset(chain(*tables, readings, (row.key.node for row in self.sweeps)))
 
+    @property
+    def switches(self) -> frozenset[str]:
+        """The ids of the switches in reports of switches and in tables."""
+        own = (self.chassis_of(reporter) for reporter in self.switch_ports)
+        return frozenset(chain(*own, (reading.chassis_id for reading in self.tables)))
+
     def chassis_of(self, reporter: str) -> frozenset[str]:
         """Returns the ids of the switches that a reporter reports as itself."""
         return frozenset(port.chassis_id for port in self.switch_ports.get(reporter, ()))

@@ -39,6 +39,7 @@ from hyperscout_inference.hierarchy.cut_off import with_cut_off
 from hyperscout_inference.hierarchy.dead_cables import hosts_without_live_cables, with_dead_cables
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_inference.hierarchy.history import (
+    hosts_of,
     keepers,
     lost_cables,
     named_since,
@@ -121,6 +122,9 @@ def infer(
         unknown = unreported(lost, inputs, previous, expected)
         links, switches = with_unreported(links, switches, unknown, previous)
         lost = sorted(set(lost).difference(unknown))
+        if unknown:  # an agent that is silent since a take-over: its hosts are stale later, and not absent
+            host_of = hosts_of(previous)
+            absent -= {host_of.get(device, device) for x in unknown for device in x.devices}
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, anomalies, lost, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}

@@ -204,6 +204,37 @@ def test_a_leader_is_not_trusted_blindly(tmp_path: Path, more: Any, address: str
         channel(settings(tmp_path, **more), address)
 
 
+async def test_a_new_leader_lists_the_agents_that_the_former_one_knew(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path / "first")) as first, playing(first.address):
+        await eventually(lambda: len(agents_of(first)) == len(HOSTS))
+        follower = Follower(settings(tmp_path), lambda: first.address, rng=Random(1))
+        following = asyncio.create_task(follower.run())
+        await eventually(lambda: {x.node for x in follower.agents} == {*HOSTS} and follower.generation > 0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    dead = HOSTS[-1]
+    flags = {"leader_election": True, "takeover_limit_s": 0.0, "stale_after_s": 1.0}
+    async with (
+        Collector(
+            settings(tmp_path / "second", **flags), previous=follower.take(), agents=follower.agents
+        ) as second,
+        playing(second.address, hosts=HOSTS[:-1]),
+    ):
+        await eventually(lambda: len([x for x in agents_of(second) if x.connected]) == len(HOSTS) - 1)
+        assert [x.node for x in agents_of(second) if not x.connected] == [dead]
+        published = second.components.publishing.watchers
+
+        def is_stale() -> bool:
+            conditions = [c for h in published.current.topology.hypernodes for c in h.conditions]
+            return any(c.type == "Stale" and dead in c.nodes for c in conditions)
+
+        await eventually(is_stale)
+
+
+def agents_of(collector: Collector) -> list[pb.AgentStatus]:
+    return list(pb.GetStatusResponse.FromString(collector.status()).agents)
+
+
 # --- taking over --------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -27,15 +27,19 @@ NODES = ("n1", "n2", "switch/leaf-1", "fabric/crawl")
 
 
 class World:
-    """A state, streams and devices, and the table that follows them."""
+    """A state, streams and devices, and the table that follows them. `earlier`: by agent, when the former
+    leader last heard it."""
 
-    def __init__(self, findings: Sequence[tuple[Any, ...]] = ()) -> None:
+    def __init__(
+        self, findings: Sequence[tuple[Any, ...]] = (), earlier: Mapping[str, int] | None = None
+    ) -> None:
         self.now_ns = T0
         self.state = EvidenceState()
         self.streams = Streams(100)
         self.heard: dict[str, tuple[int, int]] = {}
         self.state.load([self._row(*finding) for finding in findings], [AgentRow("n2", 1, "old")])
-        self.table = AgentTable(self.state, self.streams, STALE_S * S)
+        agents = [pb.AgentStatus(node=x, last_heard=timestamp(at)) for x, at in (earlier or {}).items()]
+        self.table = AgentTable(self.state, self.streams, STALE_S * S, agents)
         self.table.count(self.state.nodes)
 
     # What happens
@@ -111,6 +115,12 @@ class World:
         if found is None or found[0] < self.now_ns - STALE_S * S:
             return None
         return found if node not in self.state.agents or is_switch(node) else None
+
+    def listed(self) -> dict[str, bool]:
+        """By agent, whether it is connected."""
+        self.table.refresh(self.now_ns)
+        answer = pb.GetStatusResponse.FromString(self.table.encoded())
+        return {agent.node: agent.connected for agent in answer.agents}
 
     def check(self) -> None:
         self.table.refresh(self.now_ns)
@@ -212,3 +222,16 @@ def test_times_before_a_limit_that_moves_to_and_fro(steps: list[tuple[int, int]]
         if len(times) > 5:
             count.add(times.pop(0), -1)
         assert count.before(limit_s * S) == sum(at_ns < limit_s * S for at_ns in times)
+
+
+def test_agents_of_the_former_leader_are_listed_until_they_report_or_are_forgotten() -> None:
+    day = 86_400 * S
+    world = World(earlier={"n1": T0 - day, "n2": T0 - day, "n3": T0 - 6 * day})
+    assert world.listed() == {"n1": False, "n2": False, "n3": False}
+    world.connect("n1", 1)
+    world.find("n2", "lldp", "a", 0, Outcome.OUTCOME_DATA, 0)
+    assert world.listed() == {"n1": True, "n2": False, "n3": False}
+    world.wait(2 * 86_400)
+    world.disconnect("n1")
+    world.remove("n2", "a")
+    assert world.listed() == {}

@@ -73,7 +73,7 @@ async def test_a_full_state_that_comes_during_an_inference_counts_for_the_next_o
         await until(task, lambda: before.nodes() == set(HOSTS))
     published = before.published
     assert published is not None
-    rig = Rig(published, takeover=Takeover(published, 30.0, T0))
+    rig = Rig(published, takeover=Takeover(published, 30.0, T0, stale_after_s=3000.0))
     *early, last = HOSTS
     for host in early:
         rig.report(host)

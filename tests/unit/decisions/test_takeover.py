@@ -1,6 +1,6 @@
 """When a new leader begins to infer: tables over the reporters that were heard."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,10 @@ from support.topologies import leaves, two_leaves
 
 START = 10**18
 SWITCHES = [["s1", "s2", "s9"]]
+
+
+def started(previous: Topology, agents: Mapping[str, int] | None = None) -> Takeover:
+    return Takeover(previous, 30.0, START, agents=agents, stale_after_s=300.0)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +38,7 @@ SWITCHES = [["s1", "s2", "s9"]]
 def test_ends(
     heard: Sequence[str], down: Sequence[str], sweeps: Sequence[Sequence[str]], after_s: int, ended: bool
 ) -> None:
-    takeover = Takeover(two_leaves(), 30.0, START)
+    takeover = started(two_leaves())
     for node in heard:
         takeover.full_state(node, START)
     assert takeover.ended(START + after_s * NS, down, sweeps, {}) == ended
@@ -43,7 +47,7 @@ def test_ends(
 
 
 def test_the_last_agent_is_news() -> None:
-    takeover = Takeover(leaves(("n1", "n2")), 30.0, START)
+    takeover = started(leaves(("n1", "n2")))
     for node in ("n1", "n1", "other"):
         takeover.full_state(node, START)
         assert not takeover.lacks_only({node})
@@ -57,7 +61,7 @@ def test_a_fabric_at_a_time() -> None:
     first = two_leaves()
     second = [replace(x, a_device=f"t{i}", b_device="t9", fabric="ib-2") for i, x in enumerate(first.links)]
     switches = (*first.switches, *(replace(first.switches[0], id=f"t{i}") for i in (0, 9)))
-    takeover = Takeover(replace(first, links=(*first.links, *second), switches=switches), 30.0, START)
+    takeover = started(replace(first, links=(*first.links, *second), switches=switches))
     nodes = ["n01", "n02", "n03", "n04"]
     assert not takeover.ended(START, nodes, [["s1"]], {})
     assert takeover.waits_for() == "a sweep of ib-2"
@@ -68,13 +72,13 @@ def test_an_agent_that_has_just_begun_to_listen_is_waited_for() -> None:
     """Agents that restart together with their collector say that they do not know their neighbours yet."""
     tree = leaves(("n1", "n2"))
     heard = Link("n1", "eth0", "s1", "swp1", "ethernet", ("lldp",))
-    takeover = Takeover(replace(tree, links=(heard,)), 30.0, START)
+    takeover = started(replace(tree, links=(heard,)))
     for node in ("n1", "n2"):
         takeover.full_state(node, START)
     assert not takeover.ended(START + 1, [], [], {}, ["n1", "n2", "n9"])
     assert takeover.waits_for() == "LLDP neighbours of 1 nodes (n1)", "LLDP never showed the others'"
     assert takeover.ended(START + 2, [], [], {}, ["n2"])
-    again = Takeover(replace(tree, links=(heard,)), 30.0, START)
+    again = started(replace(tree, links=(heard,)))
     for node in ("n1", "n2"):
         again.full_state(node, START)
     assert not again.ended(START + 29 * NS, [], [], {}, ["n1"])
@@ -82,7 +86,7 @@ def test_an_agent_that_has_just_begun_to_listen_is_waited_for() -> None:
 
 
 def test_what_it_waits_for() -> None:
-    takeover = Takeover(two_leaves(), 30.0, START)
+    takeover = started(two_leaves())
     assert takeover.waits_for() == "agents of 4 nodes (n01, n02, n03 and 1 more) and a sweep of ib"
 
 
@@ -105,22 +109,22 @@ def stale_leaves(nodes: tuple[str, ...], *, above: bool) -> Topology:
     ],
 )
 def test_a_stale_reporter_stays_so_until_heard(nodes: tuple[str, ...], above: bool, stale: list[str]) -> None:
-    takeover = Takeover(stale_leaves(nodes, above=above), 30.0, START)
-    assert list(takeover.stale()) == stale
+    takeover = started(stale_leaves(nodes, above=above))
+    assert list(takeover.stale(START)) == stale
     for node in stale:
         takeover.full_state(node, START)
-    assert set(takeover.stale()).isdisjoint(stale)
+    assert set(takeover.stale(START)).isdisjoint(stale)
 
 
 def test_all_stale_nodes_stay_so_however_many() -> None:
     nodes = [f"n{i}" for i in range(9)]
     tree = leaves(("a", *nodes), ("b",))
     known = with_conditions(tree, ConditionFacts(stale=dict.fromkeys(nodes, START)))
-    assert list(Takeover(known, 30.0, START).stale()) == nodes
+    assert list(started(known).stale(START)) == nodes
 
 
 def test_a_clock_that_is_set_back_makes_it_no_longer() -> None:
-    takeover = Takeover(two_leaves(), 30.0, START)
+    takeover = started(two_leaves())
     back = START - 3600 * 10**9
     assert not takeover.ended(START + 5 * 10**9, (), [], {})
     assert not takeover.ended(back, (), [], {})
@@ -162,7 +166,7 @@ IDS = {"switch/leaf-a": {"s1"}, "switch/leaf-b": {"s2"}, "switch/spine": {"s9"}}
 def test_a_switch_at_one_end_of_each_cable_that_switches_showed(
     links: list[Link], spoke: list[str], ended: bool
 ) -> None:
-    takeover = Takeover(switched(*links), 30.0, START)
+    takeover = started(switched(*links))
     for node in ("n01", "n02", "n03", "n04"):
         takeover.full_state(node, START)
     assert takeover.lacks_only(spoke), "to look again"
@@ -177,7 +181,7 @@ def test_a_switch_at_one_end_of_each_cable_that_switches_showed(
 def test_a_crawl_is_waited_for(sources: tuple[str, ...]) -> None:
     """One that has begun anew tells of its switches as it comes by them."""
     links = [replace(link, sources=sources) for link in (UP_1, UP_2)]
-    takeover = Takeover(switched(HOST, *links), 30.0, START)
+    takeover = started(switched(HOST, *links))
     for node in ("n01", "n02", "n03", "n04", "fabric/crawl"):
         takeover.full_state(node, START)
     assert not takeover.ended(START, [], [], {}), "it has said all that it knows, which is nothing"
@@ -189,14 +193,14 @@ def test_a_crawl_is_waited_for(sources: tuple[str, ...]) -> None:
 def test_what_a_manager_showed_is_waited_for() -> None:
     tree = two_leaves()
     shown = [replace(link, sources=("ufm",)) for link in tree.links]
-    takeover = Takeover(replace(tree, links=LinkTable.of(shown)), 30.0, START)
+    takeover = started(replace(tree, links=LinkTable.of(shown)))
     nodes = ["n01", "n02", "n03", "n04"]
     assert not takeover.ended(START, nodes, [], {})
     assert takeover.ended(START, nodes, SWITCHES, {})
 
 
 def test_switches_it_waits_for() -> None:
-    takeover = Takeover(switched(UP_1, UP_2), 30.0, START)
+    takeover = started(switched(UP_1, UP_2))
     nodes = ["n01", "n02", "n03", "n04"]
     assert not takeover.ended(START, nodes, [], IDS), "evidence of our own disk has not spoken"
     assert takeover.waits_for() == "readings of switches (leaf-a, leaf-b, spine)"
@@ -210,9 +214,36 @@ def test_a_switch_that_was_stale_stays_so_until_heard() -> None:
     stale = Condition("Stale", "True", "EvidenceStale", "some words", START, switches=("s1",))
     a, b, core = tree.hypernodes
     a = replace(a, switches=("s1",), conditions=(stale,))
-    takeover = Takeover(replace(tree, hypernodes=(a, b, core)), 30.0, START)
-    assert takeover.stale() == {}, "none of its nodes stands for it"
+    takeover = started(replace(tree, hypernodes=(a, b, core)))
+    assert takeover.stale(START) == {}, "none of its nodes stands for it"
     assert takeover.stale_switches() == {"s1": 0}
     takeover.full_state("switch/leaf-a", START)
     takeover.ended(START, [], [], IDS)
     assert takeover.stale_switches() == {}
+
+
+def test_an_agent_that_stays_silent_becomes_stale() -> None:
+    """Those that the former leader listed, and those that have shown LLDP neighbours."""
+    tree = leaves(("n1", "n2", "n3", "n4"))
+    heard = Link("n2", "eth0", "s1", "swp1", "ethernet", ("lldp",))
+    agents = {"n1": START - NS, "n3": START - NS, "switch/s1": START}
+    takeover = started(replace(tree, links=(heard,)), agents)
+    for node in ("n3", "n4"):
+        takeover.full_state(node, START)
+    due_ns = takeover.next_stale_ns(START)
+    assert due_ns == START + 300 * NS
+    assert takeover.stale(due_ns - 1) == {}
+    assert takeover.stale(due_ns) == {"n1": START - NS, "n2": 0}
+    assert takeover.next_stale_ns(due_ns) is None
+    for node in ("n1", "n2", "switch/s1"):
+        takeover.full_state(node, due_ns)
+    assert takeover.stale(due_ns) == {}
+    assert started(tree).next_stale_ns(START) is None
+
+
+def test_when_it_has_ended_a_node_without_an_agent_is_not_stale() -> None:
+    """The sweeps that show it were stale, and are fresh now."""
+    takeover = started(stale_leaves(("n1", "n4"), above=False), {"n4": START})
+    assert takeover.stale(START) == {"n1": 0, "n4": START}
+    assert takeover.ended(START + 30 * NS, [], [], {})
+    assert takeover.stale(START + 30 * NS) == {"n4": START}

@@ -12,6 +12,7 @@ import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_formats.facts.facts import LatencyPort, NcclRun
 from hyperscout_kubernetes.client import Kube
 from hyperscout_publish.publisher.base import Publisher
@@ -45,7 +46,8 @@ class Collector:
     `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
     settings. `kube`: an existing client of the API server; it writes only while this collector leads.
     `previous`: the topology that another leader published before this one took over; it replaces the one
-    saved on this disk. `transitions`: the number of times that the Lease moved to another replica.
+    saved on this disk. `agents`: those that the other leader knew. `transitions`: the number of times that
+    the Lease moved to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -60,6 +62,7 @@ class Collector:
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
         previous: Topology | None = None,
+        agents: Sequence[AgentStatus] = (),
         transitions: Callable[[], int] = lambda: 0,
         clock: Clock | None = None,
         timer: Callable[[], float] = time.perf_counter,
@@ -72,6 +75,7 @@ class Collector:
         self._publishers = publishers
         self._kube = kube
         self._previous = previous
+        self._agents = agents
         self._transitions = transitions
         self._clock = clock or Clock()
         self._timer = timer
@@ -124,13 +128,15 @@ class Collector:
 
     async def _build(self, context: Context, timings: Timings) -> Components:
         settings = self.settings
-        storage = await open_storage(context, self._previous)
+        storage = await open_storage(context, self._previous, self._agents)
         started_ns = context.clock_ns()
         streams = Streams(settings.max_streams)
         watchers = await Hub.opened(storage.published or Topology(0))
         publishers = build_publishers(context)
         evidence = build_evidence(context, storage, streams)
-        ingest = build_ingest(context, streams, evidence, publishers.mqtt, topology=watchers.current_topology)
+        ingest = build_ingest(
+            context, storage, streams, evidence, publishers.mqtt, topology=watchers.current_topology
+        )
         inference = await build_inference(
             context,
             storage,

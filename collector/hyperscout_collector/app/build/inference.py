@@ -177,7 +177,14 @@ def _takeover(context: Context, storage: Storage) -> Takeover | None:
     if published is None or not published.hypernodes:
         return None
     log = context.event_log("takeover")
-    return Takeover(published, settings.takeover_limit_s, context.clock_ns(), log)
+    return Takeover(
+        published,
+        settings.takeover_limit_s,
+        context.clock_ns(),
+        log,
+        agents={agent.node: agent.last_heard.ToNanoseconds() for agent in storage.agents},
+        stale_after_s=settings.stale_after_s,
+    )
 
 
 def _causes(settings: CollectorSettings, storage: Storage, now_ns: int) -> CauseLog:

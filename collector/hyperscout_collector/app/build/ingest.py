@@ -1,9 +1,10 @@
 """Opens the files of the collector, and builds the evidence and what brings it in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_mqtt.topics import device_of
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -39,6 +40,7 @@ class Storage:
     """The files of the collector, their writer, and what was published before it started.
 
     `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
+    `agents`: those that the former leader knew.
     """
 
     writer: StoreWriter
@@ -48,10 +50,14 @@ class Storage:
     published: Topology | None
     is_takeover: bool
     problems: tuple[str, ...]
+    agents: Sequence[AgentStatus]
 
 
-async def open_storage(context: Context, previous: Topology | None) -> Storage:
-    """Open the files, and close them at the stop. `previous`: see `Collector`. Raises StartError."""
+async def open_storage(context: Context, previous: Topology | None, agents: Sequence[AgentStatus]) -> Storage:
+    """Open the files, and close them at the stop. `previous`, `agents`: as in `Collector`.
+
+    Raises StartError.
+    """
     settings, clock_ns, lifecycle = context.settings, context.clock_ns, context.lifecycle
     in_thread = BoundedExecutor("start")
     try:
@@ -83,7 +89,7 @@ async def open_storage(context: Context, previous: Topology | None) -> Storage:
         await in_thread(store.reserve, ahead(highest))
     except StoreError as error:
         problems.append(f"numbers of generations are not reserved: {error}")
-    return Storage(writer, store, loaded, reservations, published, is_takeover, tuple(problems))
+    return Storage(writer, store, loaded, reservations, published, is_takeover, tuple(problems), agents)
 
 
 def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:
@@ -113,6 +119,7 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
 
 def build_ingest(
     context: Context,
+    storage: Storage,
     streams: Streams,
     evidence: Evidence,
     mqtt: MqttPublisher | None,
@@ -127,7 +134,7 @@ def build_ingest(
     interval_s, texts = settings.sweep_interval_s, evidence.texts
     sweeps = Sweeps(interval_s, streams, state, texts, guard, clock_ns, log, topology)
     seeds = Seeds(streams, state)
-    agents = AgentTable(state, streams, int(settings.stale_after_s * NS))
+    agents = AgentTable(state, streams, int(settings.stale_after_s * NS), storage.agents)
     signals.connected.subscribe(sweeps.connected)
     signals.disconnected.subscribe(sweeps.disconnected)
     signals.connected.subscribe(seeds.connected)

@@ -14,7 +14,7 @@ from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
-_REMOVE_AFTER_NS = 7 * 86_400 * NS  # a node unseen for a week: longer than a repair
+FORGET_AFTER_NS = 7 * 86_400 * NS  # a node unseen for a week: longer than a repair
 
 
 class EvidenceCleanup:
@@ -50,7 +50,7 @@ class EvidenceCleanup:
     async def tick(self) -> None:
         """Remove what is due, what was last seen a week ago, and agents without evidence."""
         now_ns = self._clock_ns()
-        before_ns = now_ns - _REMOVE_AFTER_NS
+        before_ns = now_ns - FORGET_AFTER_NS
         gone = self._committer.due(now_ns, self._is_connected)
         for node in (*self._view.unseen_since(before_ns), *self._view.failed_before(before_ns)):
             gone += sorted(self._state.keys_of(node))

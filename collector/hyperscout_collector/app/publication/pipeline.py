@@ -101,6 +101,7 @@ class Pipeline:
         self._news = True  # the evidence loaded at start is new
         self._refresh_at_ns: int | None = None
         self._tick_at_ns: int | None = None
+        self._inferred_ns = 0  # when the last inference began
         self._held_until_ns: int | None = None  # when to judge held sweeps again
 
     @property
@@ -138,9 +139,9 @@ class Pipeline:
         It counts from the next snapshot on. The one that is being inferred from does not contain it.
         """
         takeover = self._inference.takeover
-        if takeover is not None and takeover.active:
+        if takeover is not None:
             self._full_states.add(node)
-            if takeover.lacks_only(self._full_states):
+            if takeover.active and takeover.lacks_only(self._full_states):
                 self.infer_again(TAKEOVER)
 
     def cluster_changed(self) -> None:
@@ -226,11 +227,13 @@ class Pipeline:
         """When to infer without a change, Unix ns; None = never."""
         if self.failures.present is not None:
             return self.failures.retry_ns
+        takeover = self._inference.takeover
         times = (
             self._refresh_at_ns,
             self._held_until_ns,
             self._view.next_stale_ns,
             self._takeover_until_ns,
+            takeover.next_stale_ns(self._inferred_ns) if takeover is not None else None,
             self.failures.retry_ns,
         )
         return min((t for t in times if t is not None), default=None)
@@ -256,7 +259,7 @@ class Pipeline:
     async def _infer(self) -> None:
         self._news, self._refresh_at_ns, self._held_until_ns = False, None, None
         self._causes.inference_started()
-        now_ns = self._clock_ns()
+        self._inferred_ns = now_ns = self._clock_ns()
         view = self._cluster.view()
         self._count_full_states(now_ns)
         try:

@@ -216,7 +216,13 @@ class Replica:
         previous, watch = await self._in_thread(follower.take), TaskWatch()
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
-            collector = Collector(settings, kube=kube, previous=previous, transitions=elector.transitions)
+            collector = Collector(
+                settings,
+                kube=kube,
+                previous=previous,
+                agents=follower.agents,
+                transitions=elector.transitions,
+            )
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return

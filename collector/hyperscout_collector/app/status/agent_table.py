@@ -1,7 +1,8 @@
 """Keeps the agents that GetStatus lists. Each is encoded when it changes, so a request only joins the bytes.
 
-An agent is listed while it is connected or the collector has findings of it. A heartbeat costs one encoding;
-a commit also counts the findings of the nodes that changed.
+An agent is listed while it is connected or the collector has findings of it. After a take-over an agent that
+the former leader listed stays, until it has been silent for a week. A heartbeat costs one encoding; a commit
+also counts the findings of the nodes that changed.
 """
 
 from bisect import bisect_left, insort
@@ -13,6 +14,7 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.text.reporters import is_fabric, is_switch
 from hyperscout_runtime.units import NS
 
+from hyperscout_collector.app.ingest.evidence_cleanup import FORGET_AFTER_NS
 from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import Streams
@@ -35,13 +37,20 @@ _NOTHING = _Counted()
 class AgentTable:
     """Follows the evidence and the streams. Times are Unix ns. Use it only on the event loop.
 
-    Call `count` with the reporters that were loaded at the start.
+    `earlier`: the agents that the former leader listed. Call `count` with the reporters that were loaded at
+    the start.
 
     A device that reports by MQTT has no stream. It counts as connected until `stale_after_ns` after its last
     message, unless an agent runs on the same node.
     """
 
-    def __init__(self, state: EvidenceState, streams: Streams, stale_after_ns: int) -> None:
+    def __init__(
+        self,
+        state: EvidenceState,
+        streams: Streams,
+        stale_after_ns: int,
+        earlier: Iterable[pb.AgentStatus] = (),
+    ) -> None:
         self.away: set[str] = set()  # listed and not connected
         self.blind: set[str] = set()  # agents of role fabric whose findings all failed
         self._state = state
@@ -52,7 +61,10 @@ class AgentTable:
         self._fresh: set[str] = set()  # devices that count as connected
         self._encoded: dict[str, bytes] = {}  # a GetStatusResponse each, with one agent
         self._order: list[str] = []  # the keys of `_encoded`, sorted
+        self._earlier = {agent.node: agent for agent in earlier}  # that have not reported yet
         streams.changed.subscribe(self.touch)
+        for node in self._earlier:
+            self.touch(node)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
@@ -66,6 +78,10 @@ class AgentTable:
 
     def refresh(self, now_ns: int) -> None:
         """Update which devices count as connected. Call it before reading `away` or `encoded`."""
+        for node, agent in list(self._earlier.items()):
+            if agent.last_heard.ToNanoseconds() < now_ns - FORGET_AFTER_NS:
+                del self._earlier[node]
+                self.touch(node)
         limit_ns = now_ns - self._stale_after_ns
         fresh = {reporter for reporter, (at_ns, _) in self._devices.items() if at_ns >= limit_ns}
         changed, self._fresh = fresh ^ self._fresh, fresh
@@ -84,8 +100,12 @@ class AgentTable:
         """Encode the agent of this node again, or drop it."""
         counted, stream = self._counted.get(node, _NOTHING), self._streams.get(node)
         if stream is None and not counted.findings:
-            self._drop(node)
+            if (earlier := self._earlier.get(node)) is None:
+                self._drop(node)
+            else:
+                self._list(pb.AgentStatus(node=node, version=earlier.version, last_heard=earlier.last_heard))
             return
+        self._earlier.pop(node, None)
         known = self._state.agents.get(node)
         connected = stream is not None
         heard_ns, offset_ns = counted.received_ns, counted.offset_ns
@@ -94,19 +114,20 @@ class AgentTable:
             heard_ns, offset_ns, version = stream.last_heard_ns, stream.offset_ns, stream.hello.version
         elif node in self._fresh and (known is None or is_switch(node)):
             (heard_ns, offset_ns), version, connected = self._devices[node], "mqtt", True
-        response = pb.GetStatusResponse()
-        agent = response.agents.add()
-        agent.node, agent.version, agent.connected = node, version, connected
+        agent = pb.AgentStatus(node=node, version=version, connected=connected)
         if heard_ns:
             agent.last_heard.seconds, agent.last_heard.nanos = divmod(heard_ns, NS)
         agent.findings, agent.failed_findings = counted.findings, counted.failed
         agent.clock_offset_s = offset_ns / NS
-        encoded = response.SerializeToString()
+        self._list(agent)
+
+    def _list(self, agent: pb.AgentStatus) -> None:
+        node = agent.node
         if node not in self._encoded:
             insort(self._order, node)
-        self._encoded[node] = encoded
-        _set(self.away, node, not connected)
-        _set(self.blind, node, 0 < counted.findings == counted.failed and is_fabric(node))
+        self._encoded[node] = pb.GetStatusResponse(agents=[agent]).SerializeToString()
+        _set(self.away, node, not agent.connected)
+        _set(self.blind, node, 0 < agent.findings == agent.failed_findings and is_fabric(node))
 
     def _drop(self, node: str) -> None:
         if self._encoded.pop(node, None) is not None:

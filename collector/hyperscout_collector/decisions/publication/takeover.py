@@ -14,6 +14,9 @@ have arrived:
 
 The wait ends after a time limit: a failed agent must not block all others.
 
+An agent that the former leader knew and that has not reported since is silent. Its node is stale if it was
+stale before, and in any case when it has been silent for the limit of stale evidence.
+
 `TakeoverMachine` is the state machine. `TRANSITIONS` lists how events change its state.
 """
 
@@ -75,10 +78,11 @@ Event = FullState | Evidence
 class TakeoverFacts:
     """All facts of a take-over, as plain data. `until_ns`: latest end, Unix ns; None = it has ended.
 
-    `missing`: members without full state. `fabrics`: fabrics that were swept before, with the ids of their
-    switches. `cables`: the switches at the ends of each cable that only switches reported. `listening`:
-    members that reported LLDP neighbours; `unsure`: those that do not know them yet. `spoken`: agents of
-    switches and fabrics, by the names under which they report. `heard`: ids of switches in their reports.
+    `missing`: members without full state that are waited for. `fabrics`: fabrics that were swept before, with
+    the ids of their switches. `cables`: the switches at the ends of each cable that only switches reported.
+    `listening`: members that reported LLDP neighbours; `unsure`: those that do not know them yet. `silent`:
+    agents that were known at the start and have not reported since; `spoken`: agents of switches and fabrics
+    that have; both by the names under which they report. `heard`: ids of switches in their reports.
     """
 
     started_ns: int
@@ -88,6 +92,7 @@ class TakeoverFacts:
     cables: set[frozenset[str]]
     listening: set[str]
     unsure: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
     spoken: set[str] = field(default_factory=set)
     heard: set[str] = field(default_factory=set)
     is_timed_out: bool = False
@@ -117,6 +122,7 @@ class TakeoverMachine:
             facts = self.facts
             if isinstance(event, FullState):
                 facts.missing.discard(event.node)
+                facts.silent.discard(event.node)
                 if not is_node(event.node):
                     facts.spoken.add(event.node)
             elif facts.until_ns is not None:
@@ -140,19 +146,36 @@ class TakeoverMachine:
 
 
 class Takeover:
-    """`previous`: the published topology. `limit_s`: longest wait from `now_ns` (Unix ns)."""
+    """`previous`: the published topology. `limit_s`: longest wait from `now_ns` (Unix ns).
 
-    def __init__(self, previous: Topology, limit_s: float, now_ns: int, log: EventLog | None = None) -> None:
+    `agents`: when the former leader last heard each agent (Unix ns), by the name under which it reports.
+    `stale_after_s`: an agent that is silent this long is stale.
+    """
+
+    def __init__(
+        self,
+        previous: Topology,
+        limit_s: float,
+        now_ns: int,
+        log: EventLog | None = None,
+        *,
+        agents: Mapping[str, int] | None = None,
+        stale_after_s: float,
+    ) -> None:
         self._previous = previous
+        self._stale_ns = now_ns + int(stale_after_s * NS)
         self._names = {s.id: s.name for s in previous.switches}
         members = {node for h in previous.hypernodes if not h.children for node in h.nodes}
+        listening = members & _heard_by_lldp(previous)
+        self._agents = {**dict.fromkeys(listening, 0), **(agents or {})}
         self._facts = TakeoverFacts(
             now_ns,
             now_ns + int(limit_s * NS),
             members,
             _swept_fabrics(previous),
             _cables_of_switches(previous),
-            members & _heard_by_lldp(previous),
+            listening,
+            silent={*self._agents},
         )
         self._members = frozenset(members)
         self._machine = TakeoverMachine(self._facts, log)
@@ -220,34 +243,45 @@ class Takeover:
             parts.append(f"a sweep of {', '.join(sorted(facts.fabrics))}")
         return " and ".join(parts) or "nothing"
 
-    def stale(self) -> dict[str, int]:
-        """Returns the nodes that were stale at the start and have not reported since: when last seen (Unix
-        ns, 0 = unknown).
+    def next_stale_ns(self, after_ns: int) -> int | None:
+        """When silent agents become stale, if that is later than `after_ns` (Unix ns)."""
+        return self._stale_ns if self._facts.silent and self._stale_ns > after_ns else None
+
+    def stale(self, now_ns: int) -> dict[str, int]:
+        """Returns the stale nodes that have not reported since the start: when last seen (Unix ns,
+        0 = unknown).
 
         A condition that lists neither nodes nor switches was read from a HyperNode of the API server, or was
         written by an earlier version. Then one silent node represents it, or all silent nodes if the
-        HyperNode above is stale too.
+        HyperNode above is stale too. When the take-over has ended, only nodes with an agent are returned: a
+        sweep shows the others.
         """
+        silent = self._facts.silent
+        if now_ns >= self._stale_ns:
+            return {node: self._agents[node] for node in silent if is_node(node)}
         stale = {h.name: c for h in self._previous.hypernodes if (c := _stale_condition(h)) is not None}
         found: dict[str, int] = {}
         for h in self._previous.hypernodes:
             condition = stale.get(h.name)
             if condition is None or h.children:
                 continue
-            silent = [node for node in h.nodes if node in self._facts.missing]
+            unheard = [x for x in h.nodes if x in silent or (self.active and x in self._facts.missing)]
             if condition.nodes or condition.switches:
                 listed = set(condition.nodes)
-                silent = [node for node in silent if node in listed]
+                unheard = [node for node in unheard if node in listed]
             elif (above := stale.get(h.parent or "")) is None or above.switches:
-                silent = silent[:1]
-            found |= dict.fromkeys(silent, 0)
+                unheard = unheard[:1]
+            found |= {node: self._agents.get(node, 0) for node in unheard}
         return found
 
-    def stale_switches(self) -> dict[str, int]:
-        """Returns the ids of switches that were stale at the start and have not reported since (`stale`)."""
+    def stale_switches(self, reported: Collection[str] = ()) -> dict[str, int]:
+        """Returns the ids of switches that were stale at the start and have not reported since (`stale`).
+
+        `reported`: ids of switches in the present evidence.
+        """
         conditions = map(_stale_condition, self._previous.hypernodes)
         stale = (id_ for c in conditions if c is not None for id_ in c.switches)
-        return {id_: 0 for id_ in stale if id_ not in self._facts.heard}
+        return {id_: 0 for id_ in stale if id_ not in self._facts.heard and id_ not in reported}
 
 
 def _some(names: Collection[str]) -> str:

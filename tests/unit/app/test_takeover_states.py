@@ -1,0 +1,234 @@
+"""A take-over changes no condition by itself, in any state that a cluster can be in.
+
+The old leader and the new one receive the same reports of the agents that are alive. The new one starts with
+what the old one published, and without its evidence.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.app.inference.cluster import ClusterView
+from hyperscout_collector.app.inference.inference import Inference, InferenceSettings
+from hyperscout_collector.decisions.publication.generations import Decision, Generations, GenerationSettings
+from hyperscout_collector.decisions.publication.takeover import Takeover
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_topology.topology import Topology
+from support.findings import T0, S, lldp, switch_port
+
+STALE_S = 300.0
+RACKS = {"a": ("a1", "a2", "a3"), "b": ("b1",), "c": ("c1", "c2", "c3")}  # two leaves each
+HOSTS = [host for rack in RACKS.values() for host in rack]
+LEAVES = [f"leaf-{rack}{rail}" for rack in RACKS for rail in (0, 1)]
+Cable = tuple[str, int]  # host and rail
+
+
+class Leader:
+    """A collector that leads. `published`: what the leader before it published."""
+
+    def __init__(
+        self, now_ns: int, published: Topology | None = None, agents: Mapping[str, int] | None = None
+    ) -> None:
+        self.state = EvidenceState()
+        self.view = InputsView(self.state, STALE_S, now_ns)
+        self.takeover = None
+        if published is not None:
+            self.takeover = Takeover(published, 30.0, now_ns, agents=agents, stale_after_s=STALE_S)
+        generations = Generations(GenerationSettings(), published, now_ns)
+        self.inference = Inference(
+            InferenceSettings(),
+            cast(SweepTexts, None),
+            generations,
+            timer=lambda: 0.0,
+            takeover=self.takeover,
+        )
+        self.decision = Decision()
+
+    def take(self, findings: list[Finding], now_ns: int) -> None:
+        plan = EvidencePlan(self.state, now_ns)
+        for finding in findings:
+            plan.upsert(row_of(finding, sent_ns=now_ns, received_ns=now_ns), b"")
+        self.view.follow(self.state.commit(plan))
+        if self.takeover is not None:
+            for node in {finding.key.node for finding in findings}:
+                self.takeover.full_state(node, now_ns)
+
+    def infer(self, cluster: ClusterView, now_ns: int) -> None:
+        self.decision = self.inference.run(self.view.snapshot(now_ns), cluster, now_ns, (), 0).decision
+
+    @property
+    def agents(self) -> dict[str, int]:
+        """When each agent was last heard, as the standby learned it."""
+        return {node: max(x.seen_ns for x in self.state.rows_of_node(node)) for node in self.state.nodes}
+
+    @property
+    def published(self) -> Topology:
+        found = self.inference.published
+        assert found is not None
+        return found
+
+
+def address(host: str, rail: int) -> str:
+    """The MAC address of a NIC."""
+    return f"02:00:00:01:{rail:02x}:{HOSTS.index(host):02x}"
+
+
+@dataclass
+class World:
+    """A cluster with its leader. `out`: cables that are pulled; `cables`: the leaf of those that moved."""
+
+    switches: bool = False  # whether agents run on the leaves
+    kubernetes: bool = False
+    now_ns: int = T0
+    dead: set[str] = field(default_factory=set)  # reporters
+    out: set[Cable] = field(default_factory=set)
+    cables: dict[Cable, str] = field(default_factory=dict)
+    leader: Leader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leader = Leader(self.now_ns)
+        self.run(30)
+
+    def findings(self) -> list[Finding]:
+        found = []
+        for host in HOSTS:
+            for rail in (0, 1):
+                leaf = self.cables.get((host, rail), f"leaf-{host[0]}{rail}")
+                heard = "" if (host, rail) in self.out else leaf
+                port = lldp(host, f"rail{rail}", self.now_ns, neighbour=heard, port=f"swp-{host}")
+                port.lldp.mac = address(host, rail)
+                found.append(port)
+        for leaf in LEAVES if self.switches else ():
+            reporter, rail = f"switch/{leaf}", int(leaf[-1])
+            found += [
+                switch_port(reporter, f"up-{spine}", self.now_ns, neighbour=spine, port=leaf)
+                for spine in ("spine-1", "spine-2")
+            ]
+            for host in HOSTS:
+                at = self.cables.get((host, rail), f"leaf-{host[0]}{rail}")
+                heard = host if at == leaf and (host, rail) not in self.out else ""
+                port = switch_port(reporter, f"swp-{host}", self.now_ns, neighbour=heard, port=f"rail{rail}")
+                port.switch_port.carrier, port.switch_port.speed_mbps = bool(heard), 100_000
+                for neighbour in port.switch_port.neighbours:
+                    neighbour.chassis_id, neighbour.capabilities[:] = address(host, 0), ["Station"]
+                    neighbour.port_id_subtype, neighbour.port_id = "mac", address(host, rail)
+                found.append(port)
+        return [x for x in found if x.key.node not in self.dead]
+
+    @property
+    def cluster(self) -> ClusterView:
+        nodes = {host: "NotReady" if host in self.dead else None for host in HOSTS}
+        return ClusterView(nodes if self.kubernetes else None)
+
+    def run(self, seconds: int, step_s: int = 2) -> None:
+        """Let time pass. All agents that are alive report in each step."""
+        for _ in range(0, seconds, step_s):
+            self.now_ns += step_s * S
+            self.leader.take(self.findings(), self.now_ns)
+            self.leader.infer(self.cluster, self.now_ns)
+
+    def take_over(self) -> None:
+        self.leader = Leader(self.now_ns, self.leader.published, self.leader.agents)
+
+
+def state_of(topology: Topology) -> dict[str, object]:
+    """What a take-over must not change. The port of a silent host is known by its address alone."""
+    return {
+        "conditions": {(h.name, c.type): c for h in topology.hypernodes for c in h.conditions},
+        "members": {h.name: (h.nodes, h.parent, h.switches) for h in topology.hypernodes},
+        "anomalies": {(x.kind, x.subject, x.peer, x.since_ns) for x in topology.anomalies},
+        "lists": (topology.nodes_without_evidence, topology.foreign_endpoints),
+        "links": {(x.a_device, x.b_device, x.b_port) for x in topology.links},
+        "switches": topology.switches,
+    }
+
+
+def dead_node(world: World) -> None:
+    world.dead.add("b1")
+    world.run(48)
+
+
+def stale_node(world: World) -> None:
+    world.dead.add("b1")
+    world.run(400, 20)
+
+
+def dead_rack(world: World) -> None:
+    world.dead |= {"c1", "c2", "c3"}
+    world.run(48)
+
+
+def dead_cables(world: World) -> None:
+    world.out |= {("a1", 0), ("a3", 1), ("b1", 0)}
+    world.run(30)
+
+
+def host_without_cables(world: World) -> None:
+    world.out |= {("a1", 0), ("a1", 1)}
+    world.run(30)
+
+
+def dead_node_with_dead_cable(world: World) -> None:
+    world.out.add(("b1", 1))
+    world.run(20)
+    world.dead.add("b1")
+    world.run(48)
+
+
+def held(world: World) -> None:
+    for host in ("b1", "c1", "c2", "c3"):
+        world.cables |= {(host, 0): "leaf-a0", (host, 1): "leaf-a1"}
+    world.run(80)
+    assert world.leader.decision.held is not None
+
+
+def moved(world: World) -> None:
+    world.cables |= {("a3", 0): "leaf-b0", ("a3", 1): "leaf-b1"}
+    world.run(30)
+
+
+def miswired(world: World) -> None:
+    world.cables |= {("a3", 1): "leaf-c1"}
+    world.run(30)
+
+
+def approved(world: World) -> None:
+    world.out |= {("a1", 0)}
+    world.run(30)
+    world.leader.inference.accept_losses(world.leader.published)
+    world.run(30)
+    assert all(c.status == "False" for h in world.leader.published.hypernodes for c in h.conditions[1:2])
+
+
+STATES = (
+    dead_node,
+    stale_node,
+    dead_rack,
+    dead_cables,
+    host_without_cables,
+    dead_node_with_dead_cable,
+    held,
+    moved,
+    miswired,
+    approved,
+)
+
+
+@pytest.mark.parametrize("kubernetes", [False, True], ids=["plain", "kubernetes"])
+@pytest.mark.parametrize("switches", [False, True], ids=["hosts", "switches"])
+@pytest.mark.parametrize("happens", STATES)
+def test_a_takeover_changes_no_condition(
+    happens: Callable[[World], None], switches: bool, kubernetes: bool
+) -> None:
+    world = World(switches=switches, kubernetes=kubernetes)
+    happens(world)
+    before = world.leader.published
+    world.take_over()
+    for _ in range(30):
+        world.run(2)
+        assert state_of(world.leader.published) == state_of(before)
