@@ -106,7 +106,34 @@ def test_a_fabric_that_falls_apart_is_swept_from_both_sides() -> None:
     w = explored(ONE)
     w.cables.update({(2, 0): "other", (3, 0): "other"})
     w.round()
-    w.round()
+    assert [node for node, _ in w.where()] == ["h0"], "it sweeps again before others explore"
+    for _ in range(3):
+        w.round()
+    assert [node for node, _ in w.where()] == ["h0", "h2"]
+
+
+def test_a_port_that_comes_back_waits_for_the_next_sweep() -> None:
+    w = explored(ONE)
+    for _ in range(5):
+        w.set_down((2, 0))
+        w.round(1)
+        w.set_down((2, 0), down=False)
+        assert w.machine.uncovered() == [("h2", "mlx5_0", 1)]
+        w.round(11)
+        assert w.machine.uncovered() == []
+    asked = {x.lease_id for x in w.told}
+    assert len(w.told) >= 5
+    assert asked == {w.grants()[0].lease_id}, "it sweeps ahead of its time, and no other lease is granted"
+
+
+def test_a_port_that_comes_back_is_explored_if_its_lease_does_not_sweep() -> None:
+    w = explored(ONE)
+    w.set_down((2, 0))
+    w.round(1)
+    w.set_down((2, 0), down=False)
+    w.wait(119)
+    assert len(w.grants()) == 1
+    w.wait(1)
     assert [node for node, _ in w.where()] == ["h0", "h2"]
 
 

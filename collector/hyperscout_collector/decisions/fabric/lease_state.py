@@ -1,7 +1,7 @@
 """The facts about sweep leases, and how events change the state of a lease."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_runtime.backoff import RetryTime
@@ -111,6 +111,7 @@ class Lease:
     covered: frozenset[int]  # GUIDs that the lease covers; at first those of its predecessor
     full: frozenset[int]  # GUIDs of the last full sweep
     moves: int  # unsuccessful moves in a row
+    known: frozenset[int] = frozenset()  # GUIDs of agents' ports in earlier whole sweeps of the fabric
     swept_ns: int = 0
     partial: bool = False
     reason: str = ""
@@ -168,6 +169,48 @@ class Lease:
         )
 
 
+@dataclass(slots=True)
+class OpenPorts:
+    """Ports of connected, capable agents that no lease covers.
+
+    `unknown`: ports whose fabric is to be explored. `returned`: since when (Unix ns) a port is open that an
+    earlier sweep under a present lease contained. Its cable was probably out for a moment: it is not explored
+    before that lease has swept again, or `limit_ns` has passed.
+    """
+
+    unknown: set[Place] = field(default_factory=set)
+    returned: dict[Place, int] = field(default_factory=dict)
+
+    def all(self) -> list[Place]:
+        return sorted(self.unknown | self.returned.keys())
+
+    def discard(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self.unknown.discard(place)
+            self.returned.pop(place, None)
+
+    def look_at(
+        self, node: str, agent: Agent, leases: Collection[Lease], now_ns: int, limit_ns: int
+    ) -> list[Lease]:
+        """Update the ports of a node. Returns the leases that must sweep again."""
+        asked = []
+        taken = {lease.place for lease in leases if lease.node == node}
+        for port in agent.ports:
+            place, guid = port.at(node), port.port_guid
+            is_open = agent.connected and agent.capable and place not in taken
+            if not is_open or any(guid in lease.covered for lease in leases):
+                self.discard([place])
+            elif place not in self.unknown:
+                since_ns = self.returned.setdefault(place, now_ns)
+                lease = next((x for x in leases if guid in x.known and x.swept_ns <= since_ns), None)
+                if lease is not None and now_ns - since_ns < limit_ns:
+                    asked.append(lease)
+                else:
+                    self.discard([place])
+                    self.unknown.add(place)
+        return asked
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
     """All facts of `SweepLeases`, as plain data. `back_off`: port, failures, until when (Unix ns)."""
@@ -177,7 +220,7 @@ class LeaseFacts:
     agents: dict[str, Agent]
     leases: list[Lease]
     back_off: list[tuple[Place, int, int]]
-    uncovered: set[Place]
+    open: OpenPorts
     count: int
 
 

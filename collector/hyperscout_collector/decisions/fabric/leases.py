@@ -3,11 +3,11 @@
 No configuration is needed: leases follow from the results of sweeps.
 
 A lease is granted on an active port with a GUID that no current sweep contains, until every active port is
-covered. Only a few such leases exist at a time, because two uncovered ports may be in one fabric. When a
-sweep contains the port of another lease, one of the two leases ends. A lease moves when its agent disconnects
-for long, when its port goes down, when its sweeps are partial or fail, or when another node must confirm one.
-Its successor inherits the covered GUIDs, so that no other agent explores the same fabric meanwhile. Where
-every sweep is partial, the lease must not move forever: the wait doubles after each unsuccessful move.
+covered. Only a few such leases exist at a time: two such ports may be in one fabric. A port that was swept
+before, and whose cable is back, waits for the next sweep of its fabric. When a sweep contains the port of
+another lease, one of the two ends. A lease moves when its agent disconnects for long, when its port goes
+down, when its sweeps are partial or fail, or when another node must confirm one. Its successor inherits what
+it covered. Where every sweep is partial, the wait doubles after each unsuccessful move.
 """
 
 from collections.abc import Iterable, Set
@@ -24,6 +24,7 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     Lease,
     LeaseFacts,
     LeaseSettings,
+    OpenPorts,
     Place,
     best_place,
 )
@@ -44,6 +45,7 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
 )
 
 _ASK_S = 10.0  # between two requests to sweep ahead of time, or to confirm a first sweep
+_RETURN_INTERVALS = 2  # between sweeps: how long a port that was swept before waits for the next sweep
 _FIRST = "another node confirms the first sweep of the fabric"
 
 
@@ -61,7 +63,7 @@ class SweepLeases:
         self._agents: dict[str, Agent] = {}
         self._leases: dict[str, Lease] = {}
         self._back_off: dict[Place, RetryTime] = {}
-        self._uncovered: set[Place] = set()  # ports of connected, capable agents
+        self._open = OpenPorts()
         self._count = 0
         self._now_ns = 0
         self._out: list[Instruction] = []
@@ -76,17 +78,15 @@ class SweepLeases:
             place: RetryTime(machine._new_backoff(failures), until_ns)
             for place, failures, until_ns in facts.back_off
         }
-        machine._uncovered = set(facts.uncovered)
+        machine._open = copied(facts.open)
         machine._count = facts.count
         return machine
 
     def snapshot(self) -> LeaseFacts:
         back_off = [(place, b.backoff.failures, b.until_ns) for place, b in self._back_off.items()]
         leases = [copied(lease) for lease in self._leases.values()]
-        uncovered = set(self._uncovered)
-        return LeaseFacts(
-            self.settings, self.epoch, dict(self._agents), leases, back_off, uncovered, self._count
-        )
+        open_ = copied(self._open)
+        return LeaseFacts(self.settings, self.epoch, dict(self._agents), leases, back_off, open_, self._count)
 
     @property
     def state(self) -> str:
@@ -138,7 +138,7 @@ class SweepLeases:
 
     def uncovered(self) -> list[Place]:
         """Returns the active ports of connected agents that no lease covers, sorted."""
-        return sorted(self._uncovered)
+        return self._open.all()
 
     def is_alone(self, node: str, lease_id: str) -> bool:
         """Whether no other agent can confirm the sweeps of this lease (`Lease.is_alone`)."""
@@ -183,7 +183,7 @@ class SweepLeases:
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
         if ports == agent.ports:
             return
-        self._uncovered.difference_update(p.at(event.node) for p in agent.ports)
+        self._open.discard(p.at(event.node) for p in agent.ports)
         agent = self._agents[event.node] = replace(agent, ports=ports)
         places = {p.at(event.node): p.port_guid for p in ports}
         for lease in self._of(event.node):
@@ -212,6 +212,8 @@ class SweepLeases:
             lease.bad = lease.moves = 0
             lease.good_since_ns = lease.good_since_ns or self._now_ns
             lease.covered = lease.full = event.port_guids
+            own = {port.port_guid for agent in self._agents.values() for port in agent.ports}
+            lease.known |= event.port_guids & own
             self._back_off.pop(lease.place, None)
         if lease.covered != covered:
             self._look_at_all()
@@ -251,6 +253,8 @@ class SweepLeases:
             elif not lease.is_first or not self._may_ask(lease) or not self._confirm(lease, _FIRST):
                 continue
             acted = True
+        for node in {place[0] for place in self._open.returned}:
+            self._look_at(node, self._agents[node])
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
         old = [place for place, back_off in self._back_off.items() if back_off.until_ns <= forget_ns]
         for place in old:
@@ -296,6 +300,7 @@ class SweepLeases:
                 # fabric would be explored again.
                 is_more = not drop.covered <= keep.covered
                 keep.covered |= drop.covered
+                keep.known |= drop.known
                 if is_more:
                     self._sweep_now(keep)
             if drop.is_provisional and not keep.is_provisional:
@@ -334,7 +339,7 @@ class SweepLeases:
         self._end(lease, reason)
         if place is not None:
             heir = self._grant(place, lease.covered, lease.full, lease.moves + (lease.bad > 0))
-            heir.confirms = confirms or lease.confirms
+            heir.confirms, heir.known = confirms or lease.confirms, lease.known
         self._look_at_all()
 
     def _end(self, lease: Lease, reason: str) -> None:
@@ -349,7 +354,7 @@ class SweepLeases:
         lease_id = f"{self.epoch:x}-{self._count}"
         lease = Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
         self._leases[lease_id] = lease
-        self._uncovered.discard(place)
+        self._open.discard([place])
         self._tell(lease)
         return lease
 
@@ -367,11 +372,11 @@ class SweepLeases:
 
     def _explore(self) -> None:
         """Grant leases on uncovered ports, first on devices of other names: rails are often fabrics."""
-        while self._uncovered and len(self._leases) < self.settings.leases:
+        while self._open.unknown and len(self._leases) < self.settings.leases:
             exploring = [x for x in self._leases.values() if not x.swept_ns and not x.covered]
             if len(exploring) >= self.settings.exploring:
                 return
-            place = self._choose(self._uncovered, {lease.place[1] for lease in exploring})
+            place = self._choose(self._open.unknown, {lease.place[1] for lease in exploring})
             if place is None:
                 return
             self._grant(place, frozenset(), frozenset(), 0)
@@ -385,15 +390,10 @@ class SweepLeases:
         return best_place(places, avoid, self._leases.values(), self._back_off, self._now_ns)
 
     def _look_at(self, node: str, agent: Agent) -> None:
-        """Update which ports of the node are uncovered."""
-        taken = {lease.place for lease in self._of(node)}
-        for port in agent.ports:
-            place = port.at(node)
-            open_ = agent.connected and agent.capable and place not in taken
-            if open_ and not any(port.port_guid in lease.covered for lease in self._leases.values()):
-                self._uncovered.add(place)
-            else:
-                self._uncovered.discard(place)
+        """Update which ports of the node are open."""
+        limit_ns = round(_RETURN_INTERVALS * self.settings.interval_s * NS)
+        for lease in self._open.look_at(node, agent, self._leases.values(), self._now_ns, limit_ns):
+            self._sweep_now(lease)
 
     def _look_at_all(self) -> None:
         for node, agent in self._agents.items():
