@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+# gRPC's library writes lines of its own to standard error. Errors of calls are reported in any case.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # OpenBLAS starts a thread for each core when NumPy is imported, which is half of NumPy's start-up time. No
 # command multiplies matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -162,7 +162,8 @@ class Elector:
         election = self._election
         self._told = (election.leading, self.may_write)
         if election.leading and not led:
-            _log.info("elected, term %d: this replica leads as %s", election.term, election.me)
+            text = "elected, term %d, %d transitions of the lease: this replica leads as %s"
+            _log.info(text, election.term, self.transitions(), election.me)
         elif led and not election.leading:
             record = election.seen.record if election.seen is not None else Record()
             _log.warning("deposed: %s holds the lease", record.holder or "no replica")

@@ -31,6 +31,7 @@ _JITTER = 0.1
 _MIN_GAP_S = 0.2
 # Time for a cancelled probe to clean up before it is left behind.
 _GRACE_S = 2.0
+_CALM_S = 60.0  # after the start: LLDP neighbours announce themselves every 30 s
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
 # Maximum number of failed subjects in one log line.
@@ -64,6 +65,7 @@ class _Runner:
     interval_s: float | None = None  # the collector's interval, which replaces the probe's own
     run: asyncio.Task[Observation] | None = None
     trouble: str = ""  # the last logged problem
+    is_calm: bool = False  # it was logged as information
 
 
 class Scheduler:
@@ -92,6 +94,7 @@ class Scheduler:
         self._store = store
         self._rng = rng
         self._clock = clock
+        self._started_s = clock()
         self._wall_ns = wall_ns
         self._wait = wait
 
@@ -220,13 +223,18 @@ class Scheduler:
         runner.stats.last_success_s = self._wall_ns() / NS
 
     def _fault(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
-        """Count an incomplete run, and log it when the reason is new."""
+        """Count an incomplete run, and log it when the reason is new.
+
+        Shortly after the start it is no warning: neighbours and other containers are not there yet.
+        """
         reason = cleaned(reason)
         runner.stats.success = False
         runner.stats.failures += 1
-        if reason != runner.trouble:
-            runner.trouble = reason
-            _log.warning("probe %s: %s", runner.probe.name, reason, exc_info=error)
+        is_calm = error is None and self._clock() - self._started_s < _CALM_S
+        if reason != runner.trouble or is_calm < runner.is_calm:
+            runner.trouble, runner.is_calm = reason, is_calm
+            level = logging.INFO if is_calm else logging.WARNING
+            _log.log(level, "probe %s: %s", runner.probe.name, reason, exc_info=error)
 
     def _trouble(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
         """Count and log a failure of the whole probe, and store it as a finding."""

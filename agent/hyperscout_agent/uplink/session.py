@@ -44,6 +44,8 @@ _MAX_MESSAGES = 16
 # After "full" the back-off limit is at least 8 s. After errors that only an operator can fix it is the cap.
 _FAILURES_WHEN_FULL = 5
 _FAILURES_WHEN_REFUSED = 8
+# Probes whose findings are refused when their lease has moved meanwhile, which is no fault.
+_LEASED = frozenset({"ibnetdiscover", "ibqueryerrors"})
 
 _REFUSED = frozenset(
     {
@@ -60,12 +62,18 @@ Call = grpc.aio.StreamStreamCall[StreamFindingsRequest, StreamFindingsResponse]
 
 
 class SessionError(Exception):
-    """The stream ended. The message gives the reason. `failures`, `leader`: see `Route.failed`."""
+    """The stream ended. The message gives the reason. `failures`, `leader`: see `Route.failed`.
 
-    def __init__(self, reason: str, failures: int = 0, leader: str | None = None) -> None:
+    `is_expected`: the collector starts, ends or does not lead.
+    """
+
+    def __init__(
+        self, reason: str, failures: int = 0, leader: str | None = None, *, is_expected: bool = False
+    ) -> None:
         super().__init__(reason)
         self.failures = failures
         self.leader = leader
+        self.is_expected = is_expected
 
 
 @dataclass(slots=True)
@@ -282,9 +290,8 @@ class Session:
             self._stats.findings_acked += len(batch.findings)
         for refusal in ack.refusals:
             self._stats.refusals += 1
-            _log.warning(
-                "the collector refused %s %s: %s", refusal.key.probe, refusal.key.subject, refusal.reason
-            )
+            key, level = refusal.key, logging.INFO if refusal.key.probe in _LEASED else logging.WARNING
+            _log.log(level, "the collector refused %s %s: %s", key.probe, key.subject, refusal.reason)
         if 0 < self._full_state_sequence <= ack.sequence:
             self._settled()
         self._store.changed.set()
@@ -324,6 +331,7 @@ async def _status(call: Call) -> Exception:
     """Return an exception with the reason why the collector ended the stream."""
     code = await call.code()
     if code == grpc.StatusCode.OK:
-        return SessionError("the collector ended the stream")
-    leader = leader_in(await call.trailing_metadata())
-    return SessionError(f"{code.name}: {await call.details()}", failures_of(code), leader)
+        return SessionError("the collector ended the stream", is_expected=True)
+    leader, is_expected = leader_in(await call.trailing_metadata()), code == grpc.StatusCode.UNAVAILABLE
+    reason = f"{code.name}: {await call.details()}"
+    return SessionError(reason, failures_of(code), leader, is_expected=is_expected)

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
+_CALM_S = 60.0  # after a start, and after a stream: a collector starts, or another replica takes over
 
 Options = Sequence[tuple[str, int | str]]
 _OPTIONS: Options = (
@@ -104,7 +105,8 @@ class Uplink:
         self._sleep = sleep
         self._channel = channel
         self._metadata = metadata
-        self._logged: dict[str, str] = {}
+        self._logged: dict[str, tuple[int, str]] = {}  # by address: level and text of the last line
+        self._lost_s = clock()  # when the agent started, or the last stream ended
         self._route = Route(targets, Backoff(_BACKOFF_BASE_S, _BACKOFF_CAP_S, rng, jitter=1.0), rng)
 
     async def run(self) -> None:
@@ -117,12 +119,13 @@ class Uplink:
                 await self._session(target)
             except SessionError as ended:
                 failures, leader = ended.failures, ended.leader
-                self._log_failure(target, str(ended))
+                self._log_failure(target, str(ended), is_expected=ended.is_expected)
             except CredentialsError as error:
                 self._log_failure(target, f"its credentials are not usable: {error}")
             except grpc.aio.AioRpcError as error:
                 failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
-                self._log_failure(target, f"{error.code().name}: {error.details()}")
+                is_expected = error.code() == grpc.StatusCode.UNAVAILABLE
+                self._log_failure(target, f"{error.code().name}: {error.details()}", is_expected=is_expected)
             except Exception:
                 # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
@@ -135,12 +138,18 @@ class Uplink:
             wait_s = self._route.failed(failures=failures, leader=leader, silent=silent, left=left)
             await self._sleep(wait_s)
 
-    def _log_failure(self, target: str, reason: str) -> None:
-        """Log why a stream ended. A repeated reason is logged at debug level only."""
+    def _log_failure(self, target: str, reason: str, *, is_expected: bool = False) -> None:
+        """Log why a stream ended. A repeated reason is logged at debug level only.
+
+        `is_expected`: a start, a rolling update or a change of the leader causes this. It is a warning only
+        when no collector has taken the agent for `_CALM_S`.
+        """
         if hint := tls_hint(reason):
-            reason = f"{hint} ({reason})"
-        level = logging.DEBUG if self._logged.get(target) == reason else logging.WARNING
-        self._logged[target] = reason
+            reason, is_expected = f"{hint} ({reason})", False
+        is_calm = is_expected and self._clock() - self._lost_s < _CALM_S
+        line = logging.INFO if is_calm else logging.WARNING, reason
+        level = logging.DEBUG if self._logged.get(target) == line else line[0]
+        self._logged[target] = line
         _log.log(level, "collector %s: %s", target, reason)
 
     async def _session(self, target: str) -> None:
@@ -170,7 +179,7 @@ class Uplink:
             await session.run()
         finally:
             if self.stats.connected:
-                self.stats.connected = False
+                self.stats.connected, self._lost_s = False, self._clock()
                 self._store.end_stream()
                 self._on_end()
             call.cancel()

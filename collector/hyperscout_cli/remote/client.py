@@ -1,12 +1,8 @@
 """The client of a collector's gRPC services. It converts gRPC errors to messages of one line."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
-
-# Set before gRPC is imported: CliError reports failed connections, so gRPC must not log them too.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 from hyperscout.v1 import finding_pb2, measurement_pb2, placement_pb2, topology_pb2

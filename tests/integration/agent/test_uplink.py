@@ -352,6 +352,26 @@ async def test_back_off(collector: FakeCollector, code: grpc.StatusCode, limits_
         assert sleeps.asked_s[failed] == 0.5, "a full state that was stored starts the back-off anew"
 
 
+@pytest.mark.parametrize(
+    ("code", "levels"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, ["INFO", "WARNING"]),
+        (grpc.StatusCode.PERMISSION_DENIED, ["WARNING"]),
+    ],
+)
+async def test_a_collector_that_is_not_there_yet_is_a_warning_after_a_minute(
+    collector: FakeCollector, caplog: pytest.LogCaptureFixture, code: grpc.StatusCode, levels: list[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    now_s = 0.0
+    collector.answer_hello = code
+    async with running(FindingStore("n1"), collector.target, clock=lambda: now_s):
+        await collector.until(lambda: len(collector.hellos) >= 3)
+        now_s = 60.0
+        await collector.until(lambda: len(collector.hellos) >= 6)
+    assert [x.levelname for x in caplog.records if code.name in x.getMessage()] == levels
+
+
 async def test_collectors_are_tried_in_turn(collector: FakeCollector) -> None:
     dead = await FakeCollector().start()
     await dead.stop()

@@ -181,12 +181,27 @@ async def test_a_flood_is_cut_and_reported() -> None:
 
 
 async def test_a_full_store_is_reported_by_the_probe_it_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     time = FakeTime()
     store = FindingStore("n1", time.clock, max_findings=3)
     async with scheduled(FakeProbe("eth0 eth1 eth2 eth3"), store=store) as (scheduler, store, _):
         assert outcomes(store) == {"eth0": DATA, "eth1": DATA, "eth2": DATA}
         assert scheduler.stats["lldp"].success is False
         assert "lldp eth3: not stored" in caplog.text
+
+
+async def test_a_failure_is_a_warning_only_if_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with scheduled(FakeProbe("cannot")) as (_, _, time):
+        await time.pass_s(45.0)
+        assert [x.levelname for x in caplog.records] == ["INFO"]
+        await time.pass_s(45.0)
+        assert [x.levelname for x in caplog.records] == ["INFO", "WARNING"]
+
+
+async def test_a_defect_is_a_warning_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scheduled(FakeProbe("crash")):
+        assert [x.levelname for x in caplog.records] == ["WARNING"]
 
 
 async def test_subjects_that_are_gone_are_removed_unless_the_look_was_a_part() -> None:

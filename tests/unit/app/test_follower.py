@@ -5,6 +5,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.app.replica.follower import Follower
@@ -153,3 +155,35 @@ async def test_a_successor_is_prepared_once_it_has_heard_or_waited(
         assert await looks.get() == from_s
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+class Restarting(Follower):
+    """Its leader does not answer."""
+
+    async def _follow(self, address: str) -> None:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "Socket closed")
+
+
+@pytest.mark.parametrize(("kind", "levels"), [(Restarting, ["INFO", "WARNING"]), (Deaf, ["WARNING"])])
+async def test_a_leader_that_cannot_be_followed_is_a_warning_if_that_lasts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type[Follower], levels: list[str]
+) -> None:
+    caplog.set_level("INFO")
+    now_s, done = 0.0, asyncio.Event()
+
+    async def sleep(_delay_s: float) -> None:
+        nonlocal now_s
+        now_s += 10.0
+        if now_s > 100.0:
+            done.set()
+            await asyncio.Event().wait()
+
+    config = load_settings(flags={"data_dir": tmp_path})
+    follower = kind(config, lambda: "x:1", rng=Random(1), sleep=sleep, clock=lambda: now_s)
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(TIMEOUT_S):
+        await done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [x.levelname for x in caplog.records] == levels

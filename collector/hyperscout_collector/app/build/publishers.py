@@ -5,6 +5,7 @@ To add a publisher, add it in `build_publishers`.
 
 import importlib.metadata
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_runtime.event_loops import Debouncer
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
@@ -263,5 +265,7 @@ def _slurm_files(settings: CollectorSettings) -> dict[str, Path]:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text)
+    """Print what a dry run would do, each line with the time."""
+    now = rfc3339(time.time_ns())
+    sys.stdout.write("".join(f"{now} {line}\n" for line in text.splitlines()))
     sys.stdout.flush()

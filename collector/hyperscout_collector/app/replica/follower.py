@@ -36,6 +36,7 @@ _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a t
 _MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
 _LATEST = 32  # generations whose causes are requested from the leader
 _ANSWER_S = 2.0
+_CALM_S = 60.0  # a leader that cannot be followed for longer is a warning
 _AGENTS_S = 30.0  # how often the leader is asked for its agents: an answer has 0.6 MB for 10,000
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", -1),  # no limit: the leader is trusted
@@ -65,6 +66,7 @@ class Follower:
         self._service: Any = None  # the stub of the followed leader
         self.agents: Sequence[pb.AgentStatus] = ()  # as the leader listed them lately
         self.problem: str | None = None  # why the follower is not connected
+        self._level = logging.INFO  # of the line about it
         self._followed = ""  # address of the leader followed last
         self._settings = settings
         self._leader = leader
@@ -136,9 +138,11 @@ class Follower:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
                     self._shut_down |= leader_in(error.trailing_metadata()) == ""
-                    self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
+                    reason = f"the leader, {address}: {error.code().name}: {error.details()}"
+                    is_expected = error.code() == grpc.StatusCode.UNAVAILABLE
+                    self._log_failure(reason, is_expected=is_expected)
                 except CredentialsError as error:
-                    self._log_failure(str(error))
+                    self._log_failure(str(error), is_expected=False)
                 except asyncio.CancelledError:
                     if is_cancelled():
                         raise
@@ -208,11 +212,16 @@ class Follower:
         found = (x.cause for x in answer.events if x.generation == generation)
         return next(map(cause_from_proto, found), None)
 
-    def _log_failure(self, problem: str) -> None:
-        """Log a failure when it differs from the one before."""
-        if problem != self.problem:
-            _log.warning("not following: %s", problem)
-        self.problem = problem
+    def _log_failure(self, problem: str, *, is_expected: bool = True) -> None:
+        """Log a failure when it differs from the one before.
+
+        It is a warning if it lasts: a leader that starts or ends cannot be followed for a moment.
+        """
+        is_calm = is_expected and (self._left_s is None or self._clock() - self._left_s < _CALM_S)
+        level = logging.INFO if is_calm else logging.WARNING
+        if (level, problem) != (self._level, self.problem):
+            _log.log(level, "not following: %s", problem)
+        self._level, self.problem = level, problem
 
 
 def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
