@@ -16,7 +16,8 @@ from hyperscout_topology.topology import Topology
 
 @dataclass
 class FakeTopologyService(TopologyServiceServicer):
-    """What the collector would say; `hang` makes every unary call wait until the server stops."""
+    """What the collector would say; `hang` makes every unary call wait until the server stops. `refuses`: the
+    status of each call instead of an answer."""
 
     topology: Topology = field(default_factory=lambda: Topology(0))
     status: pb.GetStatusResponse = field(default_factory=pb.GetStatusResponse)
@@ -27,6 +28,7 @@ class FakeTopologyService(TopologyServiceServicer):
     event_log: list[str] | None = field(default_factory=list)  # None: refused
     held: int = 0
     hang: bool = False
+    refuses: grpc.StatusCode | None = None
     asked_links: list[bool] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
     address: str = ""
@@ -36,6 +38,8 @@ class FakeTopologyService(TopologyServiceServicer):
             self.stopped.wait(30)
 
     def GetTopology(self, request: pb.GetTopologyRequest, context: Any) -> pb.GetTopologyResponse:  # noqa: N802
+        if self.refuses is not None:
+            context.abort(self.refuses, "a caller may not do this")
         self._maybe_hang()
         self.asked_links.append(not request.omit_links)
         topology = topology_to_proto(self.topology, omit_links=request.omit_links)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
@@ -32,7 +33,11 @@ _RUN_ENDS_S = 60.0  # the time that the collector needs to start a run and to cl
 _MAX_HINTS = 3  # redirections by standby replicas
 # gRPC's own messages about lost connections. A collector also answers UNAVAILABLE, with other messages.
 _HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
-_HOW_TO_AUTHENTICATE = f" (give a token with --token-file FILE or in {TOKEN_VARIABLE})"
+_NEW_ACCOUNT = """. For an account that may look, and a token of it:
+  kubectl -n {namespace} create serviceaccount reader
+  kubectl create clusterrolebinding hyperscout-reader --clusterrole view --serviceaccount {namespace}:reader
+  kubectl -n {namespace} create token reader --audience hyperscout > token"""
+_REFUSED_S = 5  # as the collector's identity.reviews
 _OF_THIS_GANG = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 _SERVICES = (TopologyServiceStub, MeasurementServiceStub, PlacementServiceStub)
 _NO_CONNECTION = ("connect", "dns resolution", "socket closed", "recvmsg", "name resolution")
@@ -49,17 +54,17 @@ class Collector:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        address = endpoint.address
+        if namespace := endpoint.namespace:
+            from hyperscout_cli.remote.port_forward import cluster_ca, forwarded
+
+            address = forwarded(namespace, endpoint.timeout_s)
+            if endpoint.tls_ca is None:
+                endpoint = replace(endpoint, tls_ca=cluster_ca(namespace, endpoint.timeout_s))
         self._endpoint = endpoint
         self._timeout_s = endpoint.timeout_s
         self._credentials = endpoint.credentials
-        self._connect(self._address())
-
-    def _address(self) -> str:
-        if not self._endpoint.namespace:
-            return self._endpoint.address
-        from hyperscout_cli.remote.port_forward import forwarded
-
-        return forwarded(self._endpoint.namespace, self._timeout_s)
+        self._connect(address)
 
     def _connect(self, address: str) -> None:
         options: list[tuple[str, int | str]] = [
@@ -283,14 +288,22 @@ class Collector:
                 f"start it with `hyperscout collector` or set --collector{self._maybe(details)}"
             )
         if code is grpc.StatusCode.UNAUTHENTICATED:
-            return (
-                f"the collector at {self.address} rejects your credentials: {details}{_HOW_TO_AUTHENTICATE}"
-            )
+            how = self._how_to_authenticate()
+            return f"the collector at {self.address} rejects your credentials: {details} {how}"
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            return f"{details} (the collector keeps a refusal for {_REFUSED_S} s: then a new right counts)"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout)"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"the server at {self.address} is not a collector, or has another version"
         return details or f"the collector at {self.address} failed: {code}"
+
+    def _how_to_authenticate(self) -> str:
+        endpoint, namespace = self._endpoint, self._endpoint.namespace
+        how = f"(give a token with --token-file FILE or in {TOKEN_VARIABLE})"
+        if not namespace or endpoint.token or endpoint.token_file is not None:
+            return how
+        return how + _NEW_ACCOUNT.format(namespace=namespace)
 
     def _maybe(self, details: str) -> str:
         """A hint about TLS if the server closed the connection without a message."""

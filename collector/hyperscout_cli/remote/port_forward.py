@@ -8,8 +8,12 @@ import functools
 import re
 import select
 import subprocess
+import tempfile
 import time
+from base64 import b64decode
 from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
 from hyperscout_cli.shared.errors import CliError
 
@@ -45,17 +49,44 @@ def forwarded(namespace: str, limit_s: float) -> str:
 _kept: list["subprocess.Popen[bytes]"] = []  # keeps their pipes open
 
 
+@functools.cache
+def cluster_ca(namespace: str, limit_s: float) -> Path | None:
+    """A file with the collector's CA certificates (PEM), which exists until this process ends.
+
+    None: the ConfigMap and the Secret are not there, or the user may read neither. Raises CliError.
+    """
+    text = _field(namespace, "configmap", "hyperscout-ca", r".data.ca\.crt", limit_s).encode()
+    if not text:
+        with suppress(ValueError):
+            text = b64decode(_field(namespace, "secret", "hyperscout-tls", r".data.ca\.crt", limit_s))
+    if not text:
+        return None
+    file = tempfile.NamedTemporaryFile(prefix="hyperscout-ca-")  # noqa: SIM115 (it is closed at the end)
+    file.write(text)
+    file.flush()
+    _files.append(file)
+    return Path(file.name)
+
+
+_files: list[IO[bytes]] = []  # deleted when they are closed
+
+
 def _target(namespace: str, limit_s: float) -> str:
     """The leader's pod; the Service if the Lease names no pod."""
-    command = ["kubectl", "-n", namespace, "get", "lease", NAME, "-o", "jsonpath={.spec.holderIdentity}"]
+    pod = _field(namespace, "lease", NAME, ".spec.holderIdentity", limit_s).partition("_")[0]
+    return f"pod/{pod}" if pod else f"service/{NAME}"
+
+
+def _field(namespace: str, kind: str, name: str, path: str, limit_s: float) -> str:
+    """A field of an object; "" = there is none, or the user may not read it. Raises CliError."""
+    command = ["kubectl", "-n", namespace, "get", kind, name, "-o", f"jsonpath={{{path}}}"]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
     except FileNotFoundError as error:
         raise CliError("kubectl is not in the PATH: install it, or give --collector") from error
     except subprocess.TimeoutExpired as error:
         raise CliError(f"kubectl did not answer within {limit_s:g} s (--timeout)") from error
-    pod = ran.stdout.decode("utf-8", "replace").partition("_")[0].strip()
-    return f"pod/{pod}" if ran.returncode == 0 and pod else f"service/{NAME}"
+    return ran.stdout.decode("utf-8", "replace").strip() if ran.returncode == 0 else ""
 
 
 def _words_until(process: "subprocess.Popen[bytes]", until_s: float) -> str:

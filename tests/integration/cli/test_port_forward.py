@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from hyperscout_cli.remote import port_forward
 from support.command_line import CommandLine
@@ -18,6 +19,10 @@ printf '%s\\n' "$*" >>"{calls}"
 case "$*" in
   *"get lease"*)
     {lease} ;;
+  *"get configmap"*)
+    {configmap} ;;
+  *"get secret"*)
+    {secret} ;;
   *port-forward*)
     echo $$ >"{calls}.pid"
     {forward} ;;
@@ -31,8 +36,12 @@ Make = Callable[..., None]
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     port_forward.forwarded.cache_clear()
+    port_forward.cluster_ca.cache_clear()
     yield
     port_forward.forwarded.cache_clear()
+    port_forward.cluster_ca.cache_clear()
+    while port_forward._files:
+        port_forward._files.pop().close()
     while port_forward._kept:
         process = port_forward._kept.pop()
         assert process.stdin is not None
@@ -48,9 +57,16 @@ def kubectl(tmp_path: Path, service: FakeTopologyService, monkeypatch: pytest.Mo
     monkeypatch.delenv("HYPERSCOUT_COLLECTOR")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def make(lease: str = LEADER, forward: str = FORWARDS) -> None:
-        forward = forward.format(address=service.address)
-        text = _KUBECTL.format(calls=tmp_path / "calls", lease=lease, forward=forward)
+    def make(
+        lease: str = LEADER, forward: str = FORWARDS, configmap: str = "exit 1", secret: str = "exit 1"
+    ) -> None:
+        text = _KUBECTL.format(
+            calls=tmp_path / "calls",
+            lease=lease,
+            forward=forward.format(address=service.address),
+            configmap=configmap,
+            secret=secret,
+        )
         (tmp_path / "kubectl").write_text(text)
         (tmp_path / "kubectl").chmod(0o755)
 
@@ -82,7 +98,44 @@ def test_the_pod_that_leads_is_reached_once_for_all_questions(
     assert calls(tmp_path) == [
         "-n fabric get lease hyperscout-collector -o jsonpath={.spec.holderIdentity}",
         "-n fabric port-forward --address 127.0.0.1 pod/hyperscout-collector-6d4f-x2x :50051",
+        r"-n fabric get configmap hyperscout-ca -o jsonpath={.data.ca\.crt}",
+        r"-n fabric get secret hyperscout-tls -o jsonpath={.data.ca\.crt}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("configmap", "secret", "text"),
+    [
+        pytest.param("printf PEM", "exit 1", "PEM", id="the ConfigMap"),
+        pytest.param("exit 1", "printf UEVN", "PEM", id="the Secret"),
+        pytest.param("exit 1", "printf UEV", None, id="no base64"),
+        pytest.param("exit 1", "exit 1", None, id="neither may be read"),
+    ],
+)
+def test_the_certificates_come_from_the_cluster(
+    kubectl: Make, configmap: str, secret: str, text: str | None
+) -> None:
+    kubectl(configmap=configmap, secret=secret)
+    file = port_forward.cluster_ca("fabric", 5.0)
+    assert (file and file.read_text()) == text
+
+
+def test_without_a_token_the_commands_for_one_are_named(
+    run: CommandLine, kubectl: Make, tmp_path: Path, service: FakeTopologyService
+) -> None:
+    kubectl()
+    service.refuses = grpc.StatusCode.UNAUTHENTICATED
+    ran = run("tree", "--namespace", "fabric")
+    assert ran.code == 1
+    assert "  kubectl -n fabric create serviceaccount reader\n" in ran.err
+    assert "--serviceaccount fabric:reader\n" in ran.err
+    assert ran.err.endswith("  kubectl -n fabric create token reader --audience hyperscout > token\n")
+    (tmp_path / "token").write_text("abc")
+    ran = run("tree", "--namespace", "fabric", "--token-file", str(tmp_path / "token"))
+    assert ran.code == 1
+    assert "create" not in ran.err, "there is one"
+    service.refuses = grpc.StatusCode.PERMISSION_DENIED
+    assert "keeps a refusal for 5 s" in run("tree", "--namespace", "fabric").err
 
 
 @pytest.mark.parametrize("lease", ["echo not found >&2; exit 1", "printf ''"])
