@@ -32,10 +32,10 @@ from hyperscout_publish.hypernodes.objects import (
     reference,
     status_body,
 )
-from hyperscout_publish.hypernodes.overlap import overlaps
-from hyperscout_publish.hypernodes.plan import Present, is_ours, present
+from hyperscout_publish.hypernodes.overlap import OverlapPolicy, Overlaps, overlaps
+from hyperscout_publish.hypernodes.plan import Members, Present, is_ours, present
 from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
-from hyperscout_publish.hypernodes.wanted import Wanted, wanted
+from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held, Wanted, wanted
 from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _SYNC_TIMEOUT_S = 10.0
@@ -46,7 +46,8 @@ class KubernetesPublisher(Publisher):
     """Publishes HyperNodes to a cluster. Run `run` as a task in addition to the runner's.
 
     `say`: enables a dry run: print the changes and write nothing. `foreign`: called when a HyperNode of
-    another owner appears, changes or disappears. `clock_ns`: Unix ns; `timer`: monotonic seconds.
+    another owner appears, changes or disappears, and, while there is one, when members of any HyperNode
+    change. `clock_ns`: Unix ns; `timer`: monotonic seconds.
     """
 
     name = "kubernetes"
@@ -57,6 +58,7 @@ class KubernetesPublisher(Publisher):
         nodes: Nodes,
         *,
         rng: Random,
+        overlap: OverlapPolicy = "keep",
         foreign: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
@@ -77,6 +79,7 @@ class KubernetesPublisher(Publisher):
         self._nodes = nodes
         self._clock_ns = clock_ns
         self._say = say
+        self._overlap = overlap
         self._foreign = foreign
         self._said = ""
         self._there: dict[str, Present] = {}
@@ -90,7 +93,7 @@ class KubernetesPublisher(Publisher):
             wake=self.wake,
             sleep=sleep,
         )
-        self._announced: frozenset[tuple[str, ...]] = frozenset()
+        self._announced: frozenset[tuple[str, str]] = frozenset()
         self._in_thread = BoundedExecutor("publish-kubernetes")
 
     @property
@@ -107,18 +110,34 @@ class KubernetesPublisher(Publisher):
     async def publish(self, topology: Topology) -> None:
         """Make the cluster's HyperNodes match the topology. Raises PublishError."""
         await self._synced()
-        labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
-        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease lasts.
-        found = await self._in_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
-        tree = self._checked(topology, found.blocked)
+        found = await self._overlaps(topology)
+        tree = self._checked(topology, found.held)
         if self._say is not None:
             self._rehearse(tree, topology.generation)
             return
-        self._announce((x.hypernode or "", x.message) for x in found.anomalies)
+        self._announce(found)
         trouble = await self._writer.write({w.name: w for w in tree})
         trouble += await self._write_conditions(tree)
         if trouble:
             raise PublishError(first_few(trouble, _MAX_TROUBLE, "; "))
+
+    async def held(self, topology: Topology) -> Held:
+        """Return what HyperNodes of other owners hold back. Raises PublishError."""
+        if self._lacks_crd:
+            return NOTHING_HELD
+        await self._synced()
+        return (await self._overlaps(topology)).held
+
+    async def _overlaps(self, topology: Topology) -> Overlaps:
+        labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
+        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease lasts.
+        return await self._in_thread(
+            overlaps, topology.hypernodes, tuple(self.hypernodes), labels, self._overlap
+        )
+
+    @property
+    def _lacks_crd(self) -> bool:
+        return "status 404" in (self.hypernodes.problem or "")
 
     async def _synced(self) -> None:
         try:
@@ -127,10 +146,10 @@ class KubernetesPublisher(Publisher):
                 await self._nodes.reflector.synced.wait()
         except TimeoutError as error:
             why = self.hypernodes.problem or self._nodes.reflector.problem or "no response yet"
-            hint = NO_CRD if "status 404" in why else ""
+            hint = NO_CRD if self._lacks_crd else ""
             raise PublishError(f"the cluster's HyperNodes are not known: {why}{hint}") from error
 
-    def _checked(self, topology: Topology, blocked: frozenset[str]) -> tuple[Wanted, ...]:
+    def _checked(self, topology: Topology, held: Held) -> tuple[Wanted, ...]:
         whole = tuple(wanted(topology))
         if whole != self._tree:
             if broken := list(broken_rules(whole)):
@@ -139,7 +158,7 @@ class KubernetesPublisher(Publisher):
                 )
                 raise PublishError(f"{message} (a defect of hyperscout: please report it)", retry=False)
             self._tree = whole
-        return tuple(wanted(topology, blocked)) if blocked else whole
+        return whole if held == NOTHING_HELD else tuple(wanted(topology, held))
 
     # Conditions and Events
 
@@ -189,9 +208,13 @@ class KubernetesPublisher(Publisher):
             severity = "Normal" if flip.is_good else "Warning"
             self.events.record(reference(found["metadata"]["name"], found), severity, c.reason, c.message)
 
-    def _announce(self, overlapping: Iterable[tuple[str, str]]) -> None:
-        """Post an Event for each new overlap."""
-        now = frozenset(overlapping)
+    def _announce(self, found: Overlaps) -> None:
+        """Post Events for new overlaps on the HyperNodes of other owners, and on those that are held back.
+
+        A HyperNode that stays published has a condition for it.
+        """
+        waiting = [x for x in found.anomalies if x.hypernode in found.held.hypernodes]
+        now = frozenset((x.hypernode or "", x.message) for x in waiting).union(found.notices)
         for name, message in sorted(now - self._announced):
             self.events.record(reference(name, self.hypernodes.get(name)), "Warning", "Overlap", message)
         self._announced = now
@@ -218,10 +241,16 @@ class KubernetesPublisher(Publisher):
             self._there.pop(name, None)
         else:
             self._there[name] = present(after)
-        if any(found is not None and not is_ours(found) for found in (before, after)):
+        if any(found is not None and not is_ours(found) for found in (before, after)) or (
+            _members(before) != _members(after) and self.others
+        ):
             self._foreign()
         if _matters(before) != _matters(after):
             self.wake()
+
+
+def _members(found: Object | None) -> Members:
+    return present(found).members if found is not None else frozenset()
 
 
 def _matters(found: Object | None) -> Any:

@@ -1,20 +1,21 @@
 """Finds HyperNodes of other owners that contain nodes of this topology or use its names. Performs no I/O.
 
-A scheduler uses a node in two leaves twice, and this collector cannot decide which owner is right. So no
-HyperNode that contains such a node is published until the others are removed. Anomalies list them.
+A scheduler uses a node in two leaves twice, and this collector cannot decide which owner is right. So what
+is published stays, and what is not published waits until the other HyperNode is removed. With the policy
+"yield" what is published is removed too. Anomalies list the overlaps.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import re2
 from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode
 
 from hyperscout_publish.hypernodes.plan import EXACT, is_ours, members_of
-from hyperscout_publish.hypernodes.wanted import KIND
+from hyperscout_publish.hypernodes.wanted import KIND, MAX_EXACT_NAME, NOTHING_HELD, Held
 
 SOURCE = "kubernetes"
 _NAMED = 5
@@ -23,12 +24,16 @@ _RE2_MEMORY = 1 << 20
 _MAX_OVERLAPS = 1000  # anomalies; overlaps beyond this limit are not listed but still block
 
 
+OverlapPolicy = Literal["keep", "yield"]
+
+
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """`blocked`: HyperNodes that may not be published now. `anomalies`: the reasons, one per pair."""
+    """`anomalies`: one per pair of HyperNodes. `notices`: (name, message) per other owner's HyperNode."""
 
-    blocked: frozenset[str] = frozenset()
+    held: Held = NOTHING_HELD
     anomalies: tuple[Anomaly, ...] = ()
+    notices: tuple[tuple[str, str], ...] = ()
 
 
 NO_OVERLAPS = Overlaps()
@@ -38,42 +43,142 @@ def overlaps(
     hypernodes: Sequence[HyperNode],
     present: Iterable[Mapping[str, Any]],
     labels: Mapping[str, Mapping[str, str]],
+    policy: OverlapPolicy = "keep",
 ) -> Overlaps:
-    """Find overlaps. `present`: all HyperNodes on the server. `labels`: of the nodes, by node name."""
+    """Find overlaps. `present`: all HyperNodes on the server. `labels`: of the nodes, by node name.
+
+    A domain is published if a HyperNode of this collector with its name, or one of its tier with one of its
+    nodes, is on the server. It stays; claimed nodes that are in no HyperNode of this collector are not added.
+    """
     objects = {found["metadata"]["name"]: found for found in present}
-    foreign = {name: found for name, found in objects.items() if not is_ours(found)}
+    foreign = {name: found for name, found in sorted(objects.items()) if not is_ours(found)}
     if not foreign:
         return NO_OVERLAPS
-    ours = frozenset(node for h in hypernodes if not h.children for node in h.nodes)
-    names = tuple(sorted(labels.keys() | ours))
-    claims = {name: _nodes(name, objects, names, labels) & ours for name in foreign}
+    keeps = policy == "keep"
+    ours = {name: found for name, found in objects.items() if keeps and name not in foreign}
+    discovered = frozenset(node for h in hypernodes if not h.children for node in h.nodes)
+    names = tuple(sorted(labels.keys() | discovered))
+    within = foreign if keeps else objects
+    claims = {name: _nodes(name, within, names, labels) & discovered for name in foreign}
     claimed = frozenset().union(*claims.values())
-    taken = {h.name for h in hypernodes if h.name in foreign}
-    blocked = {h.name for h in hypernodes if not claimed.isdisjoint(h.nodes)} | taken
-    parent = {h.name: h.parent for h in hypernodes}
-    for name in taken:
-        above = parent.get(name)
-        while above is not None and above not in blocked:
-            blocked.add(above)
-            above = parent.get(above)
-    found = [
-        _overlap(h, owner, sorted(claims[owner].intersection(h.nodes)))
-        for h in hypernodes
-        if not h.children and h.name in blocked
-        for owner in sorted(foreign)
-        if not claims[owner].isdisjoint(h.nodes)
-    ]
-    found += [_name_taken(h) for h in hypernodes if h.name in taken]
-    return Overlaps(frozenset(blocked), tuple(found[:_MAX_OVERLAPS]))
+    untaken = frozenset(h.name for h in hypernodes) - foreign.keys()
+    members = {
+        name: untaken.intersection(_children(found) if keeps else ()) for name, found in foreign.items()
+    }
+    adopted = frozenset().union(*members.values())
+    published = _published(ours, labels)
+    unpublished = claimed.difference(*published.values())
+    held = Held(
+        frozenset(_waiting(hypernodes, foreign.keys(), ours.keys(), published, unpublished)),
+        unpublished,
+        adopted,
+    )
+    found: dict[tuple[str, str], Anomaly] = {}
+    for h in hypernodes:
+        leaf_nodes = () if h.children else claimed.intersection(h.nodes)
+        for owner in foreign if leaf_nodes or h.name in adopted else ():
+            if nodes := claims[owner].intersection(leaf_nodes):
+                found[h.name, owner] = _overlap(h, owner, nodes, held, keeps=keeps)
+            if h.name in members[owner]:
+                found[h.name, owner] = _adopted(h, owner)
+        if h.name in foreign:
+            found[h.name, h.name] = _name_taken(h)
+    return Overlaps(held, tuple(found.values())[:_MAX_OVERLAPS], tuple(_notices(found, claims)))
 
 
-def _overlap(h: HyperNode, owner: str, nodes: Sequence[str]) -> Anomaly:
+def _published(
+    ours: Mapping[str, Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]
+) -> dict[int, set[str]]:
+    """Return the nodes at or below this collector's HyperNodes, by tier."""
+    # The HyperNodes of this collector select only these nodes by label.
+    long_names = tuple(name for name in labels if len(name) > MAX_EXACT_NAME)
+    below: dict[str, set[str]] = {}
+    found: dict[int, set[str]] = {}
+    for name, h in sorted(ours.items(), key=lambda x: _tier(x[1])):
+        nodes = nodes_named(h, long_names, labels)
+        below[name] = nodes.union(*(below.get(child, ()) for child in _children(h)))
+        found.setdefault(_tier(h), set()).update(below[name])
+    return found
+
+
+def _tier(found: Mapping[str, Any]) -> int:
+    return (found.get("spec") or {}).get("tier") or 0
+
+
+def _children(found: Mapping[str, Any]) -> Iterator[str]:
+    for kind, how, value in members_of((found.get("spec") or {}).get("members") or ()):
+        if kind == KIND and how == EXACT:  # the consumer accepts no other selector
+            yield value
+
+
+def _waiting(
+    hypernodes: Sequence[HyperNode],
+    taken: Collection[str],
+    ours: Collection[str],
+    published: Mapping[int, Collection[str]],
+    unpublished: frozenset[str],
+) -> Iterator[str]:
+    """Yield the HyperNodes that may not be published now: such leaves, and what contains them.
+
+    `taken`: names of other owners' HyperNodes. `ours`: names of this collector's HyperNodes on the server.
+    """
+    by_name = {h.name: h for h in hypernodes}
+
+    def stays(h: HyperNode) -> bool:
+        return h.name in ours or any(node in published.get(h.tier, ()) for node in h.nodes)
+
+    seen: set[str] = set()
+    for h in hypernodes:
+        if h.name not in taken and (h.children or unpublished.isdisjoint(h.nodes) or stays(h)):
+            continue
+        yield h.name
+        above = by_name.get(h.parent or "")
+        while above is not None and above.name not in seen:
+            seen.add(above.name)
+            if not stays(above):
+                yield above.name
+            above = by_name.get(above.parent or "")
+
+
+def _notices(
+    pairs: Iterable[tuple[str, str]], claims: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[str, str]]:
+    ours: dict[str, list[str]] = {}
+    for name, owner in pairs:
+        if name != owner:
+            ours.setdefault(owner, []).append(name)
+    for owner, names in ours.items():
+        text = f"domains of hyperscout ({first_few(names, _NAMED)})"
+        if nodes := sorted(claims[owner]):
+            text = f"{len(nodes)} of its nodes ({first_few(nodes, _NAMED)}) belong to {text}"
+        else:
+            text = f"it has members that are {text}"
+        yield owner, f"{text}: delete this HyperNode, or remove these members from it"
+
+
+def _overlap(h: HyperNode, owner: str, claimed: Collection[str], held: Held, *, keeps: bool) -> Anomaly:
+    nodes, new = sorted(claimed), sorted(held.nodes.intersection(claimed))
+    if not keeps:
+        effect = f"no HyperNode that contains them is published; delete {owner} to publish this HyperNode"
+    elif h.name in held.hypernodes:
+        effect = f"this HyperNode is not published; delete {owner} to publish it"
+    elif new:
+        effect = f"this HyperNode is published without {first_few(new, _NAMED)} until {owner} is deleted"
+    else:
+        effect = f"this HyperNode stays published, and a scheduler uses these nodes twice; delete {owner}"
     message = (
         f"HyperNode {owner}, which hyperscout does not manage, contains {len(nodes)} of its nodes "
-        f"({first_few(nodes, _NAMED)}): no HyperNode that contains them is published; "
-        f"delete {owner} to publish this HyperNode"
+        f"({first_few(nodes, _NAMED)}): {effect}"
     )
     return replace(_anomaly(h, owner, message), nodes=tuple(nodes))
+
+
+def _adopted(h: HyperNode, owner: str) -> Anomaly:
+    message = (
+        f"HyperNode {owner}, which hyperscout does not manage, has it as a member: it is in no HyperNode of "
+        f"hyperscout, because two parents stop all topology jobs; remove it from {owner}"
+    )
+    return _anomaly(h, owner, message)
 
 
 def _name_taken(h: HyperNode) -> Anomaly:
@@ -95,7 +200,7 @@ def _nodes(
     names: Sequence[str],
     labels: Mapping[str, Mapping[str, str]],
 ) -> frozenset[str]:
-    """Return all nodes at or below a HyperNode, of any owner."""
+    """Return all nodes at or below a HyperNode, as far as its descendants are in `objects`."""
     found: set[str] = set()
     seen: set[str] = set()
     stack = [name]
@@ -105,9 +210,7 @@ def _nodes(
             continue
         seen.add(here)
         found |= nodes_named(objects[here], names, labels)
-        for kind, how, value in members_of((objects[here].get("spec") or {}).get("members") or ()):
-            if kind == KIND and how == EXACT:  # the consumer accepts no other selector
-                stack.append(value)
+        stack += _children(objects[here])
     return frozenset(found)
 
 

@@ -4,7 +4,7 @@ A domain without Kubernetes nodes is omitted, and its parent does not name it.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,22 @@ class Wanted:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is not published now because of HyperNodes of other owners. All are names.
+
+    `hypernodes`: HyperNodes that must not exist. `nodes`: nodes that are added to no HyperNode. `adopted`:
+    HyperNodes that are members of another owner's HyperNode, and may not be members of a second one.
+    """
+
+    hypernodes: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    adopted: frozenset[str] = frozenset()
+
+
+NOTHING_HELD = Held()
+
+
 def _exact(kind: str, name: str) -> dict[str, Any]:
     return {"type": kind, "selector": {"exactMatch": {"name": name}}}
 
@@ -81,19 +97,17 @@ def unpublishable(topology: Topology) -> tuple[str, ...]:
     )
 
 
-def wanted(topology: Topology, without: Collection[str] = ()) -> Iterator[Wanted]:
-    """Yield HyperNodes by tier, then by name. `without`: HyperNodes that may not be published now."""
-    lacking = frozenset(unpublishable(topology))
-    there: set[str] = set()
+def wanted(topology: Topology, held: Held = NOTHING_HELD) -> Iterator[Wanted]:
+    """Yield HyperNodes by tier, then by name, without those that are held back."""
+    lacking = held.nodes.union(unpublishable(topology))
+    counts: dict[str, int] = {}  # nodes of the HyperNodes so far
     for h in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
-        count = sum(n not in lacking for n in h.nodes) if lacking else len(h.nodes)
-        children = tuple(c for c in h.children if c in there)
-        if h.name in without or not count or (h.children and not children):
+        children = tuple(c for c in h.children if c in counts and c not in held.adopted)
+        nodes = () if h.children else tuple(n for n in h.nodes if n not in lacking)
+        count = sum(counts[c] for c in children) + len(nodes)
+        if h.name in held.hypernodes or not count:
             continue
-        there.add(h.name)
-        nodes = () if h.children else h.nodes
-        if lacking:
-            nodes = tuple(n for n in nodes if n not in lacking)
+        counts[h.name] = count
         yield Wanted(h.name, h.tier, h.tier_name, children, nodes, count, h.conditions, _annotations(h))
 
 

@@ -20,6 +20,7 @@ from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Condition, HyperNode, Measured, Topology
 from kube.control_plane import Options
+from kube.recorder import recording
 from support.kubernetes import Cluster
 from support.waiting import TIMEOUT_S
 
@@ -250,10 +251,65 @@ async def test_what_another_owner_s_hypernode_holds_is_published_when_that_is_go
             await foreign.wait()
         await hypernodes.publish(TREE)
         assert kube.hypernodes().keys() == {"leaf-a", "leaf-b", "core"}
+
+
+async def test_another_owner_s_hypernode_removes_nothing_that_is_published(kube: Cluster) -> None:
+    """Also after a restart, and by a collector that takes over: the API server says what is published."""
+    kube.nodes(["n1", "n2", "n3", "n4", "n5"])
+    async with recording(kube.plane) as recorder:
+        async with publisher(kube) as hypernodes:
+            await hypernodes.publish(TREE)
+            before = kube.hypernodes()
+            kube.apply(FOREIGN)
+            await until(lambda: hypernodes.hypernodes.get("by-hand"))
+            await hypernodes.publish(TREE)
+            theirs = kube.hypernodes()["by-hand"]
+            assert kube.hypernodes() == before | {"by-hand": theirs}
+            await until(lambda: reasons(kube, "by-hand") == ["Overlap"])
+        kube.apply(FOREIGN.replace("^n[34]$", "^n[345]$"))
+        theirs = kube.hypernodes()["by-hand"]
+        async with publisher(kube) as again:
+            await again.publish(TREE)
+            assert kube.hypernodes() == before | {"by-hand": theirs}
+            # A node that is not published yet is not added, nor is a new domain with such a node.
+            await again.publish(tree(("leaf-a", ("n1", "n2")), ("leaf-b", ("n3", "n4", "n5"))))
+            assert kube.hypernodes() == before | {"by-hand": theirs}
+            await again.publish(tree(("leaf-a", ("n1", "n2")), ("leaf-b", ("n3", "n4")), ("leaf-c", ("n5",))))
+            assert kube.hypernodes() == before | {"by-hand": theirs}
+            await until(lambda: reasons(kube, "leaf-c") == ["Overlap"])
+            # A domain that is published under another name is published.
+            await again.publish(tree(("leaf-a", ("n1", "n2")), ("leaf-d", ("n3", "n4")), root="other"))
+            assert kube.hypernodes().keys() == {"by-hand", "leaf-a", "leaf-d", "other"}
+            assert spec_of(kube, "leaf-d")[2] == ["n3", "n4"]
+        recorder.assert_clean()
+
+
+async def test_yield_removes_what_another_owner_s_hypernode_contains(kube: Cluster) -> None:
+    kube.nodes(["n1", "n2", "n3", "n4"])
+    async with publisher(kube, overlap="yield") as hypernodes:
+        await hypernodes.publish(TREE)
         kube.apply(FOREIGN)
         await until(lambda: hypernodes.hypernodes.get("by-hand"))
         await hypernodes.publish(TREE)
         assert kube.hypernodes().keys() == {"by-hand", "leaf-a"}
+
+
+async def test_a_member_of_another_owner_s_hypernode_has_no_second_parent(kube: Cluster) -> None:
+    kube.nodes(["n1", "n2", "n3", "n4"])
+    member = "{type: HyperNode, selector: {exactMatch: {name: leaf-b}}}"
+    above = FOREIGN.replace('{type: Node, selector: {regexMatch: {pattern: "^n[34]$"}}}', member)
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(TREE)
+        kube.apply(above.replace("tier: 1", "tier: 2"))
+        await until(lambda: hypernodes.hypernodes.get("by-hand"))
+        for _ in range(2):
+            await hypernodes.publish(TREE)
+            assert spec_of(kube, "core")[2] == ["leaf-a"]
+        assert spec_of(kube, "leaf-b")[2] == ["n3", "n4"]
+        kube.kubectl("delete", "hn", "by-hand")
+        await until(lambda: hypernodes.hypernodes.get("by-hand") is None)
+        await hypernodes.publish(TREE)
+        assert spec_of(kube, "core")[2] == ["leaf-a", "leaf-b"]
 
 
 async def test_a_name_that_is_taken_is_left_to_its_owner(kube: Cluster) -> None:

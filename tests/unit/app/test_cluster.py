@@ -114,3 +114,6 @@ def test_an_overlap_is_an_anomaly_of_the_leaf() -> None:
     foreign = {"metadata": {"name": "theirs"}, "spec": {"tier": 1, "members": [member]}}
     (found,) = ClusterView({}, {}, (foreign,)).marked(TREE).anomalies
     assert (found.kind, found.hypernode) == ("Overlap", "leaf")
+    assert "this HyperNode is not published" in found.message
+    view = KubernetesCluster((), (foreign,), "yield").view()  # type: ignore[arg-type]
+    assert "no HyperNode that contains them is published" in view.marked(TREE).anomalies[0].message

@@ -19,10 +19,11 @@ from hyperscout_publish.hypernodes import kubernetes
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.hypernodes.objects import COLLECTION, path_of
 from hyperscout_publish.hypernodes.overlap import NO_OVERLAPS, Overlaps
+from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Measured, Topology
 from support.fake_kube import FakeKube, Object, merge
-from support.topologies import measured, two_leaves
+from support.topologies import leaves, measured, two_leaves
 from support.waiting import until
 
 
@@ -77,14 +78,20 @@ class ApplyKube(FakeKube):
         return {p.rpartition("/")[2]: x for p, x in self.objects.items() if p.startswith(COLLECTION)}
 
 
-def publisher(fake: ApplyKube) -> KubernetesPublisher:
+def publisher(fake: ApplyKube, **options: Any) -> KubernetesPublisher:
     """As its watch has it now."""
 
     async def sleep(delay_s: float) -> None:
         await asyncio.sleep(0)
 
     made = KubernetesPublisher(
-        fake.kube(), fake.nodes(), rng=Random(1), clock_ns=lambda: 1, timer=lambda: 1.0, sleep=sleep
+        fake.kube(),
+        fake.nodes(),
+        rng=Random(1),
+        clock_ns=lambda: 1,
+        timer=lambda: 1.0,
+        sleep=sleep,
+        **options,
     )
     follow(made, fake)
     made.hypernodes.synced.set()
@@ -105,8 +112,8 @@ def said(made: KubernetesPublisher) -> list[str]:
     return [event["reason"] for event in made.events._waiting]
 
 
-def stranger(name: str) -> Object:
-    spec = {"tier": 1, "members": [{"type": "Node", "selector": {"exactMatch": {"name": "elsewhere"}}}]}
+def stranger(name: str, member: str = "elsewhere", kind: str = "Node") -> Object:
+    spec = {"tier": 3, "members": [{"type": kind, "selector": {"exactMatch": {"name": member}}}]}
     return {"metadata": {"name": name, "labels": {"whose": "mine"}}, "spec": spec}
 
 
@@ -227,6 +234,93 @@ async def test_selectors_of_strangers_do_not_stop_the_loop(monkeypatch: pytest.M
     await until(looked.is_set)
     went_on.set()
     await work
+
+
+async def test_another_owner_s_hypernode_removes_nothing_also_after_a_restart() -> None:
+    fake = ApplyKube()
+    await publisher(fake).publish(two_leaves())
+    fake.put(path_of("theirs"), stranger("theirs", "n03"))
+    before = copy.deepcopy(fake.objects)
+    fake.writes.clear()
+    for _ in range(2):
+        made = publisher(fake)
+        await made.publish(two_leaves())
+        await made.publish(two_leaves())
+        assert (fake.objects, fake.writes) == (before, [])
+        # The condition of leaf-b says it too; the generations bring that one.
+        events = [(e["involvedObject"]["name"], e["reason"]) for e in made.events._waiting]
+        assert events == [("theirs", "Overlap")]
+
+
+async def test_a_domain_that_is_not_published_waits_and_its_published_parent_stays() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(leaves(("n01", "n02")))
+    fake.put(path_of("theirs"), stranger("theirs", "n03"))
+    follow(made, fake)
+    grown = leaves(("n01", "n02", "n05"), ("n03", "n04"))
+    await made.publish(grown)
+    assert fake.hypernodes().keys() == {"core", "l1", "theirs"}
+    assert [e["involvedObject"]["name"] for e in made.events._waiting] == ["l2", "theirs"]
+    core = fake.hypernodes()["core"]
+    assert core["metadata"]["annotations"] == {"hyperscout.io/nodes": "3"}
+    assert [m["selector"]["exactMatch"]["name"] for m in core["spec"]["members"]] == ["l1"]
+    del fake.objects[path_of("theirs")]
+    follow(made, fake)
+    await made.publish(grown)
+    assert fake.hypernodes().keys() == {"core", "l1", "l2"}
+    assert fake.hypernodes()["core"]["metadata"]["annotations"] == {"hyperscout.io/nodes": "5"}
+
+
+async def test_yield_removes_what_another_owner_s_hypernode_contains() -> None:
+    fake = ApplyKube()
+    made = publisher(fake, overlap="yield")
+    await made.publish(two_leaves())
+    fake.put(path_of("theirs"), stranger("theirs", "n03"))
+    follow(made, fake)
+    await made.publish(two_leaves())
+    assert fake.hypernodes().keys() == {"leaf-a", "theirs"}
+
+
+async def test_a_member_of_another_owner_s_hypernode_leaves_its_parent_once() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    fake.put(path_of("theirs"), stranger("theirs", "leaf-b", "HyperNode"))
+    follow(made, fake)
+    fake.writes.clear()
+    for _ in range(2):
+        await made.publish(two_leaves())
+    assert fake.hypernodes().keys() == {"core", "leaf-a", "leaf-b", "theirs"}
+    ((_, path, body),) = fake.writes
+    assert path == path_of("core")
+    assert [m["selector"]["exactMatch"]["name"] for m in body["spec"]["members"]] == ["leaf-a"]
+
+
+async def test_each_change_of_what_may_be_held_back_is_reported() -> None:
+    fake = ApplyKube()
+    heard: list[str] = []
+    made = publisher(fake, foreign=lambda: heard.append("foreign"))
+    await made.publish(two_leaves())
+    assert heard == [], "there is no HyperNode of another owner"
+    assert await made.held(two_leaves()) == NOTHING_HELD
+    fake.put(path_of("theirs"), stranger("theirs", "n09"))
+    follow(made, fake)
+    assert len(heard) == 1
+    later = leaves(("n01", "n02"), ("n09",))
+    assert await made.held(later) == Held(frozenset({"l2"}), frozenset({"n09"}))
+    await made.publish(later)
+    assert len(heard) > 1, "members of this collector's HyperNodes decide what is published"
+    heard.clear()
+    await made.publish(later)
+    assert heard == []
+
+
+async def test_without_the_crd_nothing_is_held_back() -> None:
+    made = publisher(ApplyKube())
+    made.hypernodes.synced.clear()
+    made.hypernodes.problem = "GET /apis/topology.volcano.sh/v1alpha1/hypernodes: status 404: not found"
+    assert await made.held(two_leaves()) == NOTHING_HELD
 
 
 async def test_a_condition_that_came_meanwhile_is_merged_and_not_lost() -> None:

@@ -90,23 +90,30 @@ def build_publishers(context: Context) -> Publishers:
         return Publishers(tuple(publishers), NoCluster(), services, mqtt=mqtt)
     dry_run = settings.kubernetes == "dry-run"
     nodes = Nodes(kube, settings.node_selector, rng=rng)
-    hypernodes = KubernetesPublisher(
-        kube,
-        nodes,
-        foreign=cluster_changed,
-        clock_ns=clock_ns,
-        timer=context.timer,
-        rng=rng,
-        say=_print if dry_run else None,
-    )
-    events = EventRecorder(kube, clock_ns=clock_ns)
-    node_writers = _node_writers(settings, kube, nodes, events, clock_ns)
+    node_writers: list[Publisher] = []
 
     def wake_node_writers() -> None:
         for publisher in node_writers:
             publisher.wake()
 
     wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
+
+    def overlaps_changed() -> None:
+        cluster_changed()
+        wake_soon()
+
+    hypernodes = KubernetesPublisher(
+        kube,
+        nodes,
+        overlap=settings.overlap,
+        foreign=overlaps_changed,
+        clock_ns=clock_ns,
+        timer=context.timer,
+        rng=rng,
+        say=_print if dry_run else None,
+    )
+    events = EventRecorder(kube, clock_ns=clock_ns)
+    node_writers += _node_writers(settings, kube, nodes, events, clock_ns)
 
     def node_changed(before: Object | None, after: Object | None) -> None:
         # The collector's own writes to nodes must not start a check of the whole cluster.
@@ -126,7 +133,7 @@ def build_publishers(context: Context) -> Publishers:
     if settings.kueue_topology:
         publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
     services |= {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
-    cluster = KubernetesCluster(nodes, hypernodes.hypernodes)
+    cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
     return Publishers(tuple(publishers), cluster, services, nodes, mqtt)
 
 

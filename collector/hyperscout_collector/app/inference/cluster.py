@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hyperscout_kubernetes.nodes import Nodes, why_down
-from hyperscout_publish.hypernodes.overlap import overlaps
+from hyperscout_publish.hypernodes.overlap import OverlapPolicy, overlaps
 from hyperscout_topology.topology import Topology
 
 
@@ -15,11 +15,13 @@ class ClusterView:
 
     `nodes`: by node name the reason why it is down, None = it is up; the whole mapping is None without a
     cluster. `labels`: the labels of each node. `hypernodes`: the HyperNode objects of the API server.
+    `overlap`: what happens to published HyperNodes that overlap with those of other owners.
     """
 
     nodes: Mapping[str, str | None] | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     hypernodes: tuple[Mapping[str, Any], ...] = ()
+    overlap: OverlapPolicy = "keep"
 
     @property
     def expected(self) -> frozenset[str] | None:
@@ -39,7 +41,7 @@ class ClusterView:
 
     def marked(self, topology: Topology) -> Topology:
         """The topology with an anomaly for each overlap with other HyperNodes."""
-        found = overlaps(topology.hypernodes, self.hypernodes, self.labels).anomalies
+        found = overlaps(topology.hypernodes, self.hypernodes, self.labels, self.overlap).anomalies
         if not found:
             return topology
         anomalies = sorted((*topology.anomalies, *found), key=lambda x: (x.key, x.message))
@@ -80,9 +82,12 @@ class KubernetesCluster:
     `hypernodes`: all HyperNodes of the API server, those of the collector and those of others.
     """
 
-    def __init__(self, nodes: Nodes, hypernodes: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, nodes: Nodes, hypernodes: Iterable[Mapping[str, Any]], overlap: OverlapPolicy = "keep"
+    ) -> None:
         self._nodes = nodes
         self._hypernodes = hypernodes
+        self._overlap = overlap
 
     @property
     def is_known(self) -> bool:
@@ -93,6 +98,7 @@ class KubernetesCluster:
             {node["metadata"]["name"]: why_down(node) for node in self._nodes},
             {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes},
             tuple(self._hypernodes),
+            self._overlap,
         )
 
     def why_not_reserved(self, node: str) -> str | None:

@@ -41,6 +41,11 @@ class PublisherSettings(BaseModel):
         "!node-role.kubernetes.io/control-plane",
         description='label selector of the cluster\'s nodes in the hierarchy; "" = all nodes',
     )
+    overlap: Literal["keep", "yield"] = Field(
+        "keep",
+        description="what happens to a published HyperNode and its node labels when a HyperNode of another "
+        "owner contains its nodes: keep = they stay; yield = they are removed until the other one is gone",
+    )
     node_labels: Mode = Field(
         "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
     )
