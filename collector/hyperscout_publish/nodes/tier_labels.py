@@ -8,21 +8,33 @@ another pod.
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.hypernodes.wanted import MAX_EXACT_NAME, TIER_LABEL_PREFIX, Wanted, wanted
+from hyperscout_publish.hypernodes.wanted import (
+    MAX_EXACT_NAME,
+    NOTHING_HELD,
+    TIER_LABEL_PREFIX,
+    Held,
+    Wanted,
+    wanted,
+)
 
 # Keys with the prefix that name tiers, in this or another hierarchy. Other keys belong to other owners.
 _TIER_KEY = re.compile(re.escape(TIER_LABEL_PREFIX) + r"(nvlink|leaf|pod|core(-[0-9]+)?|tier-[0-9]+)")
 
 Labels = Mapping[str, str]
+NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 Patch = dict[str, str | None]  # None removes the label
 
 
-def tier_labels(topology: Topology) -> dict[str, Labels]:
-    """Return the labels of each node in a HyperNode. Nodes of one leaf share one mapping."""
-    hypernodes = list(wanted(topology))
+def tier_labels(topology: Topology, held: Held = NOTHING_HELD) -> dict[str, Labels]:
+    """Return the labels of each node in a HyperNode that is not held back.
+
+    Nodes of one leaf share one mapping.
+    """
+    hypernodes = list(wanted(topology, held))
     above = {child: h for h in hypernodes for child in h.children}
     found: dict[str, Labels] = {}
     for leaf in hypernodes:
@@ -53,10 +65,15 @@ def label_patch(present: Labels, labels: Labels) -> Patch:
 
 
 def label_patches(
-    wanted_labels: Mapping[str, Labels], present: Iterable[tuple[str, Labels]], *, long_names_only: bool
+    wanted_labels: Mapping[str, Labels],
+    present: Iterable[tuple[str, Labels]],
+    *,
+    kept: Mapping[str, Labels] = NO_LABELS,
+    long_names_only: bool,
 ) -> dict[str, Patch]:
     """Return the patch of each node that needs one. `present`: (name, labels) of the existing nodes.
 
+    `kept`: labels that are not added to a node, but whose keys stay where they are, with these values.
     `long_names_only`: include only nodes with names too long for exactMatch; HyperNodes select them by label.
     """
     nothing: Labels = {}
@@ -64,7 +81,8 @@ def label_patches(
     for name, labels in present:
         if long_names_only and len(name) <= MAX_EXACT_NAME:
             continue
-        if patch := label_patch(labels, wanted_labels.get(name, nothing)):
+        stay = {key: value for key, value in kept.get(name, nothing).items() if key in labels}
+        if patch := label_patch(labels, stay | {**wanted_labels.get(name, nothing)}):
             found[name] = patch
     return found
 

@@ -9,6 +9,8 @@ from hyperscout_kubernetes.errors import (
     RejectedError,
     UnreachableError,
 )
+from hyperscout_publish.hypernodes.overlap import OverlapPolicy
+from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
 from hyperscout_publish.nodes.node_labels import Mode, NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import nodes_known
 from hyperscout_publish.publisher.base import PublishError
@@ -173,6 +175,32 @@ async def test_thousands_of_nodes_are_several_at_a_time(leaves: int) -> None:
     assert len(fake.writes) == 400 * leaves
     await publisher.publish(topology)
     assert len(fake.writes) == 400 * leaves
+
+
+@pytest.mark.parametrize(
+    ("overlap", "after"),
+    [("keep", {LEAF: "leaf-b", CORE: "core"}), ("yield", {})],
+)
+async def test_labels_follow_the_hypernodes_that_are_held_back(
+    fake: FakeKube, overlap: OverlapPolicy, after: dict[str, str]
+) -> None:
+    held = [Held(frozenset({"leaf-b", "core"}), frozenset({"n03"}))]
+
+    async def held_back(topology: Topology) -> Held:
+        return held[0]
+
+    nodes = fake.nodes()
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, "on", print, held=held_back, overlap=overlap)
+    topology = two_leaves()
+    await publisher.publish(topology)
+    assert fake.labels("n01") == {"mine": "n01", LEAF: "leaf-a"}
+    assert fake.labels("n03") == {"mine": "n03"}
+    before, held[0] = held[0], NOTHING_HELD
+    await publisher.publish(topology)
+    assert fake.labels("n03") == {"mine": "n03", LEAF: "leaf-b", CORE: "core"}
+    held[0] = before
+    await publisher.publish(topology)
+    assert fake.labels("n03") == {"mine": "n03", **after}
 
 
 async def test_an_empty_hierarchy_takes_labels_away(fake: FakeKube) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from hyperscout_publish.hypernodes.wanted import Held
 from hyperscout_publish.nodes.tier_labels import (
     Patch,
     label_patch,
@@ -78,6 +79,29 @@ def test_long_names_alone() -> None:
     wanted = tier_labels(leaves((long, short)))
     patches = label_patches(wanted, [(long, {}), (short, {})], long_names_only=True)
     assert patches == {long: {LEAF: "l1", CORE: "core"}}
+
+
+def test_labels_of_what_is_held_back_are_not_added_and_stay_up_to_date_where_they_are() -> None:
+    topology = leaves(("n1",), ("n2",))
+    held = Held(frozenset({"l2", "core"}), frozenset({"n2"}))
+    present: list[tuple[str, Any]] = [
+        ("n1", {CORE: "core"}),
+        ("n2", {LEAF: "old", POD: "gone", "x": "y"}),
+        ("n3", {LEAF: "l2"}),
+    ]
+    some, whole = tier_labels(topology, held), tier_labels(topology)
+    assert some == {"n1": {LEAF: "l1"}}
+    assert label_patches(some, present, kept=whole, long_names_only=False) == {
+        "n1": {LEAF: "l1"},
+        "n2": {LEAF: "l2", POD: None},
+        "n3": {LEAF: None},
+    }
+    assert label_patches(some, [("n2", {})], kept=whole, long_names_only=False) == {}
+    assert label_patches(some, present, long_names_only=False) == {
+        "n1": {CORE: None, LEAF: "l1"},
+        "n2": {LEAF: None, POD: None},
+        "n3": {LEAF: None},
+    }
 
 
 def test_words() -> None:

@@ -113,7 +113,7 @@ def build_publishers(context: Context) -> Publishers:
         say=_print if dry_run else None,
     )
     events = EventRecorder(kube, clock_ns=clock_ns)
-    node_writers += _node_writers(settings, kube, nodes, events, clock_ns)
+    node_writers += _node_writers(settings, kube, nodes, hypernodes, events, clock_ns)
 
     def node_changed(before: Object | None, after: Object | None) -> None:
         # The collector's own writes to nodes must not start a check of the whole cluster.
@@ -242,7 +242,12 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
 
 
 def _node_writers(
-    settings: CollectorSettings, kube: Kube, nodes: Nodes, events: EventRecorder, clock_ns: Callable[[], int]
+    settings: CollectorSettings,
+    kube: Kube,
+    nodes: Nodes,
+    hypernodes: KubernetesPublisher,
+    events: EventRecorder,
+    clock_ns: Callable[[], int],
 ) -> list[Publisher]:
     """The publishers that write to nodes.
 
@@ -255,7 +260,17 @@ def _node_writers(
         settings.taint_clear_after_s,
         settings.taint_uplink_share,
     )
-    found: list[Publisher] = [NodeLabelsPublisher(kube, nodes, settings.node_labels, _print, dry_run=dry_run)]
+    found: list[Publisher] = [
+        NodeLabelsPublisher(
+            kube,
+            nodes,
+            settings.node_labels,
+            _print,
+            held=hypernodes.held,
+            overlap=settings.overlap,
+            dry_run=dry_run,
+        )
+    ]
     taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
     if taints != "off" or not dry_run:
         found.append(TaintsPublisher(kube, nodes, taints, policy, _print, events=events, clock_ns=clock_ns))
