@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from hyperscout_formats.text.host_list import fold
@@ -132,8 +132,12 @@ def _show(lines: Sequence[str], output: str) -> None:
 
 
 def _written(path: str, kubeconfig: Path | None, topology: str | None, collector: Endpoint) -> list[str]:
+    from hyperscout_publish.hypernodes.overlap import overlaps
+
     from hyperscout_cli.offline.handwritten import disagreements, expand, in_cluster, problems, read
 
+    found: list[dict[str, Any]] = []
+    labels: dict[str, dict[str, str]] = {}
     if path == CLUSTER and not Path(path).exists():
         found, labels = hypernodes_and_labels(kubeconfig)
         written = in_cluster(found, labels)
@@ -143,7 +147,12 @@ def _written(path: str, kubeconfig: Path | None, topology: str | None, collector
     else:
         written = read(path)
     loaded = load(topology=topology, collector=collector, links=False)
-    return [*problems(written), *disagreements(expand(written, loaded), loaded)]
+    overlapping = overlaps(loaded.hypernodes, found, labels).anomalies
+    return [
+        *problems(written),
+        *(f"{x.hypernode}: {x.message}" for x in overlapping),
+        *disagreements(expand(written, loaded), loaded),
+    ]
 
 
 def _drift(path: str, topology: "Topology", *, accept: bool) -> list[str]:

@@ -15,7 +15,9 @@ from hyperscout_cli.main import main
 from hyperscout_kubernetes.client import connect
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
-from hyperscout_publish.hypernodes.wanted import OWNER_LABELS
+from hyperscout_publish.hypernodes.objects import COLLECTION, body_of
+from hyperscout_publish.hypernodes.plan import Create
+from hyperscout_publish.hypernodes.wanted import OWNER_LABELS, wanted
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Condition, HyperNode, Measured, Topology
@@ -459,6 +461,15 @@ def test_diff_compares_what_others_wrote_with_the_wires(
     assert main(words) == 3
     found = capfd.readouterr().out
     assert "in the fabric, but not in the file: n[1,4]" in found
+    overlap = "leaf-b: HyperNode by-hand, which hyperscout does not manage, contains 1 of its nodes (n3): "
+    assert f"{overlap}this HyperNode is not published; delete by-hand to publish it" in found
+    kube.api.ask(
+        "POST",
+        COLLECTION,
+        body_of(Create(next(w for w in wanted(TREE) if w.name == "leaf-b")), None, None, ()),
+    )
+    assert main(words) == 3
+    assert f"{overlap}this HyperNode stays published" in capfd.readouterr().out
 
 
 def measured(*medians: float | None, source: str = "wires") -> Topology:
