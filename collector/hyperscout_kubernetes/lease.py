@@ -1,7 +1,8 @@
 """Leader election on a Lease of the API server: runs the state machine of `election`.
 
 The Lease is a `coordination.k8s.io/v1` object with the fields that client-go writes, so `kubectl get lease`
-shows the holder. An annotation contains the holder's address, for clients that reach another replica.
+shows the holder. An annotation contains the holder's address, for clients that reach another replica. Another
+one contains the highest number of a generation that may have been used, so that no two leaders use one.
 """
 
 import asyncio
@@ -39,6 +40,9 @@ from hyperscout_kubernetes.paths import api_path
 _log = logging.getLogger(__name__)
 
 ADDRESS = "hyperscout.io/address"
+GENERATION = "hyperscout.io/generation"
+_AHEAD = 1000  # numbers of generations that a renewal reserves: far more than are published until the next
+_MAX_DIGITS = 15
 _API = "coordination.k8s.io/v1"
 _RELEASE_TIMEOUT_S = 2.0
 
@@ -56,7 +60,8 @@ class Elector:
     """A candidate for the Lease `namespace`/`name`. Run `run` as a task; call `release` after it has ended.
 
     `identity` is a readable name; `token` makes it unique for each start. `run` and `release` may run on
-    another loop than the one that makes the elector and waits for changes.
+    another loop than the one that makes the elector and waits for changes. `highest()`: the highest number
+    that this process gave to a generation.
 
     Raises RejectedError: namespace or name is not a valid name.
     """
@@ -72,12 +77,14 @@ class Elector:
         address: str,
         times: LeaseTimes,
         rng: Random,
+        highest: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = boottime,
         now: Callable[[], datetime] = now_utc,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._changed = Notices()
         self.problem: str | None = None  # why the Lease cannot be read or written; None if it can
+        self.used = 0  # numbers of generations up to it may have been used before this term
         self._election = Election(f"{identity}_{token}", address, times, rng)
         self._kube = kube
         self._collection = api_path(_API, "leases", namespace=namespace)
@@ -85,6 +92,7 @@ class Elector:
         self._meta = {"namespace": namespace, "name": name}
         self._clock = clock
         self._now = now
+        self._highest = highest
         self._sleep = sleep
         self._told = (False, False)  # (leading, may write) as logged last
         self._object: Object | None = None  # as read last; a write preserves what others added
@@ -220,7 +228,11 @@ class Elector:
         if write.version is not None and self._object is not None:
             metadata = {**self._object["metadata"], "resourceVersion": write.version}
             metadata.pop("managedFields", None)
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), ADDRESS: record.address}
+        there: Object = metadata.get("annotations") or {}
+        if write.acquires and record.holder:  # else it is released
+            self.used = _generation(there)
+        reserved = max(self.used, self._highest()) + (_AHEAD if record.holder else 0)
+        metadata["annotations"] = {**there, ADDRESS: record.address, GENERATION: str(reserved)}
         return {
             "apiVersion": _API,
             "kind": "Lease",
@@ -265,6 +277,11 @@ def record_of(found: Object) -> Record:
         _text(spec.get("renewTime")),
         _text(annotations.get(ADDRESS))[:256],
     )
+
+
+def _generation(annotations: Object) -> int:
+    text = _text(annotations.get(GENERATION))
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
 
 
 def _text(value: Any) -> str:

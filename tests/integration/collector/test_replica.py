@@ -68,9 +68,16 @@ async def connected(address: str) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def greeted(connection: grpc.aio.Channel) -> Any:
-    call = DiscoveryServiceStub(connection).StreamFindings()
-    await call.write(StreamFindingsRequest(hello=Hello(node="n1")))
-    return await call.read()
+    while True:
+        call = DiscoveryServiceStub(connection).StreamFindings()
+        try:
+            await call.write(StreamFindingsRequest(hello=Hello(node="n1")))
+        except grpc.aio.AioRpcError as error:
+            # The server refuses while gRPC writes: then the status is gRPC's own.
+            if error.code() is grpc.StatusCode.INTERNAL:
+                continue
+            raise
+        return await call.read()
 
 
 # --- standing by --------------------------------------------------------------------------------------------

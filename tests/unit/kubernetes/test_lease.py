@@ -18,7 +18,7 @@ from hyperscout_kubernetes.errors import (
     NotLeaderError,
     UnreachableError,
 )
-from hyperscout_kubernetes.lease import ADDRESS, Elector, record_of
+from hyperscout_kubernetes.lease import ADDRESS, GENERATION, Elector, record_of
 from support.fake_time import FakeTime, settle
 
 
@@ -63,6 +63,11 @@ class World:
         self.time = FakeTime()
         self.api = FakeApi()
         self.tasks: list[asyncio.Task[None]] = []
+        self.highest: dict[str, int] = {}  # number of each candidate's last generation
+
+    def reserved(self) -> int:
+        assert self.api.lease is not None
+        return int(self.api.lease["metadata"]["annotations"][GENERATION])
 
     def candidate(self, name: str) -> Elector:
         async def sleep(delay_s: float) -> None:
@@ -77,6 +82,7 @@ class World:
             address=f"{name}:50051",
             times=LeaseTimes(),
             rng=Random(name),
+            highest=lambda: self.highest.get(name, 0),
             clock=self.time.clock,
             now=lambda: datetime.fromtimestamp(self.time.now_s, UTC),
             sleep=sleep,
@@ -113,7 +119,7 @@ async def test_one_leads_and_another_follows_when_it_dies() -> None:
             "renewTime": world.api.lease["spec"]["renewTime"],
         }
         assert world.api.lease["spec"]["renewTime"] > "1970-01-01T00:17:08"
-        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: "a:50051"}
+        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: "a:50051", GENERATION: "1000"}
         fence = a.fence()
         assert 3.5 < fence.remaining_s() <= 5
         await world.end(0)
@@ -135,7 +141,7 @@ async def test_what_is_released_is_taken_at_once() -> None:
         await a.release()
         assert world.api.lease is not None
         assert world.api.lease["spec"]["holderIdentity"] == ""
-        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: ""}
+        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: "", GENERATION: "0"}
         with pytest.raises(NotLeaderError, match="another"):
             fence.remaining_s()
         await world.time.pass_s(1.3)
@@ -196,7 +202,7 @@ async def test_what_others_put_on_the_lease_is_kept() -> None:
         await world.time.pass_s(5)
         kept = world.api.lease["metadata"]
         assert kept["labels"] == {"team": "net"}
-        assert kept["annotations"] == {ADDRESS: "a:50051", "note": "hands off"}
+        assert kept["annotations"] == {ADDRESS: "a:50051", GENERATION: "1000", "note": "hands off"}
         assert "managedFields" not in kept
 
 
@@ -239,3 +245,38 @@ async def test_what_is_no_address_leads_nowhere(address: str) -> None:
         await world.time.pass_s(1.5)
         assert not b.leading
         assert b.leader_address() == ""
+
+
+async def test_no_two_leaders_use_one_number() -> None:
+    """The Lease says how far a leader may have come, before it comes there."""
+    async with World() as world:
+        a = world.candidate("a")
+        await settle()
+        assert (a.used, world.reserved()) == (0, 1000), "before its first number"
+        world.highest["a"] = 1
+        await world.time.pass_s(2)
+        assert world.reserved() == 1001
+        world.highest["a"] = 1700
+        await world.time.pass_s(2)
+        b = world.candidate("b")
+        await world.end(0)  # without a release
+        await world.time.pass_s(12)
+        assert (b.leading, b.used, world.reserved()) == (True, 2700, 3700)
+        world.highest["b"] = 2703
+        await world.time.pass_s(2)
+        assert world.reserved() == 3703
+        await world.end(1)
+        await b.release()
+        assert world.reserved() == 2703
+        c = world.candidate("c")
+        await settle()
+        assert (c.used, world.reserved()) == (2703, 3703)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1" * 16, "\u0661", None, 7])
+async def test_a_number_that_is_none_counts_as_none(text: Any) -> None:
+    async with World() as world:
+        world.api.put({"metadata": {"annotations": {GENERATION: text}}, "spec": {}})
+        a = world.candidate("a")
+        await settle()
+        assert (a.leading, a.used, world.reserved()) == (True, 0, 1000)

@@ -46,8 +46,8 @@ class Collector:
     `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
     settings. `kube`: an existing client of the API server; it writes only while this collector leads.
     `previous`: the topology that another leader published before this one took over; it replaces the one
-    saved on this disk. `agents`: those that the other leader knew. `transitions`: the number of times that
-    the Lease moved to another replica.
+    saved on this disk. `agents`: those that the other leader knew. `used`: it may have used numbers of
+    generations up to this one. `transitions`: the number of times that the Lease moved to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -63,6 +63,7 @@ class Collector:
         kube: Kube | None = None,
         previous: Topology | None = None,
         agents: Sequence[AgentStatus] = (),
+        used: int = 0,
         transitions: Callable[[], int] = lambda: 0,
         clock: Clock | None = None,
         timer: Callable[[], float] = time.perf_counter,
@@ -75,7 +76,7 @@ class Collector:
         self._publishers = publishers
         self._kube = kube
         self._previous = previous
-        self._agents = agents
+        self._agents, self._used = agents, used
         self._transitions = transitions
         self._clock = clock or Clock()
         self._timer = timer
@@ -128,7 +129,7 @@ class Collector:
 
     async def _build(self, context: Context, timings: Timings) -> Components:
         settings = self.settings
-        storage = await open_storage(context, self._previous, self._agents)
+        storage = await open_storage(context, self._previous, self._agents, self._used)
         started_ns = context.clock_ns()
         streams = Streams(settings.max_streams)
         watchers = await Hub.opened(storage.published or Topology(0))
@@ -170,6 +171,11 @@ class Collector:
             event_logs=context.event_logs,
             damage=context.damage,
         )
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a generation that may have been used."""
+        return self.components.inference.pipeline.highest
 
     # Backend of the API
 

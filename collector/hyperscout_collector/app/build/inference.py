@@ -80,7 +80,7 @@ async def build_inference(
             storage.published,
             clock_ns(),
             context.event_log("generations"),
-            highest=storage.loaded.reserved,
+            highest=storage.highest,
         ),
         timer=context.timer,
         takeover=_takeover(context, storage),

@@ -40,7 +40,7 @@ class Storage:
     """The files of the collector, their writer, and what was published before it started.
 
     `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
-    `agents`: those that the former leader knew.
+    `agents`: those that the former leader knew. `highest`: numbers up to it may have been used.
     """
 
     writer: StoreWriter
@@ -51,10 +51,13 @@ class Storage:
     is_takeover: bool
     problems: tuple[str, ...]
     agents: Sequence[AgentStatus]
+    highest: int
 
 
-async def open_storage(context: Context, previous: Topology | None, agents: Sequence[AgentStatus]) -> Storage:
-    """Open the files, and close them at the stop. `previous`, `agents`: as in `Collector`.
+async def open_storage(
+    context: Context, previous: Topology | None, agents: Sequence[AgentStatus], used: int
+) -> Storage:
+    """Open the files, and close them at the stop. `previous`, `agents`, `used`: as in `Collector`.
 
     Raises StartError.
     """
@@ -84,12 +87,14 @@ async def open_storage(context: Context, previous: Topology | None, agents: Sequ
     over = is_takeover and settings.leader_election
     reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
     problems = [*loaded.problems, *([problem] if problem else []), *reservations.problems]
-    highest = max(loaded.reserved, published.generation if published is not None else 0)
+    highest = max(loaded.reserved, used, published.generation if published is not None else 0)
     try:
         await in_thread(store.reserve, ahead(highest))
     except StoreError as error:
         problems.append(f"numbers of generations are not reserved: {error}")
-    return Storage(writer, store, loaded, reservations, published, is_takeover, tuple(problems), agents)
+    return Storage(
+        writer, store, loaded, reservations, published, is_takeover, tuple(problems), agents, highest
+    )
 
 
 def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evidence:

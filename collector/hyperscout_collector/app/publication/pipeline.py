@@ -105,6 +105,11 @@ class Pipeline:
         self._held_until_ns: int | None = None  # when to judge held sweeps again
 
     @property
+    def highest(self) -> int:
+        """The highest number of a generation that may have been used."""
+        return self._inference.generations.highest
+
+    @property
     def problems(self) -> list[str]:
         """The takeover in progress, unreadable evidence, failures, and the reporters set aside."""
         takeover = self._inference.takeover

@@ -133,6 +133,8 @@ class Replica:
         self._settings = settings
         self._rng = Random()  # noqa: S311 - jitter, not secrets
         self._in_thread = BoundedExecutor("takeover")
+        self._collector: Collector | None = None  # that leads
+        self._highest = 0  # number of a generation, of the one that led last
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set or the collector crashes.
@@ -157,6 +159,7 @@ class Replica:
                 token=secrets.token_hex(4),
                 address=address,
                 times=LeaseTimes.of(settings.lease_duration_s),
+                highest=lambda: self._collector.highest if self._collector else self._highest,
                 rng=Random(),  # noqa: S311 - jitter, not secrets
             )
             follower = Follower(settings, elector.leader_address, rng=self._rng)
@@ -221,11 +224,13 @@ class Replica:
                 kube=kube,
                 previous=previous,
                 agents=follower.agents,
+                used=elector.used,
                 transitions=elector.transitions,
             )
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
+            self._collector = collector
             waking = _wake_publishers(elector, collector)
             await stack.enter_async_context(_running(waking, "publishers-wake", watch))
             crashed = collector.crashed.wait(), watch.failed.wait()
@@ -235,6 +240,7 @@ class Replica:
                 collector.leave("the collector is shutting down", "")
             else:
                 collector.leave("another replica leads now", elector.leader_address())
+        self._highest, self._collector = collector.highest, None
         watch.check()
 
 

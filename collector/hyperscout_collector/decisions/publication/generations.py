@@ -135,6 +135,11 @@ class Generations:
         return (self._anomalies, self._absent, self._down, self._stale, self._silent, self._failing)
 
     @property
+    def highest(self) -> int:
+        """The highest number that may have been used."""
+        return self._highest
+
+    @property
     def published(self) -> Topology | None:
         """The last published generation."""
         return self._published
