@@ -33,6 +33,7 @@ LEFT_OUT = {
     ("Condition", "switches"),
     ("Anomaly", "nodes"),
     ("Anomaly", "figures"),
+    ("Anomaly", "flaps"),
 }
 NULL_FOR_ZERO = {("Anomaly", "tier")}
 

@@ -23,6 +23,7 @@ from hyperscout_topology.topology import (
     Switch,
     Topology,
     say,
+    undamped,
 )
 
 _APART = re.compile(r"\s+(?:--|->)\s+")  # as messages contain it
@@ -307,7 +308,7 @@ def _anomalies(changes: Changes[Anomaly], homes: _Homes) -> Iterable[Event]:
 
 def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
     names = [text for end in (x.subject, x.peer) if end is not None for text in (end.device, end.name)]
-    message = f"over: {x.message}" if kind == "AnomalyCleared" else x.message
+    message = f"over: {undamped(x).message}" if kind == "AnomalyCleared" else x.message
     return Event(
         kind,
         message,

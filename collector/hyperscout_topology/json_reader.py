@@ -145,6 +145,9 @@ def from_json(data: Any) -> Topology:
                 for i, f in enumerate(get(row, where, "figures", list, []))
                 for w in (f"{where}.figures[{i}]",)
             ),
+            get(row, where, "flaps", int, 0),
+            time(row, where, "changedAt"),
+            time(row, where, "clearsAt"),
         )
 
     def link(where: str, row: Any) -> Link:

@@ -41,8 +41,8 @@ _CHUNK_ROWS = 4096
 def to_json(topology: Topology) -> Object:
     """The object of `infer -o json`.
 
-    Empty values of these are left out: times, measured values, notes of links, devices, and the nodes and
-    switches of conditions and anomalies.
+    Empty values of these are left out: times, flaps, measured values, notes of links, devices, and the nodes
+    and switches of conditions and anomalies.
     """
     return {
         "generation": topology.generation,
@@ -128,6 +128,9 @@ def _anomaly(x: Anomaly) -> Object:
         **({"since": rfc3339(x.since_ns)} if x.since_ns else {}),
         **_lists(nodes=x.nodes),
         **({"figures": [{"name": f.name, "value": f.value} for f in x.figures]} if x.figures else {}),
+        **({"flaps": x.flaps} if x.flaps else {}),
+        **({"changedAt": rfc3339(x.changed_ns)} if x.changed_ns else {}),
+        **({"clearsAt": rfc3339(x.clears_ns)} if x.clears_ns else {}),
     }
 
 

@@ -228,6 +228,9 @@ def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
         hypernode=a.hypernode,
         nodes=a.nodes,
         figures=[pb.Figure(name=x.name, value=x.value) for x in a.figures],
+        flaps=a.flaps,
+        changed_at=timestamp(a.changed_ns),
+        clears_at=timestamp(a.clears_ns),
     )
 
 
@@ -284,6 +287,9 @@ def _anomaly(a: pb.Anomaly) -> Anomaly:
         a.since.ToNanoseconds() if a.HasField("since") else 0,
         tuple(a.nodes),
         tuple(Figure(x.name, x.value) for x in a.figures),
+        a.flaps,
+        a.changed_at.ToNanoseconds() if a.HasField("changed_at") else 0,
+        a.clears_at.ToNanoseconds() if a.HasField("clears_at") else 0,
     )
 
 

@@ -5,11 +5,12 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_runtime.units import rfc3339
 
 ANOMALY_KINDS = (
     "MissingLink",
@@ -58,6 +59,10 @@ class Anomaly:
     host's link its tier-1 domain, for a link between switches the domain of the lower end. `tier` is that
     domain's tier. Both are None when it is in no domain. `nodes`: all nodes that it is about, sorted, where
     the ends do not name them. `figures`: the measured values in `message`.
+
+    `flaps`: how often it went and came back lately; `changed_ns`: when it last did either, Unix ns; 0 = not.
+    `clears_ns`: until when it is published if nothing happens, Unix ns; 0 = unknown. With `flaps` it is over
+    since `changed_ns`, and its all-clear is held back.
     """
 
     kind: str
@@ -71,6 +76,14 @@ class Anomaly:
     since_ns: int = 0
     nodes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
+    flaps: int = 0
+    changed_ns: int = 0
+    clears_ns: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is published only because its all-clear is held back."""
+        return self.flaps > 0 and self.clears_ns > 0
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
@@ -85,6 +98,33 @@ MEASURING = frozenset({"latency", "nccl"})  # sources that observe no links, but
 def is_measured(anomaly: Anomaly) -> bool:
     """Whether only measurements report it."""
     return bool(anomaly.sources) and MEASURING.issuperset(anomaly.sources)
+
+
+_BEFORE = "; before: "  # in the message of an anomaly that is over
+
+
+def held_back(anomaly: Anomaly, *, is_up: bool) -> Anomaly:
+    """An anomaly that is over, with a message that says since and until when, and what it was.
+
+    `is_up`: whether the cable or switch that was missing is there.
+    """
+    state = "up" if is_up else "over"
+    times = "once" if anomaly.flaps == 1 else f"{anomaly.flaps} times"
+    message = (
+        f"{state} since {rfc3339(anomaly.changed_ns)}; flapped {times}; "
+        f"clears at {rfc3339(anomaly.clears_ns)}{_BEFORE}{anomaly.message}"
+    )
+    return replace(anomaly, message=message)
+
+
+def undamped(anomaly: Anomaly) -> Anomaly:
+    """The anomaly as inference found it: without what damping added."""
+    if not anomaly.flaps:
+        return anomaly
+    if not anomaly.is_over:
+        return replace(anomaly, flaps=0, changed_ns=0)
+    message = anomaly.message.partition(_BEFORE)[2]
+    return replace(anomaly, message=message, flaps=0, changed_ns=0, clears_ns=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def end_text(end: Endpoint | None) -> str:
 
 
 def anomalies(topology: Topology, now_ns: int) -> Table:
-    """All anomalies."""
+    """All anomalies. The last cell says in what time one clears if nothing happens, where that is known."""
     data = objects.anomalies(topology)
     rows = []
     for x, d in zip(topology.anomalies, data, strict=True):
@@ -147,9 +147,10 @@ def anomalies(topology: Topology, now_ns: int) -> Table:
             x.hypernode or "",
             f"{x.confidence:.2g}",
             age(x.since_ns, now_ns),
+            f"in {age(now_ns, x.clears_ns)}" if x.clears_ns else "",
         )
         rows.append(Row(objects.anomaly_name(d), cells, (",".join(x.sources), x.message), d))
-    headings = ("KIND", "SUBJECT", "PEER", "HYPERNODE", "CONFIDENCE", "AGE")
+    headings = ("KIND", "SUBJECT", "PEER", "HYPERNODE", "CONFIDENCE", "AGE", "CLEARS")
     return Table("anomaly", headings, ("SOURCES", "MESSAGE"), tuple(rows))
 
 

@@ -545,6 +545,9 @@ class Anomaly(_message.Message):
     HYPERNODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
+    FLAPS_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_FIELD_NUMBER: _builtins.int
+    CLEARS_AT_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
     EvidenceSetAside, NotATree.
@@ -557,6 +560,8 @@ class Anomaly(_message.Message):
     """Text for people: what is wrong, and where."""
     hypernode: _builtins.str
     """The one HyperNode that it degrades."""
+    flaps: _builtins.int
+    """How often it went and came back lately. 0 = it does not flap."""
     @_builtins.property
     def subject(self) -> Global___Endpoint:
         """What it is about, or one end of it."""
@@ -583,6 +588,16 @@ class Anomaly(_message.Message):
         fifth, appeared or disappeared.
         """
 
+    @_builtins.property
+    def changed_at(self) -> _timestamp_pb2.Timestamp:
+        """When it last went or came back. Set if it flaps."""
+
+    @_builtins.property
+    def clears_at(self) -> _timestamp_pb2.Timestamp:
+        """Until when it is listed if nothing happens. If it flaps too, it is over since `changed_at`, and stays listed because
+        it may come back.
+        """
+
     def __init__(
         self,
         *,
@@ -597,10 +612,13 @@ class Anomaly(_message.Message):
         hypernode: _builtins.str | None = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         figures: _abc.Iterable[Global___Figure] | None = ...,
+        flaps: _builtins.int = ...,
+        changed_at: _timestamp_pb2.Timestamp | None = ...,
+        clears_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "hypernode", b"hypernode", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "changed_at", b"changed_at", "clears_at", b"clears_at", "hypernode", b"hypernode", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "figures", b"figures", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "nodes", b"nodes", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "changed_at", b"changed_at", "clears_at", b"clears_at", "confidence", b"confidence", "figures", b"figures", "flaps", b"flaps", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "nodes", b"nodes", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
     _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015

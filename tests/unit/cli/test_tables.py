@@ -2,13 +2,17 @@
 
 import io
 import re
+from dataclasses import replace
 
 import click
 import pytest
 from hyperscout_cli.shared.columns import width
 from hyperscout_cli.shared.command import _repeat
+from hyperscout_cli.shared.kinds import anomalies
 from hyperscout_cli.shared.output import COLOR, Terminal, colours
 from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_topology.topology import Topology
+from support.builders import anomaly
 
 S = 1_000_000_000
 
@@ -135,3 +139,17 @@ def test_what_decides_whether_there_are_colours(
         context.meta[COLOR] = color
     with context:
         assert colours(stream) is expected
+
+
+def test_anomalies_say_in_what_time_they_clear() -> None:
+    now_ns = 1000 * S
+    found = anomaly("MissingLink", since_ns=900 * S, message="up since then")
+    over = replace(found, flaps=2, changed_ns=950 * S, clears_ns=1076 * S)
+    table = anomalies(Topology(1, anomalies=(found, over, replace(over, clears_ns=990 * S))), now_ns)
+    assert table.headings[-2:] == ("AGE", "CLEARS")
+    assert [row.cells[-2:] for row in table.rows] == [
+        ("1m40s", ""),
+        ("1m40s", "in 1m16s"),
+        ("1m40s", "in 0s"),
+    ]
+    assert [row.more[-1] for row in table.rows] == ["up since then"] * 3

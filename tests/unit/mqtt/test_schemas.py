@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout.v1.finding_pb2 import DESCRIPTOR as FINDING_FILE
+from hyperscout.v1.topology_pb2 import Anomaly
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS, MAX_REASON_CHARS
 from hyperscout_collector.ingest.device_messages import MAX_FINDINGS, MAX_ITEMS, MAX_RATE_GBPS, MAX_TEXT_CHARS
 from hyperscout_mqtt.envelope import SCHEMA_VERSION
@@ -78,3 +79,8 @@ def test_kinds_are_those_of_the_code() -> None:
     assert kinds == [kind for kind in KINDS if kind != "GenerationPublished"]
     anomaly = ALL["hypernode"]["properties"]["anomalies"]["items"]["properties"]["kind"]["enum"]
     assert anomaly == list(ANOMALY_KINDS)
+
+
+def test_an_anomaly_has_the_contract_s_fields() -> None:
+    contract = {field.json_name for field in Anomaly.DESCRIPTOR.fields}
+    assert ALL["hypernode"]["properties"]["anomalies"]["items"]["properties"].keys() == contract

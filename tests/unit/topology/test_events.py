@@ -214,6 +214,14 @@ def test_an_anomaly_is_about_all_of_its_nodes() -> None:
     assert (event.node, event.nodes) == ("", ("n01", "n02", "n04"))
 
 
+def test_an_all_clear_that_was_held_back_says_what_is_over() -> None:
+    old = replace(
+        OLD, anomalies=(replace(DOWN, message="up since then; before: no cable", flaps=2, clears_ns=9),)
+    )
+    (event,) = events(Diff(old, replace(OLD, anomalies=())))
+    assert (event.kind, event.message) == ("AnomalyCleared", "over: no cable")
+
+
 def test_what_flaps_is_one_thing_and_words_are_no_flip() -> None:
     (gone,), (back,) = events(Diff(OLD, without_uplink())), events(Diff(without_uplink(), OLD))
     assert gone.thing == back.thing != ""

@@ -45,13 +45,16 @@ def test_nothing_is_lost_on_the_wire() -> None:
     assert topology_from_proto(message).tiers == topology.tiers
 
 
-def test_nodes_of_conditions_and_anomalies_and_figures_go_along() -> None:
+def test_nodes_of_conditions_and_anomalies_figures_and_flaps_go_along() -> None:
     nodes, whole = tuple(f"n{i}" for i in range(7)), two_leaves()
     condition = Condition("Stale", "True", "EvidenceStale", "n0 and 6 more", 10**9, nodes, ("s1", "s2"))
     topology = replace(
         whole,
         hypernodes=(replace(whole.hypernodes[0], conditions=(condition,)), *whole.hypernodes[1:]),
-        anomalies=(replace(whole.anomalies[0], nodes=nodes, figures=figures(rtt_us=14.2, pairs=128)),),
+        anomalies=(
+            replace(whole.anomalies[0], nodes=nodes, figures=figures(rtt_us=14.2, pairs=128)),
+            replace(whole.anomalies[0], kind="Flapping", flaps=7, changed_ns=8 * 10**9, clears_ns=9 * 10**9),
+        ),
     )
     message = pb.Topology.FromString(topology_to_proto(topology).SerializeToString())
     for found in (topology_from_proto(message), from_json(to_json(topology))):
