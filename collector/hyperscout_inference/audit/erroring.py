@@ -7,6 +7,7 @@ its other end and the domain.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.figures import digits
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
@@ -27,8 +28,10 @@ def erroring_links(
 ) -> list[Suspicion]:
     """Return one suspicion for each cable with a port over a threshold. A link of the compute fabric counts
     against the domain of its lower end, another link against none. Until `inputs` has enough counters
-    (`health_is_young`), the published anomalies stay."""
-    before = _published(previous) if inputs.health_is_young else {}
+    (`health_is_young`), the published anomalies stay; those of flaps (`flapped`) may stay longer."""
+    before = _published(previous)
+    if not inputs.health_is_young:
+        before = {ends: x for ends, x in before.items() if ends in inputs.flapped}
     if not inputs.health and not before:
         return []
     index = {ident: i for i, ident in enumerate(net.ids)}
@@ -62,21 +65,31 @@ def erroring_links(
             # An anomaly with a host as subject counts against the host's domain: the host is named last.
             place, named = NOWHERE, named[::-1]
         if wrong_at:
+            clears_ns = _clears_ns([wrong for _, wrong in wrong_at])
             text = f"{say(named[0])} to {say(named[1])}: {_rates_text(wrong_at)}"
+            text += f"; clears at {rfc3339(clears_ns)}" if clears_ns else ""
             sources = tuple(sorted({wrong.source for _, wrong in wrong_at}))
         elif old is not None:
-            text, sources = old.message, old.sources
+            text, sources, clears_ns = old.message, old.sources, old.clears_ns
         sure = _SURE if net.shapes[row] else _UNSURE
-        found.append(Suspicion(KIND, named[0], named[1], *place, sure, text, sources))
+        found.append(Suspicion(KIND, named[0], named[1], *place, sure, text, sources, clears_ns=clears_ns))
     return found
 
 
+def _clears_ns(wrong: Sequence[PortHealth]) -> int:
+    """Return until when the link is reported if it flaps no more; 0 = unknown, as for errors and discards."""
+    if any(x.errors_per_s or x.discards_per_s for x in wrong):
+        return 0
+    return max(x.clears_ns for x in wrong)
+
+
 def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
-    """Return the published anomalies of links by both ends, without NVLinks (they have one end)."""
+    """Return the published anomalies of links by both ends, without those that are over, and without NVLinks
+    (they have one end)."""
     return {
         frozenset(((x.subject.device, x.subject.port), (x.peer.device, x.peer.port))): x
         for x in (previous.anomalies if previous else ())
-        if x.kind == KIND and x.peer is not None
+        if x.kind == KIND and x.peer is not None and not x.is_over
     }
 
 

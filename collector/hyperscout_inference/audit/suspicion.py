@@ -19,6 +19,7 @@ class Suspicion:
     sources: tuple[str, ...]
     nodes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
+    clears_ns: int = 0
 
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:

@@ -52,6 +52,7 @@ class PortHealth:
     discards_per_s: float = 0.0
     flaps_per_hour: float = 0.0
     source: str = ""  # the probe that read the counters
+    clears_ns: int = 0  # until when the flaps count, Unix ns, if there are no more; 0 = there were none
 
     def worse(self, other: "PortHealth") -> "PortHealth":
         """Return the higher of each rate where two reporters count on one port, with the source of `self`."""
@@ -60,6 +61,7 @@ class PortHealth:
             max(self.discards_per_s, other.discards_per_s),
             max(self.flaps_per_hour, other.flaps_per_hour),
             self.source,
+            max(self.clears_ns, other.clears_ns),
         )
 
 
@@ -87,6 +89,8 @@ class FabricInputs:
     )  # by node: the domains that its cloud names, the outermost first
     health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
     health_is_young: bool = False  # no reporter has counted for long enough: published findings stay
+    flapped: frozenset[frozenset[tuple[str, str | None]]] = frozenset()  # links by (device, port) of both
+    # ends, whose flaps count since an earlier process: their published findings stay
     sweep_claims: tuple[Anomaly, ...] = ()  # reporters of sweeps that do not count as a whole
     managed_gpus: Mapping[str, tuple[Gpu, ...]] = field(
         default_factory=dict

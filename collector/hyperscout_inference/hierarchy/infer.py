@@ -16,6 +16,7 @@ from hyperscout_topology.topology import (
     Switch,
     Topology,
     say,
+    undamped,
 )
 
 from hyperscout_inference.audit.erroring import erroring_links
@@ -63,6 +64,9 @@ def infer(
 
     The result depends only on the arguments, and not on the order of the evidence.
     """
+    damped = previous
+    if previous is not None:
+        previous = replace(previous, anomalies=tuple(map(undamped, previous.anomalies)))
     gpus = with_own_ids(inputs.gpus, previous)
     gpus, disagreements = with_managed(gpus, inputs.managed_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)
@@ -76,7 +80,7 @@ def infer(
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers, inputs.sweeps)
     suspicions += _no_trees(net, layers, no_tree)
-    suspicions += erroring_links(present, level, layers, inputs, previous)
+    suspicions += erroring_links(present, level, layers, inputs, damped)
     if inputs.labels:
         suspicions += against_wires(net, layers, inputs.labels)
         layers = with_labels(net, layers, inputs.labels)
@@ -302,6 +306,7 @@ def _anomalies(
                 name,
                 nodes=s.nodes,
                 figures=s.figures,
+                clears_ns=s.clears_ns,
             )
         )
     if not net.anomalies:

@@ -36,7 +36,8 @@ from hyperscout_formats.facts.wire import (
 from hyperscout_formats.infiniband import ibqueryerrors
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
-from hyperscout_topology.topology import Adapter, Switch, Topology
+from hyperscout_topology.topology import Adapter, Endpoint, Switch, Topology
+from support.builders import anomaly
 from support.findings import T0, S, failed, stamp
 from support.waiting import until
 
@@ -58,13 +59,18 @@ class Rig:
         self.told = 0
         self.guard = EvidenceGuard(self.state)
         self.topology = Topology(0, ())
+        self.start()
+
+    def start(self) -> None:
+        """As a collector that starts with `topology` published."""
         self.watch = LinkMonitor(
             SETTINGS,
-            SweepTexts(store),
+            SweepTexts(self.store),
             self.guard,
             PortOwners(lambda: self.topology),
             lambda: self.now_ns,
             self._changed,
+            self.topology,
         )
 
     def _changed(self) -> None:
@@ -143,7 +149,7 @@ HOST, LEAF, GUID = ("n1", "eth0"), ("02:00:00:00:00:aa", "Ethernet1"), ("0000000
         pytest.param(
             LLDP,
             replace(LLDP, carrier_changes=11),
-            {HOST: PortHealth(0.0, 0.0, 5.0, "lldp")},
+            {HOST: PortHealth(0.0, 0.0, 5.0, "lldp", T0 + 3631 * S)},
             id="flaps",
         ),
         pytest.param(
@@ -164,7 +170,7 @@ HOST, LEAF, GUID = ("n1", "eth0"), ("02:00:00:00:00:aa", "Ethernet1"), ("0000000
         pytest.param(
             ADAPTER,
             replace(ADAPTER, link_downed=5),
-            {GUID: PortHealth(0.0, 0.0, 5.0, "infiniband")},
+            {GUID: PortHealth(0.0, 0.0, 5.0, "infiniband", T0 + 3631 * S)},
             id="infiniband-flaps",
         ),
         pytest.param(
@@ -241,7 +247,7 @@ def test_a_switch_that_counts_no_changes_flaps_by_what_is_seen(rig: Rig) -> None
     port = replace(SWITCH, carrier_changes=0)
     for minute in range(11):
         rig.put(finding(SwitchTable((replace(port, carrier=minute % 2 == 0),))), at_s=60 * minute)
-    assert rig.watch.health == {LEAF: PortHealth(0.0, 0.0, 5.0, "snmp")}
+    assert rig.watch.health == {LEAF: PortHealth(0.0, 0.0, 5.0, "snmp", T0 + 3901 * S)}
 
 
 def test_clears_when_looks_go_on_and_see_the_same(rig: Rig) -> None:
@@ -272,6 +278,32 @@ def test_young_until_a_window_is_full(rig: Rig) -> None:
     assert (rig.inputs.health_is_young, rig.told) == (True, 0)
     rig.put(finding(LLDP), at_s=361)
     assert (rig.inputs.health_is_young, rig.told) == (False, 1), "what only stood until then goes"
+
+
+def test_flaps_of_before_a_restart_count_until_it_was_said(rig: Rig) -> None:
+    ends = Endpoint("n1", "n1", "eth0"), Endpoint(LEAF[0], "leaf-1", "1"), Endpoint("s", "s", "7")
+    host, leaf, spine = ends
+    until = replace(anomaly("ErroringLink", host, leaf), clears_ns=T0 + 700 * S)
+    rig.topology = Topology(
+        1,
+        anomalies=(
+            until,
+            anomaly("ErroringLink", leaf, spine),  # of errors
+            replace(until, kind="MissingLink", subject=spine),
+            replace(until, subject=spine, flaps=3, changed_ns=T0),  # over
+            replace(until, peer=None),
+        ),
+    )
+    rig.start()
+    cable = frozenset([("n1", "eth0"), (LEAF[0], "1")])
+    rig.put(finding(LLDP), at_s=361)
+    assert (rig.inputs.health_is_young, rig.inputs.flapped, rig.told) == (False, {cable}, 1)
+    rig.put(finding(LLDP), at_s=699)
+    assert (rig.inputs.flapped, rig.told) == ({cable}, 1)
+    rig.put(finding(LLDP), at_s=700)
+    assert (rig.inputs.flapped, rig.told) == (frozenset(), 2)
+    rig.put(finding(LLDP), at_s=760)
+    assert rig.told == 2
 
 
 # -- what a sweep's holder counts of the whole fabric

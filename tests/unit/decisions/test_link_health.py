@@ -93,7 +93,7 @@ def test_each_series_has_its_own_threshold() -> None:
     world.see(0, Counts(0, 0, 0))
     assert world.see(60, Counts(299, 40_000, 9)) is None, "a change of carrier: none of it counts"
     assert world.see(120, Counts(598, 80_000, 9)) == PortHealth(0.0, 130.0, 0.0, "switch")
-    assert world.see(180, Counts(600, 80_000, 10)) == PortHealth(0.0, 130.0, 5.0, "switch")
+    assert world.see(180, Counts(600, 80_000, 10)) == PortHealth(0.0, 130.0, 5.0, "switch", 3691 * NS)
 
 
 def test_what_a_link_counts_while_it_trains_is_no_error() -> None:
@@ -133,9 +133,45 @@ def test_flaps_are_counted_for_an_hour() -> None:
     changes = [0, 2, 4, 6, 8, *[10] * 56, *[10] * 20]
     named = [world.see(60.0 * i, Counts(0, 0, x)) for i, x in enumerate(changes)]
     assert [x is not None for x in named[:6]] == [False] * 5 + [True]
-    assert named[5] == PortHealth(0.0, 0.0, 5.0, "switch")
+    assert named[5] == PortHealth(0.0, 0.0, 5.0, "switch", 3751 * NS)
     first_clear = next(i for i, x in enumerate(named) if i > 5 and x is None)
     assert 60 < first_clear <= 65, "under half of the threshold, an hour after most of them"
+
+
+# Readings of the carrier changes every 10 s: the changes by second. A flap is two changes.
+FLAPPING: list[tuple[str, dict[int, int]]] = [
+    ("one after the other", {60: 2, 70: 2, 80: 2, 90: 2, 100: 2}),
+    ("minutes apart", {60 * i: 2 for i in range(1, 12)}),
+    ("once more, just before the end", {60: 10, 3640: 2}),
+    ("all in one reading", {60: 10}),
+    ("an odd number of changes", {60: 3, 120: 3, 2000: 5}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), FLAPPING, ids=[x[0] for x in FLAPPING])
+def test_a_port_that_flaps_no_more_clears_when_it_was_said(name: str, changes: dict[int, int]) -> None:
+    world, total, said = World(), 0, []
+    for at_s in range(0, 12_000, 10):
+        total += changes.get(at_s, 0)
+        found = world.see(at_s, Counts(0, 0, total))
+        if found is not None:
+            said.append((at_s, found.clears_ns // NS))
+    (last, clears_s), end = said[-1], said[-1][0] + 10
+    assert end - 10 < clears_s <= end, "the next reading after that time clears it"
+    flaps = [at_s for at_s in changes if at_s >= said[0][0]]
+    times = [clears_s for at_s, clears_s in said]
+    assert len(set(times)) <= len(flaps), "it changes only when the port flaps"
+    assert times == sorted(times)
+    assert last > 3600
+
+
+def test_one_more_flap_moves_the_time_and_is_no_news() -> None:
+    world = World()
+    changes = (0, 10, 12, 14, 14, 24)
+    found = [world.see(60.0 * i, Counts(0, 0, x)) for i, x in enumerate(changes)]
+    said = [(x.flaps_per_hour, x.clears_ns // NS) for x in found if x is not None]
+    assert said == [(5.0, 3631), (5.0, 3671), (5.0, 3716), (5.0, 3716), (12.0, 3871)]
+    assert world.told == 2
 
 
 def test_flaps_where_no_reporter_counts_them() -> None:
@@ -143,7 +179,7 @@ def test_flaps_where_no_reporter_counts_them() -> None:
     for i in range(10):
         found = world.see(60.0 * i, Counts(0, 0, None, up=i % 2 == 0))
     assert found is None
-    assert world.see(600.0, Counts(0, 0, None)) == PortHealth(0.0, 0.0, 5.0, "switch")
+    assert world.see(600.0, Counts(0, 0, None)) == PortHealth(0.0, 0.0, 5.0, "switch", 3901 * NS)
 
 
 def test_a_full_counter_leaves_what_was_said() -> None:
@@ -198,7 +234,7 @@ def test_two_that_count_on_one_port() -> None:
         machine.compare(
             reporter, sample(60, Counts(errors, 0, 0), source), sample(120, Counts(errors, 0, flaps), source)
         )
-    assert machine.health == {PORT: PortHealth(4.0, 0.0, 6.0, "snmp")}
+    assert machine.health == {PORT: PortHealth(4.0, 0.0, 6.0, "snmp", 3696 * NS)}
     assert machine.forget("fabric/x")
     assert machine.health == {PORT: PortHealth(2.0, 0.0, 0.0, "switch")}
 

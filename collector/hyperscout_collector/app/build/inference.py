@@ -67,6 +67,7 @@ async def build_inference(
         PortOwners(topology),
         clock_ns,
         partial(signals.inputs_changed, FINDINGS),
+        storage.published,
     )
     blueprint = None
     if settings.blueprint is not None:

@@ -24,9 +24,11 @@ from hyperscout_formats.infiniband.counters import (
     errors_are_full,
 )
 from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.audit.erroring import KIND as ERRORING
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
+from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.ingest.port_owners import PortOwners
 from hyperscout_collector.decisions.fabric.link_health import (
@@ -64,7 +66,9 @@ class LinkMonitor:
         owners: PortOwners,
         clock_ns: Callable[[], int],
         changed: Callable[[], None],
+        published: Topology | None = None,
     ) -> None:
+        """`published`: the published topology at the start, which says until when flaps of before count."""
         self._guard = guard
         self._machine = LinkHealth(settings)
         self._texts = texts
@@ -73,6 +77,11 @@ class LinkMonitor:
         self._changed = changed
         # Agents report counters once a minute, so at this time the window is full, or no counters exist.
         self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
+        self._flapped = {
+            frozenset((end.device, end.port) for end in (x.subject, x.peer)): x.clears_ns
+            for x in (published.anomalies if published else ())
+            if x.kind == ERRORING and x.peer is not None and x.clears_ns and not x.is_over
+        }
         self._news = False  # not reported yet, also by a call of `follow` that raised
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
@@ -100,7 +109,12 @@ class LinkMonitor:
 
     def added_to(self, inputs: FabricInputs) -> FabricInputs:
         """The inputs of inference with the health of ports. Thread-safe."""
-        return replace(inputs, health=self.health, health_is_young=self._young_until_ns is not None)
+        return replace(
+            inputs,
+            health=self.health,
+            health_is_young=self._young_until_ns is not None,
+            flapped=frozenset(self._flapped),
+        )
 
     def reader(self, others: TextReader) -> TextReader:
         """A reader for incoming texts. `others` reads the texts of fabrics.
@@ -143,6 +157,9 @@ class LinkMonitor:
             self._news |= self._machine.forget(key)
         if self._young_until_ns is not None and now_ns >= self._young_until_ns:
             self._young_until_ns = None
+            self._news = True
+        if over := [ends for ends, clears_ns in self._flapped.items() if clears_ns <= now_ns]:
+            self._flapped = {ends: at_ns for ends, at_ns in self._flapped.items() if ends not in over}
             self._news = True
         if self._news:
             self._news = False

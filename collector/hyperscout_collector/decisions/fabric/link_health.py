@@ -5,7 +5,8 @@ Thresholds have hysteresis: a port is reported from the threshold until its rate
 reported rate is updated only when it changes by half.
 
 - A rate is the growth in the last `window_s`, even if the port is observed for less: a burst is no trend. The
-  value at the start of the window is interpolated between the readings around it.
+  value at the start of the window is interpolated between the readings around it. So it is known until when a
+  port that flaps no more is reported.
 - A counter that shrinks was reset: its whole value counts as growth.
 - A training link counts errors of all kinds: growth during a change of carrier counts as a flap only.
 - A full counter (InfiniBand counters do not wrap) gives no information: the port's state stays.
@@ -14,7 +15,8 @@ A port without changes uses no memory: each reading comes with the one before it
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from hyperscout_inference.fabric.inputs import PortHealth
@@ -71,16 +73,23 @@ class _Limit(NamedTuple):
     threshold: float
     scale: float = 1.0
 
+    @property
+    def clear_growth(self) -> float:
+        """The growth in the window below which a port is no longer reported."""
+        return self.threshold * _CLEAR_SHARE / self.scale * self.window_ns / NS
+
 
 class _Rate:
     """The rate of one counter: its growth by time, over a window."""
 
-    __slots__ = ("_last", "_points", "raised", "shown")
+    __slots__ = ("_at_ns", "_last", "_points", "clears_ns", "raised", "shown")
 
     def __init__(self, at_ns: int, first: int) -> None:
         self.raised = False
         self.shown = 0.0
-        self._points: list[tuple[int, int]] = [(at_ns, 0)]
+        self.clears_ns = 0  # until when the port is reported if nothing more is counted
+        self._points: list[tuple[int, int]] = [(at_ns, 0)]  # around each growth
+        self._at_ns = at_ns
         self._last: int | None = first
 
     def take(self, at_ns: int, value: int | None, limit: _Limit, *, counts: bool) -> None:
@@ -90,28 +99,33 @@ class _Rate:
         if counts and value is not None and before is not None:
             grown = value - before if value >= before else value
         points, since_ns = self._points, at_ns - limit.window_ns
-        total = points[-1][1] + grown
-        if len(points) > 1 and at_ns - points[-2][0] < limit.window_ns // _MAX_POINTS:
-            points[-1] = (at_ns, total)
-        else:
-            points.append((at_ns, total))
+        if grown:
+            total = points[-1][1]
+            if len(points) > 1 and at_ns - points[-2][0] < limit.window_ns // _MAX_POINTS:
+                points.pop()
+            elif points[-1][0] < self._at_ns:
+                points.append((self._at_ns, total))
+            points.append((at_ns, total + grown))
+        self._at_ns = at_ns
         while len(points) > 1 and points[1][0] <= since_ns:
             del points[0]
         if limit.threshold and value is not None:
-            self._judge(self._per_s(limit.window_ns) * limit.scale, limit.threshold)
+            self._judge(self._per_s(at_ns, limit.window_ns) * limit.scale, limit.threshold)
+            self.clears_ns = self._clears_ns(limit) if self.raised else 0
 
     @property
     def quiet(self) -> bool:
         """Whether the port is not reported for this counter, and the window contains no growth."""
         return not self.raised and self._points[0][1] == self._points[-1][1]
 
-    def _per_s(self, window_ns: int) -> float:
-        (began_ns, began), (now_ns, total) = self._points[0], self._points[-1]
-        since_ns = now_ns - window_ns
-        if began_ns < since_ns:  # add the growth of the first stretch up to the start of the window
+    def _per_s(self, now_ns: int, window_ns: int) -> float:
+        (began_ns, began), total = self._points[0], self._points[-1][1]
+        since_ns, earlier = now_ns - window_ns, 0.0
+        if began_ns < since_ns and len(self._points) > 1:
+            # The growth of the first stretch up to the start of the window.
             next_ns, value = self._points[1]
-            began += round((value - began) * (since_ns - began_ns) / (next_ns - began_ns))
-        return (total - began) * NS / window_ns
+            earlier = (value - began) * (since_ns - began_ns) / (next_ns - began_ns)
+        return (total - began - earlier) * NS / window_ns
 
     def _judge(self, rate: float, threshold: float) -> None:
         if rate >= threshold:
@@ -122,6 +136,15 @@ class _Rate:
             self.shown = 0.0
         elif not self.shown / _MOVED < rate < self.shown * _MOVED:
             self.shown = float(f"{rate:.2g}")
+
+    def _clears_ns(self, limit: _Limit) -> int:
+        """Return when the growth in the window falls below that of a clear port, in whole seconds."""
+        below = self._points[-1][1] - limit.clear_growth
+        for (at_ns, value), (next_ns, more) in pairwise(self._points):
+            if more > max(below, value):
+                crossed_ns = at_ns + (below - value) * (next_ns - at_ns) / (more - value)
+                return int((crossed_ns + limit.window_ns) // NS + 1) * NS
+        return 0
 
 
 class _Track:
@@ -159,7 +182,10 @@ class _Track:
 
     def health(self, source: str) -> PortHealth | None:
         errors, discards, flaps = (rate.shown if rate else 0.0 for rate in self._rates)
-        return PortHealth(errors, discards, flaps, source) if errors or discards or flaps else None
+        carrier = self._rates[_CARRIER]
+        clears_ns = carrier.clears_ns if carrier else 0
+        wrong = errors or discards or flaps
+        return PortHealth(errors, discards, flaps, source, clears_ns) if wrong else None
 
 
 @dataclass(slots=True)
@@ -172,7 +198,10 @@ class _Owner:
 
 
 class LinkHealth:
-    """The state machine of all ports. `compare` and `forget` return whether `health` changed."""
+    """The state machine of all ports.
+
+    `compare` and `forget` return whether a port in `health`, or a rate of one, changed.
+    """
 
     def __init__(self, settings: HealthSettings) -> None:
         window_ns = round(settings.window_s * NS)
@@ -233,6 +262,10 @@ class LinkHealth:
             for port, health in one.reported.items():
                 known = found.get(port)  # two probes may count on one port at different times
                 found[port] = known.worse(health) if known else health
-        changed = found != self.health
+        changed = _rates(found) != _rates(self.health)
         self.health = found
         return changed
+
+
+def _rates(health: Mapping[Port, PortHealth]) -> dict[Port, PortHealth]:
+    return {port: replace(x, clears_ns=0) for port, x in health.items()}

@@ -7,6 +7,7 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth, SweepSeen
 from hyperscout_inference.hierarchy import infer
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_topology.topology import Anomaly, Topology
 from hypothesis import given
@@ -163,6 +164,55 @@ def test_after_a_restart_no_reporter_can_tell_yet(young: bool) -> None:
     flapping = next(x for x in erroring(again) if x.subject.device == "h22")
     assert "flaps" in flapping.message
     assert [x for x in erroring(again) if x is not flapping] == ([old] if young else [])
+
+
+CLEARS = replace(FLAPS, clears_ns=7200 * NS)
+
+
+@pytest.mark.parametrize(
+    ("health", "clears_ns", "words"),
+    [
+        pytest.param({("h11", "eth0"): CLEARS}, 7200 * NS, "; clears at 1970-01-01T02:00:00Z", id="flaps"),
+        pytest.param(
+            {("h11", "eth0"): CLEARS, (chassis("leaf-1"), "swp1"): replace(CLEARS, clears_ns=7260 * NS)},
+            7260 * NS,
+            "; clears at 1970-01-01T02:01:00Z",
+            id="both-ends",
+        ),
+        pytest.param({("h11", "eth0"): replace(CLEARS, errors_per_s=1)}, 0, "", id="errors-too"),
+        pytest.param(
+            {("h11", "eth0"): CLEARS, (chassis("leaf-1"), "swp1"): LOUD},
+            0,
+            "",
+            id="discards-at-the-other-end",
+        ),
+    ],
+)
+def test_flaps_say_until_when_they_count(
+    health: dict[tuple[str, str], PortHealth], clears_ns: int, words: str
+) -> None:
+    found = one(replace(WIRING.inputs(), health=health))
+    assert found.clears_ns == clears_ns
+    assert found.message.partition("; clears")[1:] == words.partition("; clears")[1:]
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_flaps_of_before_a_restart_count_on(count: bool) -> None:
+    inputs = WIRING.inputs()
+    health = {("h11", "eth0"): CLEARS, (chassis("leaf-2"), "swp2"): CLEARS}
+    published = infer(replace(inputs, health=health))
+    (kept,) = (x for x in published.anomalies if x.subject.device == "h11" and x.peer is not None)
+    ends = frozenset((end.device, end.port) for end in (kept.subject, kept.peer) if end is not None)
+    flapped = frozenset([ends]) if count else frozenset()
+    again = infer(replace(inputs, flapped=flapped), previous=published)
+    assert erroring(again) == ([kept] if count else [])
+    over = replace(kept, message=f"over since then; before: {kept.message}", flaps=3, changed_ns=1)
+    for young in (True, False):
+        again = infer(
+            replace(inputs, flapped=flapped, health_is_young=young),
+            previous=replace(published, anomalies=(over,)),
+        )
+        assert erroring(again) == [], "it was over before the restart"
 
 
 def test_a_cable_that_is_gone_errs_no_more() -> None:
