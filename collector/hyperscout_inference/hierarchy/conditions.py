@@ -239,9 +239,8 @@ def _detail(anomaly: Anomaly) -> str:
     """Return a text for one anomaly: its cable or its message, its sources, and since when it exists."""
     ends = say(anomaly.subject) + (f" -> {say(anomaly.peer)}" if anomaly.peer else "")
     named = anomaly.peer is not None or anomaly.subject.port is not None
-    plain = (
-        anomaly.kind == "MissingSwitch" or (anomaly.kind == "MissingLink" and named) or not anomaly.message
-    )
+    is_gone = anomaly.kind == "MissingSwitch" or (anomaly.kind == "MissingLink" and named)
+    plain = (is_gone and not anomaly.is_over) or not anomaly.message
     text = _bounded(ends if plain else anomaly.message.rstrip(". \n"), DETAIL_MAX)
     if anomaly.sources:
         text += f", seen by {_bounded(', '.join(anomaly.sources), DETAIL_MAX)}"

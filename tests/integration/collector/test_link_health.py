@@ -21,6 +21,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_formats.facts.facts import PortCounters
 from hyperscout_formats.facts.wire import counters_to_proto
 from hyperscout_runtime.clock import Clock
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Anomaly, Topology
 from support.agent_stream import AgentStream
 from support.collectors import at_rest, collector_settings
@@ -63,6 +64,10 @@ class World:
     def inferences(self) -> int:
         return self.collector.components.inference.pipeline.inferences
 
+    def infer(self) -> None:
+        """Let the collector notice that its clock was set forward."""
+        self.collector.components.inference.pipeline.infer_again()
+
     async def until(self, what: str, wanted: Any) -> None:
         give_up_s = time.monotonic() + TIMEOUT_S
         while not wanted():
@@ -85,13 +90,14 @@ class Hosts:
         self.streams = streams
         self.counters = {name: PortCounters() for name in streams}
         self.changes = dict.fromkeys(streams, 1)
+        self.pulled: set[str] = set()
 
     async def tell(self, seconds: float = 60.0) -> None:
         """Time passes, and all hosts look."""
         self.world.ahead_ns += round(seconds * S)
         now_ns = self.world.clock_ns()
         for i, (name, stream) in enumerate(self.streams.items()):
-            leaf, port = f"leaf-{i // 4 + 1}", f"swp{i % 4 + 1}"
+            leaf, port = "" if name in self.pulled else f"leaf-{i // 4 + 1}", f"swp{i % 4 + 1}"
             finding = lldp(name, "eth0", now_ns, neighbour=leaf, port=port, flaps=self.changes[name])
             finding.lldp.counters.CopyFrom(
                 counters_to_proto(self.counters[name]) or type(finding.lldp.counters)()
@@ -100,12 +106,14 @@ class Hosts:
 
 
 @asynccontextmanager
-async def hosts_of(world: World) -> AsyncIterator[Hosts]:
+async def hosts_of(world: World, changes: dict[str, int] | None = None) -> AsyncIterator[Hosts]:
+    """`changes`: changes of the carriers since the hosts booted."""
     async with AsyncExitStack() as stack:
         names = [f"h{i}" for i in range(8)]
         address = world.collector.address
         streams = {name: await stack.enter_async_context(AgentStream(address, name)) for name in names}
         hosts = Hosts(world, streams)
+        hosts.changes |= changes or {}
         await hosts.tell(0)
         for stream in streams.values():
             await stream.acked(await stream.batch(full=True))
@@ -143,6 +151,7 @@ async def test_a_nic_that_counts_errors_degrades_its_domain_and_clears(tmp_path:
 
 
 async def test_a_link_that_flaps(tmp_path: Path) -> None:
+    """It clears when its message says so, also after a restart."""
     async with world_of(tmp_path) as world, hosts_of(world) as hosts:
         await world.until("two leaves", lambda: len(world.topology.hypernodes) == 2)
         for _ in range(5):
@@ -150,10 +159,62 @@ async def test_a_link_that_flaps(tmp_path: Path) -> None:
             hosts.changes["h5"] += 2
             await hosts.tell(120)
         await world.until("flaps", lambda: world.erroring)
-        assert [x.message for x in world.erroring] == ["h5/eth0 to leaf-2/swp2: flaps 5 times an hour"]
-        for _ in range(60):
+        (found,) = world.erroring
+        assert found.message == (
+            f"h5/eth0 to leaf-2/swp2: flaps 5 times an hour; clears at {rfc3339(found.clears_ns)}"
+        )
+        ahead_ns, changes = world.ahead_ns, hosts.changes
+    again = World(tmp_path)
+    again.ahead_ns = ahead_ns
+    async with again.collector, hosts_of(again, changes) as hosts:
+        while again.clock_ns() + 120 * S < found.clears_ns:
             await hosts.tell()
-        await world.until("well again", lambda: not world.degraded)
+        await at_rest(again.collector)
+        assert [(x.message, x.clears_ns) for x in again.erroring] == [(found.message, found.clears_ns)]
+        for _ in range(2):
+            await hosts.tell()
+        await again.until("well again", lambda: not again.degraded)
+
+
+async def test_a_restart_goes_on_with_an_all_clear_that_is_held_back(tmp_path: Path) -> None:
+    def missing(world: World) -> list[Anomaly]:
+        return [x for x in world.topology.anomalies if x.kind == "MissingLink"]
+
+    async with world_of(tmp_path, hold_down_s=10) as world, hosts_of(world) as hosts:
+        await world.until("two leaves", lambda: len(world.topology.hypernodes) == 2)
+        await at_rest(world.collector)
+        for _ in range(3):
+            for hosts.pulled in ({"h5"}, set()):
+                inferences = world.inferences
+                await hosts.tell(1)
+                await world.until("an inference", lambda before=inferences: world.inferences > before)
+        (gone,) = missing(world)
+        assert gone.message == "the link from h5/eth0 to leaf-2/swp2 is gone"
+        await hosts.tell(10)
+        world.infer()
+        await world.until("an all-clear that is held back", lambda: missing(world)[0].is_over)
+        (found,) = missing(world)
+        assert found.message == (
+            f"up since {rfc3339(found.changed_ns)}; flapped 3 times; "
+            f"clears at {rfc3339(found.clears_ns)}; before: {gone.message}"
+        )
+        assert found.message in world.degraded[found.hypernode or ""]
+        ahead_ns = world.ahead_ns
+    again = World(tmp_path, hold_down_s=10)
+    again.ahead_ns = ahead_ns
+    async with again.collector:
+        assert missing(again) == [found]
+        async with hosts_of(again) as hosts:
+            await again.until("an inference", lambda: again.inferences)
+            while again.clock_ns() + 30 * S < found.clears_ns:
+                await hosts.tell(20)
+                inferences = again.inferences
+                again.infer()
+                await again.until("an inference", lambda before=inferences: again.inferences > before)
+                assert missing(again) == [found]
+            await hosts.tell(30)
+            again.infer()
+            await again.until("well again", lambda: not again.degraded)
 
 
 async def test_a_restart_keeps_what_was_published_until_a_reporter_can_tell(tmp_path: Path) -> None:

@@ -212,9 +212,9 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     hold_down_s: float = Field(
         10.0,
         ge=0,
-        description="delay of further changes of a flapping link; it doubles with each flap. A change of a "
-        "link that was unchanged for 6 times this long is published at once. Lower it to publish "
-        "changes sooner",
+        description="delay of further changes of a flapping link; it doubles whenever the link goes or comes "
+        "back. A change of a link that was unchanged for 6 times this long is published at once. Lower it to "
+        "publish changes sooner",
     )
     removal_share: float = Field(
         0.2,

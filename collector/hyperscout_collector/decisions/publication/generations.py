@@ -43,8 +43,10 @@ from hyperscout_collector.decisions.publication.stamps import (
     AnomalyKey,
     LinkKey,
     by_link,
+    flapping_of,
     placed,
     stamped,
+    with_flapping,
 )
 
 
@@ -117,7 +119,11 @@ class Generations:
         before = published or Topology(0)
         self._since = {x.key: x.since_ns or now_ns for x in before.anomalies}
         self._anomalies: Damper[LinkKey, AnomalyKey, Anomaly] = Damper(
-            settings.damping, by_link(before.anomalies), now_ns
+            settings.damping,
+            by_link(before.anomalies),
+            now_ns,
+            flapping=flapping_of(before.anomalies),
+            tell=True,
         )
         self._absent: Damper[str, str, str] = Damper(
             settings.damping, {node: {"": ""} for node in before.nodes_without_evidence}, now_ns
@@ -216,7 +222,9 @@ class Generations:
         self._since = {key: since for key, since in self._since.items() if key in known}
         for x in offered.anomalies:
             self._since.setdefault(x.key, now_ns)
-        self._anomalies.observe(by_link(offered.anomalies), now_ns)
+        # During a take-over the published topology is offered again, and says nothing about what is over.
+        held_back = by_link(x for x in offered.anomalies if x.is_over)
+        self._anomalies.observe(by_link(offered.anomalies), now_ns, unknown=held_back)
         self._absent.observe({node: {"": ""} for node in offered.nodes_without_evidence}, now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}
@@ -276,7 +284,8 @@ class Generations:
             wires = renewed(wires, offered, before)
         else:
             wires = replace(wires, tiers=before.tiers)
-        anomalies = (replace(x, since_ns=self._since[x.key]) for _, _, x in self._anomalies.shown())
+        shown = ((x, self._anomalies.flapping(link)) for link, _, x in self._anomalies.shown())
+        anomalies = (replace(x, since_ns=self._since[x.key]) for x in with_flapping(shown, offered))
         facts = ConditionFacts(
             {node: why for node, _, why in self._down.shown()},
             {node: seen for node, _, seen in self._stale.shown()},

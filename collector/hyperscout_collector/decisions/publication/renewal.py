@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hyperscout_topology.figures import MAX_AGE_NS, has_moved, have_moved
-from hyperscout_topology.topology import Anomaly, HyperNode, Tier, Topology, is_measured
+from hyperscout_topology.topology import Anomaly, HyperNode, Tier, Topology, is_measured, undamped
 
 
 def renewed(tree: Topology, offered: Topology, published: Topology | None) -> Topology:
@@ -82,7 +82,9 @@ def _newest_ns(topology: Topology) -> int:
 
 def calmed(offered: Topology, published: Topology | None) -> Topology:
     """Returns `offered` with the published messages of measured anomalies, where no figure in them moved."""
-    measured = {x.key: x for x in published.anomalies if is_measured(x)} if published is not None else {}
+    measured = (
+        {x.key: undamped(x) for x in published.anomalies if is_measured(x)} if published is not None else {}
+    )
     if not measured:
         return offered
 

@@ -1,9 +1,21 @@
-"""Adds to a generation what inference does not provide: lasting times, and the HyperNodes of anomalies."""
+"""Adds to a generation what inference does not provide: lasting times, what flaps, and the HyperNodes of
+anomalies."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Topology
+from hyperscout_topology.link_changes import links_at
+from hyperscout_topology.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Topology,
+    held_back,
+    undamped,
+)
+
+from hyperscout_collector.decisions.publication.damping import Flapping
 
 AnomalyKey = tuple[str, str, str, str, str]
 LinkKey = tuple[tuple[str, str], ...]
@@ -12,14 +24,65 @@ LinkKey = tuple[tuple[str, str], ...]
 def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anomaly]]:
     """Groups anomalies by link (by device, where there is no other end): they flap together.
 
-    Times are removed.
+    Times, and what damping added, are removed.
     """
     found: dict[LinkKey, dict[AnomalyKey, Anomaly]] = {}
-    for x in anomalies:
-        ends = (x.subject,) if x.peer is None else (x.subject, x.peer)
-        link = tuple(sorted((e.device, e.port or "") for e in ends))
-        found.setdefault(link, {})[x.key] = replace(x, since_ns=0) if x.since_ns else x
+    for x in map(undamped, anomalies):
+        found.setdefault(_link(x), {})[x.key] = replace(x, since_ns=0) if x.since_ns else x
     return found
+
+
+def flapping_of(anomalies: Iterable[Anomaly]) -> dict[LinkKey, Flapping[AnomalyKey]]:
+    """Returns what published anomalies tell of the links that flap."""
+    found: dict[LinkKey, Flapping[AnomalyKey]] = {}
+    for x in anomalies:
+        if x.flaps:
+            known = found.get(_link(x), Flapping(x.flaps, x.changed_ns))
+            if x.is_over:
+                known = replace(known, gone=known.gone | {x.key}, clears_ns=x.clears_ns)
+            found[_link(x)] = known
+    return found
+
+
+def with_flapping(
+    anomalies: Iterable[tuple[Anomaly, Flapping[AnomalyKey] | None]], offered: Topology
+) -> list[Anomaly]:
+    """Adds to anomalies how their links flap. `offered`: the topology as it is now."""
+    pairs = list(anomalies)
+    over = [x for x, flapping in pairs if flapping is not None and x.key in flapping.gone]
+    back = _back(over, offered)
+
+    def told(x: Anomaly, flapping: Flapping[AnomalyKey] | None) -> Anomaly:
+        if flapping is None:
+            return x
+        flaps, changed_ns = flapping.flaps, flapping.changed_ns
+        if x.key in flapping.gone:
+            x = replace(x, flaps=flaps, changed_ns=changed_ns, clears_ns=flapping.clears_ns)
+            return held_back(x, is_up=x.key in back)
+        # Where inference knows until when the anomaly stays, it follows the flaps itself.
+        return x if x.clears_ns else replace(x, flaps=flaps, changed_ns=changed_ns)
+
+    return [told(*pair) for pair in pairs]
+
+
+def _back(over: Collection[Anomaly], topology: Topology) -> set[AnomalyKey]:
+    """Returns those of the anomalies that miss a cable or a switch which the topology has."""
+    if not over:
+        return set()
+    switches = {s.id for s in topology.switches}
+    links = links_at(topology.links, {x.subject.device for x in over if x.kind == "MissingLink"})
+    cables = {_ends((x.a_device, x.a_port), (x.b_device, x.b_port)) for x in links if not x.note}
+    there = {"MissingLink": cables, "MissingSwitch": {_ends((id_, "")) for id_ in switches}}
+    return {x.key for x in over if _link(x) in there.get(x.kind, ())}
+
+
+def _link(x: Anomaly) -> LinkKey:
+    ends = (x.subject,) if x.peer is None else (x.subject, x.peer)
+    return _ends(*((e.device, e.port or "") for e in ends))
+
+
+def _ends(*ends: tuple[str, str]) -> LinkKey:
+    return tuple(sorted(ends))
 
 
 def moved(topology: Topology, by_ns: int) -> Topology:
@@ -29,7 +92,7 @@ def moved(topology: Topology, by_ns: int) -> Topology:
 
 def not_after(topology: Topology, now_ns: int) -> Topology:
     """Replaces later times of conditions and anomalies by `now_ns`: the clock that made them was ahead."""
-    times = [x.since_ns for x in topology.anomalies]
+    times = [max(x.since_ns, x.changed_ns) for x in topology.anomalies]
     times += [c.since_ns for h in topology.hypernodes for c in h.conditions]
     return (
         _with_times(topology, lambda at_ns: min(at_ns, now_ns))
@@ -42,9 +105,14 @@ def _with_times(topology: Topology, time: Callable[[int], int]) -> Topology:
     def changed(since_ns: int) -> int:
         return time(since_ns) if since_ns else 0
 
+    def changed_anomaly(x: Anomaly) -> Anomaly:
+        at_ns = x.changed_ns or x.since_ns
+        clears_ns = max(x.clears_ns + changed(at_ns) - at_ns, 1) if x.clears_ns else 0
+        return replace(x, since_ns=changed(x.since_ns), changed_ns=changed(x.changed_ns), clears_ns=clears_ns)
+
     return replace(
         topology,
-        anomalies=tuple(replace(x, since_ns=changed(x.since_ns)) for x in topology.anomalies),
+        anomalies=tuple(map(changed_anomaly, topology.anomalies)),
         hypernodes=tuple(
             replace(h, conditions=tuple(replace(c, since_ns=changed(c.since_ns)) for c in h.conditions))
             for h in topology.hypernodes

@@ -80,6 +80,12 @@ WITHOUT_UPLINK = tuple(x for x in LINKS if (x.a_device, x.a_port) != ("leaf1", "
 SEEN = "seen by ibnetdiscover"
 DEGRADED = [
     (
+        "a cable to a spine that is up again, and its all-clear held back",
+        (replace(UPLINK, message="up since then", since_ns=NOON_NS, flaps=2, changed_ns=1, clears_ns=2),),
+        LINKS,
+        ("LinksDown", f"1 of 4 uplinks down: up since then, {SEEN}, since 2026-01-01T12:00:00Z"),
+    ),
+    (
         "a cable to a spine, since noon",
         (replace(UPLINK, since_ns=NOON_NS),),
         WITHOUT_UPLINK,
