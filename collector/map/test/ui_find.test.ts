@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { Picture } from "../src/model/picture";
 import { eventState, eventText } from "../src/ui/events";
 import { find } from "../src/ui/search";
-import { anomalyId, anomalyOf, between, exists, label, placeOf, worstFirst } from "../src/ui/things";
+import { anomalyId, anomalyOf, between, clears, exists, label, placeOf, worstFirst } from "../src/ui/things";
 
 const anomaly = (kind: string, port: string) => ({
   kind,
@@ -57,6 +57,14 @@ describe("things", () => {
     expect(placeOf(picture, slow)).toMatch(/^link:/);
     expect(between(picture, slow)).toBe("node-1/1 – leaf-1/7");
     expect(worstFirst(picture.anomalies).map((x) => x.kind)).toEqual(["MissingSwitch", "SlowLink"]);
+  });
+
+  it("that are wrong say until when, where it is known", () => {
+    const now = Date.parse("2026-01-01T14:38:00Z");
+    const held = { ...anomaly("MissingLink", "1"), flaps: 10, changedAt: "2026-01-01T14:37:34Z" };
+    expect(clears({ ...held, clearsAt: "2026-01-01T14:38:50Z" }, now)).toBe(" · clears at 14:38:50");
+    expect(clears({ ...held, clearsAt: "2026-01-02T00:00:01Z" }, now)).toBe(" · clears at 2026-01-02 00:00:01");
+    expect(clears(held, now)).toBe("");
   });
 });
 

@@ -96,6 +96,11 @@ export interface Anomaly {
   nodes?: string[];
   /** The measured values in the message; their names end with the unit or with what is counted. */
   figures?: { name: string; value: number }[];
+  /** How often it went and came back lately, and when it last did either (RFC 3339). */
+  flaps?: number;
+  changedAt?: string;
+  /** RFC 3339. Until when it is listed if nothing happens. With `flaps` it is over since `changedAt`. */
+  clearsAt?: string;
 }
 
 export interface Tier {

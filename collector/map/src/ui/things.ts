@@ -4,6 +4,7 @@ import { hypernodeId, kindOf, portId, type ItemId } from "../model/ids";
 import { linkState, STATES, type State } from "../model/conditions";
 import type { Cable, Picture } from "../model/picture";
 import type { Anomaly, Endpoint, LinkEnd } from "../model/types";
+import { clock, parseTime } from "./times";
 
 const KINDS: Readonly<Record<string, string>> = {
   hypernode: "Domain",
@@ -86,6 +87,12 @@ export function anomalyId(x: Anomaly): ItemId {
 
 export function anomalyOf(picture: Picture, id: ItemId): Anomaly | null {
   return picture.anomalies.find((x) => anomalyId(x) === id) ?? null;
+}
+
+/** " · clears at 14:38:50", where that time is known. */
+export function clears(x: Anomaly, nowMs: number): string {
+  const at = parseTime(x.clearsAt);
+  return at === null ? "" : ` · clears at ${clock(at, nowMs)}`;
 }
 
 /** The object of an anomaly on the map. */

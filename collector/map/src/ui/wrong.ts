@@ -9,7 +9,7 @@ import { ICONS, icon, STATE_WORDS, stateIcon } from "./icons";
 import { time } from "./pieces";
 import { row } from "./rows";
 import { count, visible, words } from "./text";
-import { anomalyId, between, worstFirst } from "./things";
+import { anomalyId, between, clears, worstFirst } from "./things";
 import { parseTime } from "./times";
 
 const MAX_ROWS = 300; // further rows are counted
@@ -56,7 +56,8 @@ function group<T>(title: string, all: readonly T[], render: (x: T) => Child): Ch
 function anomalyRow(app: App, x: Anomaly): HTMLElement {
   const since = parseTime(x.since);
   const where = x.hypernode ? visible(x.hypernode, 80) : "";
-  const more = h("span", {}, where, where && since !== null && " · ", since !== null && time(since, app.nowMs(), "for"));
+  const age = since !== null && time(since, app.nowMs(), "for");
+  const more = h("span", {}, where, where && age && " · ", age, clears(x, app.nowMs()));
   return row(app, anomalyId(x), stateIcon(linkState(x), true), name(between(app.picture(), x), 90), more);
 }
 
