@@ -180,6 +180,14 @@ def dead_node_with_dead_cable(world: World) -> None:
     world.run(48)
 
 
+def flapping(world: World) -> None:
+    for _ in range(6):
+        world.out ^= {("c2", 0)}
+        world.run(4)
+    world.run(20)
+    assert any(x.is_over for x in world.leader.published.anomalies)
+
+
 def held(world: World) -> None:
     for host in ("b1", "c1", "c2", "c3"):
         world.cables |= {(host, 0): "leaf-a0", (host, 1): "leaf-a1"}
@@ -212,6 +220,7 @@ STATES = (
     dead_cables,
     host_without_cables,
     dead_node_with_dead_cable,
+    flapping,
     held,
     moved,
     miswired,
