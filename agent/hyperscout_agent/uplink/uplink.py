@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
+# A collector that refuses a stream may end it while the agent writes. Then gRPC itself sets the status
+# INTERNAL, without the collector's reason and leader. An attempt at once mostly has these.
+_AGAIN = 3
 _CALM_S = 60.0  # after a start, and after a stream: a collector starts, or another replica takes over
 
 Options = Sequence[tuple[str, int | str]]
@@ -111,6 +114,7 @@ class Uplink:
 
     async def run(self) -> None:
         """Stream until cancelled. Errors of collectors and the network are logged and not raised."""
+        again = 0
         while True:
             target = self._route.target
             failures, leader = 0, None
@@ -123,12 +127,17 @@ class Uplink:
             except CredentialsError as error:
                 self._log_failure(target, f"its credentials are not usable: {error}")
             except grpc.aio.AioRpcError as error:
+                is_unread = error.code() == grpc.StatusCode.INTERNAL and self.stats.sessions == greeted
+                if is_unread and again < _AGAIN:
+                    again += 1
+                    continue
                 failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
                 is_expected = error.code() == grpc.StatusCode.UNAVAILABLE
                 self._log_failure(target, f"{error.code().name}: {error.details()}", is_expected=is_expected)
             except Exception:
                 # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
+            again = 0
             self.stats.failures += 1
             was_greeted = self.stats.sessions != greeted
             answered = leader is not None or failures or was_greeted

@@ -372,6 +372,40 @@ async def test_a_collector_that_is_not_there_yet_is_a_warning_after_a_minute(
     assert [x.levelname for x in caplog.records if code.name in x.getMessage()] == levels
 
 
+class CutOff:
+    """A channel whose call ends while the agent writes."""
+
+    def stream_stream(self, *_: Any, **__: Any) -> Any:
+        return lambda *_, **__: self
+
+    def unary_unary(self, *_: Any, **__: Any) -> None:
+        return None
+
+    async def write(self, _request: object) -> None:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, nothing, nothing, "Internal error from Core")
+
+    def cancel(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("cut", "waits"), [(3, 0), (4, 1)])
+async def test_a_refusal_that_is_cut_off_is_asked_for_again(
+    collector: FakeCollector, cut: int, waits: int
+) -> None:
+    opened = 0
+
+    def channel(target: str, options: Options) -> Any:
+        nonlocal opened
+        opened += 1
+        return CutOff() if opened <= cut else plaintext_channel(target, options)
+
+    async with running(FindingStore("n1"), collector.target, channel=channel) as (uplink, sleeps):
+        await until(lambda: uplink.stats.connected)
+        assert (opened, len(sleeps.asked_s)) == (cut + 1, waits)
+
+
 async def test_collectors_are_tried_in_turn(collector: FakeCollector) -> None:
     dead = await FakeCollector().start()
     await dead.stop()
