@@ -203,6 +203,10 @@ def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[
     heard = agent.probes.get("lldp")
     if heard is not None and (heard.data or (heard.nothing and not heard.failed)):
         yield Check("lldp source", "ok", "the agent's listener receives LLDP frames")
+    elif host.listener:
+        yield Check("lldp source", "ok", f"an LLDP listener is connected to {settings.lldp.socket}")
+    elif not settings.lldp.spawn_listener:
+        yield _awaited_listener(host, settings)
     elif host.raw_socket:
         yield Check(
             "lldp source", "ok", f"no lldpd runs; user {host.user} may open raw sockets (CAP_NET_RAW)"
@@ -219,6 +223,20 @@ def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[
         todo = f"run `hyperscout agent lldp-listener` as root beside the agent, or install lldpd; {_POD}"
         why = f"no lldpd runs, and user {host.user} may not open raw sockets (CAP_NET_RAW)"
         yield Check("lldp source", "failed" if heard is None or heard.failed else "warning", why, todo)
+
+
+def _awaited_listener(host: HostSeen, settings: AgentSettings) -> Check:
+    """Judge an agent that starts no listener, and waits for one: in a pod, that of the container `lldp`."""
+    socket = settings.lldp.socket
+    if host.listener is None:
+        why = f"/proc/net/unix cannot be read: it shows whether an LLDP listener is connected to {socket}"
+        return Check("lldp source", "warning", why, "see `probe lldp` above")
+    todo = (
+        f"run `hyperscout agent lldp-listener --socket {socket}` as root; in a pod, see "
+        "`kubectl logs POD -c lldp`"
+    )
+    why = f"no LLDP listener is connected to {socket} (lldp.spawn_listener is off: the agent starts none)"
+    return Check("lldp source", "failed", why, todo)
 
 
 def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:

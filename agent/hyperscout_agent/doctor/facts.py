@@ -79,8 +79,9 @@ class Device:
 class HostSeen:
     """The state of this host, read with the permissions of this process.
 
-    `user`: the effective uid. `raw_socket`: this process may open raw sockets. `lldpd`: lldpd's control
-    socket exists. `lldpctl_trouble`: why lldpd does not answer, "" when it answers or was not queried.
+    `user`: the effective uid. `raw_socket`: this process may open raw sockets. `listener`: an LLDP listener
+    is connected to the agent's socket, None when the kernel does not tell. `lldpd`: lldpd's control socket
+    exists. `lldpctl_trouble`: why lldpd does not answer, "" when it answers or was not queried.
     `gpus`: number of NVIDIA GPUs on the PCI bus. `nvml_trouble`: why NVML is unusable, or "".
     `socket_folder`: the folder of the socket between the agent and its listener. `free_bytes`: free bytes
     in that folder's file system, None when the folder does not exist.
@@ -88,6 +89,7 @@ class HostSeen:
 
     user: int
     raw_socket: bool
+    listener: bool | None = False
     ports: Sequence[PortState] = ()
     infiniband: Sequence[InfinibandPort] = ()
     umad: Sequence[Device] = ()

@@ -56,6 +56,7 @@ async def read_host(
     return HostSeen(
         user=os.geteuid(),
         raw_socket=may_listen(),
+        listener=listener_connected(settings.lldp.socket),
         ports=ports,
         infiniband=infiniband,
         umad=tuple(_umad(root / "dev/infiniband")),
@@ -76,6 +77,18 @@ async def _within(work: Callable[[], T], otherwise: T, name: str) -> T:
             return await in_thread(work, f"doctor-{name}")
     except TimeoutError:
         return otherwise
+
+
+def listener_connected(path: Path, table: Path = Path("/proc/net/unix")) -> bool | None:
+    """Return whether an LLDP listener is connected to the agent's socket; None if `table` cannot be read.
+
+    A socket that a server accepted has the path of the server and the state 03, SS_CONNECTED (proc(5)).
+    """
+    try:
+        lines = table.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return any(line.split(maxsplit=7)[5::2] == ["03", str(path)] for line in lines)
 
 
 def _devices(settings: AgentSettings, sysfs: Path) -> _Devices:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -163,13 +165,24 @@ async def test_the_agents_own_stream_goes_on(tmp_path: Path, family: Family) -> 
 
 def doctor(namespace: str, config: Path, *wrapper: str) -> dict[str, dict[str, str]]:
     """`hyperscout doctor -o json` in a network namespace: checks by name."""
-    argv = [str(tool("ip")), "netns", "exec", namespace, *wrapper, sys.executable, "-c", _MAIN]
-    return _checks([*argv, "doctor", "--config", str(config), "-o", "json"])
+    return _checks([*_command(namespace, *wrapper), "doctor", "--config", str(config), "-o", "json"])
+
+
+def _command(namespace: str, *wrapper: str) -> list[str]:
+    """`hyperscout` in a network namespace, without its arguments."""
+    return [str(tool("ip")), "netns", "exec", namespace, *wrapper, sys.executable, "-c", _MAIN]
+
+
+@contextmanager
+def running(argv: Sequence[str]) -> Iterator[None]:
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def _checks(argv: Sequence[str]) -> dict[str, dict[str, str]]:
-    import subprocess
-
     done = subprocess.run(argv, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 3, (done.stdout.decode(), done.stderr.decode())
     return {check["check"]: check for check in json.loads(done.stdout)["checks"]}
@@ -206,3 +219,27 @@ def test_lldpd_and_rights_on_a_host(tmp_path: Path) -> None:
 
         run(str(tool("ip")), "-n", lab.namespace("leaf"), "link", "set", "swp1", "down")
         assert "no port has a link" in doctor(here, config)["devices"]["why"]
+
+
+def test_a_listener_beside_an_agent_without_rights(tmp_path: Path) -> None:
+    """As in the chart's pod: the agent has no right to listen, and the listener is another process."""
+    require_real("netns")
+    config, socket = tmp_path / "agent.yaml", tmp_path / "lldp.sock"
+    lldp = {"source": "listener", "spawn_listener": False, "socket": str(socket), "ports": "none.*"}
+    given = {"node": "n1", "collectors": ["127.0.0.1:1"], "metrics": {"port": 1}, "lldp": lldp}
+    config.write_text(json.dumps(given))
+    less = (str(tool("setpriv")), "--bounding-set", "-net_raw")
+    deadline_s = time.monotonic() + TIMEOUT_S
+
+    def seen_until(verdict: str) -> dict[str, str]:
+        while (found := doctor(here, config, *less)["lldp source"])["result"] != verdict:
+            assert time.monotonic() < deadline_s, found
+        return found
+
+    with lldp_lab() as lab:
+        here = lab.namespace("n1")
+        with running([*_command(here, *less), "agent", "--config", str(config)]):
+            assert f"no LLDP listener is connected to {socket}" in seen_until("failed")["why"]
+            with running([*_command(here), "agent", "lldp-listener", "--socket", str(socket)]):
+                assert seen_until("ok")["why"] == f"an LLDP listener is connected to {socket}"
+            assert "no LLDP listener" in seen_until("failed")["why"]

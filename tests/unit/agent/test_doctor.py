@@ -76,6 +76,7 @@ def test_a_well_node_has_nothing_wrong() -> None:
 
 
 LISTENER = {"lldp": {"source": "listener"}}
+POD = {"lldp": {"source": "listener", "spawn_listener": False}}  # as the chart writes them
 HEARS = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(True, data=1)})
 DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(True, failed=1)})
 
@@ -176,6 +177,51 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             "ok",
             "receives",
             id="a pod that hears",
+        ),
+        pytest.param(
+            host(raw_socket=False, user=10001, listener=True),
+            WELL,
+            POD,
+            "lldp source",
+            "ok",
+            "connected to /run/hyperscout/lldp.sock",
+            id="a pod without ports",
+        ),
+        pytest.param(
+            host(raw_socket=False, user=1000, listener=True),
+            DEAF,
+            {},
+            "lldp source",
+            "ok",
+            "connected",
+            id="a listener that was started by hand",
+        ),
+        pytest.param(
+            host(raw_socket=False, user=10001),
+            DEAF,
+            POD,
+            "lldp source",
+            "failed",
+            "no LLDP listener is connected to /run/hyperscout/lldp.sock",
+            id="a pod whose listener is gone",
+        ),
+        pytest.param(
+            host(raw_socket=True, listener=False),
+            WELL,
+            POD,
+            "lldp source",
+            "failed",
+            "lldp.spawn_listener is off",
+            id="the right is of no use",
+        ),
+        pytest.param(
+            host(raw_socket=False, listener=None),
+            WELL,
+            POD,
+            "lldp source",
+            "warning",
+            "cannot be read",
+            id="the kernel does not tell",
         ),
         pytest.param(
             host(raw_socket=False, lldpd=True), WELL, {}, "lldp source", "ok", "lldpd", id="lldpd is here"
