@@ -1,12 +1,12 @@
 """Lists the problems of a topology and of the collector that published it, one line each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
-from hyperscout_formats.text.reporters import is_fabric
+from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric
 
 from hyperscout_topology.gaps import gap_lines
 from hyperscout_topology.health import marks
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
 
 _MAX_NAMED = 10
+_NO_HYPERNODES = "no HyperNodes"  # the beginning of the problem that explains it
+_OUTCOMES = {"data": "has data on", "failed": "failed on", "nothing": "found nothing on"}
+# Probes of nodes that see links. Those without findings are named too: they are off, or see no device.
+_LINK_PROBES = ("lldp", "infiniband", "ibnetdiscover", "nvlink")
 
 
 def problems_of(current: "GetStatusResponse", topology: Topology) -> list[str]:
@@ -42,7 +46,7 @@ def all_problems(
     `in_topology`: the result of `topology_problems`.
     """
     wrong = [f"collector: {problem}" for problem in current.problems]
-    if not topology.hypernodes:
+    if not topology.hypernodes and not any(line.startswith(_NO_HYPERNODES) for line in current.problems):
         wrong.append("no HyperNodes yet")
     if current.HasField("held"):
         held = current.held
@@ -61,6 +65,32 @@ def all_problems(
             reason = lease.partial_reason or "partial sweep"
             wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
     return [*wrong, *in_topology]
+
+
+def why_no_hypernodes(nodes: int, outcomes: Mapping[str, Mapping[str, int]]) -> str:
+    """One sentence: what is missing for HyperNodes, and which commands explain it.
+
+    `nodes`: number of nodes that report. `outcomes`: by probe that sees links, the number of its reporters by
+    outcome ("data", "nothing", "failed").
+    """
+    if not nodes:
+        return f"{_NO_HYPERNODES}: no node reports; `hyperscout doctor` on a node says why"
+    seen = [
+        f"{probe} " + " and ".join(_on(probe, outcome, n) for outcome, n in sorted(by_outcome.items()))
+        for probe, by_outcome in sorted(outcomes.items())
+    ]
+    if silent := [probe for probe in _LINK_PROBES if probe not in outcomes]:
+        seen.append(f"no findings of {', '.join(silent)} (off, or no such port or device)")
+    report = "1 node reports" if nodes == 1 else f"{nodes} nodes report"
+    return (
+        f"{_NO_HYPERNODES}: {report} no usable link: {', '.join(seen)}; "
+        "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say why"
+    )
+
+
+def _on(probe: str, outcome: str, reporters: int) -> str:
+    noun = "agent" if probe == SWITCH_PROBE or probe in FABRIC_PROBES else "node"
+    return f"{_OUTCOMES[outcome]} {count(reporters, noun)}"
 
 
 def topology_problems(topology: Topology) -> list[str]:
