@@ -62,6 +62,21 @@ class EventRecorder:
                     _log.log(level, "an Event is not written (%s): %s", event["message"], error)
 
 
+async def deployment_reference(kube: Kube, namespace: str, name: str) -> dict[str, str]:
+    """Return a reference to a Deployment for an Event.
+
+    Without the right to read it, the uid is missing: `kubectl get events` lists the Event, `kubectl describe`
+    does not.
+    """
+    about = {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": name}
+    try:
+        found = await kube.get(api_path("apps/v1", "deployments", name, namespace=namespace))
+    except KubeError as error:
+        _log.warning("an Event does not name the uid of the Deployment %s/%s: %s", namespace, name, error)
+        return about
+    return about | {"uid": found["metadata"]["uid"]}
+
+
 def _event(about: Mapping[str, str], severity: str, reason: str, message: str, now_ns: int) -> Object:
     """Return a core/v1 Event."""
     at = rfc3339(now_ns)

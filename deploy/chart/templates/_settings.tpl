@@ -6,6 +6,7 @@
   "rest_listen" (ternary (include "hyperscout.anyAddress" (list . 50080)) "" .Values.collector.rest.enabled)
   "data_dir" "/var/lib/hyperscout"
   "kubernetes" .Values.publish.hyperNodes
+  "deployment" (include "hyperscout.collector" .)
   "leader_election" true
   "lease_namespace" .Release.Namespace
   "lease_name" (include "hyperscout.collector" .)

@@ -27,6 +27,7 @@ require_real("kubernetes", "helm")
 HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 NODES = "/api/v1/nodes"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 PLANS = f"/api/v1/namespaces/{RELEASE}-gangs/configmaps"
@@ -170,6 +171,7 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
         "PATCH", f"{NODES}/gpu-1", {"metadata": {"labels": {"hyperscout.io/leaf": "a"}}}, content=MERGE
     ),
     ("", "events", "create"): lambda _, c: c.write("POST", EVENTS, _event()),
+    ("apps", "deployments", "get"): lambda _, c: c.get(f"{DEPLOYMENTS}/{COLLECTOR}"),
     ("coordination.k8s.io", "leases", "create"): _make_lease,
     ("coordination.k8s.io", "leases", "get"): lambda _, c: c.get(f"{LEASES}/{COLLECTOR}"),
     ("coordination.k8s.io", "leases", "update"): lambda _, c: _update_lease(c),
@@ -294,6 +296,8 @@ REFUSED = (
     ("list", "/apis/batch/v1/jobs"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"),
     ("list", LEASES),
+    ("list", DEPLOYMENTS),
+    ("get", f"{DEPLOYMENTS}/other"),
     ("get", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other"),
     ("list", f"{RBAC}/clusterroles"),
     ("list", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),

@@ -19,6 +19,7 @@ from support.waiting import TIMEOUT_S
     [
         ({"node_labels": "on"}, "node_labels: set kubernetes too"),
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
+        ({"deployment": "collector"}, "deployment: set kubernetes too"),
         ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected a Kubernetes name"),
         ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
         ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),
@@ -52,6 +53,13 @@ async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]
     kube = FakeKube().kube() if loaded.kubernetes != "off" else None
     found = build_publishers(Context(loaded, kube))
     assert [publisher.name for publisher in found.publishers] == names
+
+
+@pytest.mark.parametrize(("kubernetes", "writes"), [("publish", True), ("dry-run", False)])
+async def test_a_dry_run_writes_no_event_on_the_deployment(kubernetes: str, writes: bool) -> None:
+    given = {"kubernetes": kubernetes, "deployment": "collector", "lease_namespace": "ns"}
+    found = build_publishers(Context(load_settings(None, given), FakeKube().kube()))
+    assert (found.warn is not None) is writes
 
 
 async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import ForbiddenError
-from hyperscout_kubernetes.event_recorder import EventRecorder
+from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
 from support.waiting import TIMEOUT_S
 
 NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
@@ -89,3 +89,17 @@ async def test_a_refused_event_is_dropped_and_reported_once(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         await posted(server, recorder, 3)
     assert [record.getMessage() for record in caplog.records] == ["an Event is not written (0): no"]
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_a_deployment_is_named_with_its_uid_where_it_may_be_read(may_read: bool) -> None:
+    class Reader:
+        async def get(self, path: str) -> dict[str, Any]:
+            assert path == "/apis/apps/v1/namespaces/ns/deployments/collector"
+            if not may_read:
+                raise ForbiddenError("no")
+            return {"metadata": {"uid": "u1"}}
+
+    about = {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "collector"}
+    found = await deployment_reference(cast("Kube", Reader()), "ns", "collector")
+    assert found == about | ({"uid": "u1"} if may_read else {})

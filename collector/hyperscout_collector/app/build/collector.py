@@ -31,6 +31,7 @@ from hyperscout_collector.app.settings.configured import connected
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.app.status.event_logs import all_lines
+from hyperscout_collector.app.status.no_hypernodes import NoHyperNodes
 from hyperscout_collector.app.status.status import status
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import EvidenceStore
@@ -157,6 +158,14 @@ class Collector:
             more=self._publishers,
             decided=timings.placement.observe,
         )
+        no_hypernodes = NoHyperNodes(
+            evidence.state,
+            streams,
+            inference.pipeline,
+            watchers.current_topology,
+            warn=publishers.warn,
+            clock_ns=context.clock_ns,
+        )
         return Components(
             version=importlib.metadata.version("hyperscout"),
             started_ns=started_ns,
@@ -167,6 +176,7 @@ class Collector:
             ingest=ingest,
             inference=inference,
             publishing=publishing,
+            no_hypernodes=no_hypernodes,
             callers=build_callers(context),
             event_logs=context.event_logs,
             damage=context.damage,

@@ -119,6 +119,7 @@ def start(components: Components, lifecycle: Lifecycle) -> None:
         lifecycle.run("mqtt-devices", ingest.devices.run())
     for state in publishing.runner.states:
         lifecycle.run(f"publisher-{state.publisher.name}", publishing.runner.run(state))
+    lifecycle.run("no-hypernodes", components.no_hypernodes.run())
     lifecycle.run("housekeeping", _keep_house(components))
     lifecycle.on_stop("flush of the store", evidence.writer.flush)
 

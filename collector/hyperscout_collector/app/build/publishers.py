@@ -6,7 +6,7 @@ To add a publisher, add it in `build_publishers`.
 import importlib.metadata
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from hyperscout_gates.control.controller import Gates
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_inference.labels.cloud_labels import place_of
 from hyperscout_kubernetes.client import Fence, Kube, Object
-from hyperscout_kubernetes.event_recorder import EventRecorder
+from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
 from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import broker_of
@@ -56,7 +56,7 @@ class Publishers:
     """The publishers and their helpers.
 
     `services` run beside the publishers, by name, until cancelled. `nodes`: the nodes of the cluster; None =
-    there is no cluster.
+    there is no cluster. `warn` posts an Event on the collector's Deployment; None = the settings name none.
     """
 
     publishers: tuple[Publisher, ...]
@@ -64,6 +64,7 @@ class Publishers:
     services: Mapping[str, Service]
     nodes: Nodes | None = None
     mqtt: MqttPublisher | None = None
+    warn: Callable[[str], Awaitable[None]] | None = None
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
@@ -134,7 +135,8 @@ def build_publishers(context: Context) -> Publishers:
         publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
     services |= {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
     cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
-    return Publishers(tuple(publishers), cluster, services, nodes, mqtt)
+    warn = _deployment_events(settings, kube, events) if settings.deployment and not dry_run else None
+    return Publishers(tuple(publishers), cluster, services, nodes, mqtt, warn)
 
 
 def build_publishing(
@@ -239,6 +241,18 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
         clock_ns=context.clock_ns,
         rng=_jitter(),
     )
+
+
+def _deployment_events(
+    settings: CollectorSettings, kube: Kube, events: EventRecorder
+) -> Callable[[str], Awaitable[None]]:
+    namespace = own_namespace(settings, "deployment")
+
+    async def warn(message: str) -> None:
+        about = await deployment_reference(kube, namespace, settings.deployment)
+        events.record(about, "Warning", "NoHyperNodes", message)
+
+    return warn
 
 
 def _node_writers(

@@ -37,6 +37,11 @@ class PublisherSettings(BaseModel):
     kubeconfig: Path | None = Field(
         None, description="kubeconfig file of the cluster (default: the service account of the pod)"
     )
+    deployment: ObjectName = Field(
+        "",
+        description="name of the collector's own Deployment, in the namespace of the Lease, for Events about "
+        'the collector; "" = none',
+    )
     node_selector: str = Field(
         "!node-role.kubernetes.io/control-plane",
         description='label selector of the cluster\'s nodes in the hierarchy; "" = all nodes',
@@ -125,6 +130,7 @@ class PublisherSettings(BaseModel):
             "taints": self.taints != "off",
             "kueue_topology": bool(self.kueue_topology),
             "gates": self.gates != "off",
+            "deployment": bool(self.deployment),
         }
         names = ", ".join(name for name, is_set in needs_kubernetes.items() if is_set)
         if names and self.kubernetes == "off":

@@ -24,6 +24,7 @@ from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.publication.saver import Saver
 from hyperscout_collector.app.status.agent_table import AgentTable
+from hyperscout_collector.app.status.no_hypernodes import NoHyperNodes
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.state import EvidenceState
@@ -116,6 +117,7 @@ class Components:
     ingest: Ingest
     inference: Inferring
     publishing: Publishing
+    no_hypernodes: NoHyperNodes
     callers: Callers
     event_logs: Sequence[EventLog]
     damage: Damage

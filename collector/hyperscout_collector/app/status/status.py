@@ -62,6 +62,7 @@ def problems(components: Components) -> list[str]:
         components.callers.reviews,
         inference.blueprint,
         inference.measuring,
+        components.no_hypernodes,
     )
     found += [one.problem for one in single if one is not None and one.problem is not None]
     return [
