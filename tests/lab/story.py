@@ -28,6 +28,8 @@ HYPERNODES = ("get", "hypernodes")
 WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
 STEADY_S = 2.0
+_MEMBERSHIP_S = 12.0  # longer than a change of members must last before it is published
+_STRANGER = "rack-17"
 LOG_LINES = 25
 _ROLLED_S = 300.0
 _WAIT_S = 180.0
@@ -141,6 +143,11 @@ class Story:
     def agent_on(self, node: str) -> str:
         return next(p["metadata"]["name"] for p in self.pods("agent") if p["spec"]["nodeName"] == node)
 
+    def without_collector(self, *nodes: str) -> str:
+        """The first of the nodes on which no collector runs."""
+        taken = {pod["spec"]["nodeName"] for pod in self.pods("collector")}
+        return next(node for node in nodes if node not in taken)
+
     def leader(self) -> str:
         """Name of the collector's pod that holds the Lease."""
         lease = self.lab.get("lease", COLLECTOR, "-n", NAMESPACE)
@@ -238,6 +245,16 @@ class Story:
             self.took("pods ready to the right tree", seconds)
             self.await_well("after the install")
             self.show(*HYPERNODES)
+        self.no_warnings("the install")
+
+    def no_warnings(self, after: str) -> None:
+        """A healthy start writes none."""
+        found = []
+        for pod in (*self.pods("collector"), *self.pods("agent")):
+            words = ("logs", "-n", NAMESPACE, pod["metadata"]["name"], "--all-containers")
+            found += [x for x in self.lab.kubectl(*words).splitlines() if " WARNING " in x or " ERROR " in x]
+        if found:
+            raise StoryError(f"warnings after {after}:\n" + "\n".join(found))
 
     @contextmanager
     def forwarded(self) -> Iterator[None]:
@@ -340,6 +357,53 @@ class Story:
             self.wires.plug(cable)
             self.await_well("after the cable is back")
 
+    def pull_two(self, first: str, second: str) -> None:
+        """Two dead cables of one pair of leaves move no host, and accuse no other cable."""
+        home = self.domain_of("node1")
+        with self.step(f"pull the cables of {first} and {second}"):
+            before = self.domains()
+            for cable in (first, second):
+                self.wires.unplug(cable)
+            message = self.await_condition(lambda: home, "Degraded", "True", [first, second], _WAIT_S)
+            self.watch.steady(_MEMBERSHIP_S)
+            hypernodes = self.watch.look()
+            unlike = [
+                name for name, one in hypernodes.items() if condition(one, "Consistent")["status"] != "True"
+            ]
+            if "2 of " not in message or unlike or self.domains() != before:
+                raise StoryError(f"{message}; not consistent: {unlike}\n{self.watch.picture()}")
+        with self.step("plug them in again"):
+            for cable in (first, second):
+                self.wires.plug(cable)
+            self.await_well("after both cables are back")
+
+    def stranger(self, node: str) -> None:
+        """A HyperNode of another owner removes nothing of ours."""
+        home = self.domain_of(node)
+        with self.step(f"another owner's HyperNode with {node}"):
+            member = {"type": "Node", "selector": {"exactMatch": {"name": node}}}
+            body = {
+                "apiVersion": "topology.volcano.sh/v1alpha1",
+                "kind": "HyperNode",
+                "metadata": {"name": _STRANGER},
+                "spec": {"tier": 1, "members": [member]},
+            }
+            path = self.lab.folder / "stranger.json"
+            path.write_text(json.dumps(body))
+            before = set(self.watch.look()) | {_STRANGER}
+            self.lab.kubectl("apply", "-f", str(path))
+            self.await_condition(lambda: home, "Consistent", "False", [_STRANGER, node], _WAIT_S)
+            self.watch.steady(_MEMBERSHIP_S)
+            if set(self.watch.look()) != before or node not in members(self.watch.look()[home]):
+                raise StoryError(f"it removed something\n{self.watch.picture()}")
+            said = self.lab.kubectl(
+                "get", "events", "-A", "--field-selector", f"involvedObject.name={_STRANGER}"
+            )
+            if "Overlap" not in said:
+                raise StoryError(f"no Event on {_STRANGER}:\n{said}")
+            self.lab.kubectl("delete", "hypernode", _STRANGER)
+            self.await_well("after it is gone")
+
     def move_both_rails(self, node: str) -> None:
         here, there = self.domain_of(node), self.domain_of("node4")
         home = {port: self.wires.far_end(f"{node}/{port}") for port in ("rail0", "rail1")}
@@ -373,6 +437,7 @@ class Story:
             self.infiniband.disconnect(node)
             self.await_condition(lambda: domain, "Ready", "False", [node], _NODE_S)
             self.show(*HYPERNODES)
+        self.kill_leader(without=node)
         with self.step(f"power for {node}"):
             self.lab.revive_node(node)
             self.wires.connect(node)
@@ -381,8 +446,9 @@ class Story:
             self.await_reports()
             self.await_well(f"after {node} is back")
 
-    def kill_leader(self) -> None:
-        with self.step("kill the collector that leads"):
+    def kill_leader(self, without: str = "") -> None:
+        """`without`: a node that has no power."""
+        with self.step(f"kill the collector that leads{f' while {without} is dead' if without else ''}"):
             before = self.leader()
             with self.no_flap("the fail-over"):
                 began_s = time.monotonic()
@@ -393,8 +459,11 @@ class Story:
                     time.sleep(0.2)
                 self.took("another collector leads", time.monotonic() - began_s)
                 self.say(f"{before} -> {after}")
+                self.await_reports(but=without)
+                if without:
+                    self.watch.steady(_MEMBERSHIP_S)
+            if not without:
                 self.rolled()
-                self.await_reports()
 
     def kill_agents(self) -> None:
         with self.step("kill all agents with SIGKILL"), self.no_flap("the agents' death"):
@@ -415,11 +484,11 @@ class Story:
             s["restartCount"] for p in self.pods("agent") for s in p["status"].get("containerStatuses", ())
         )
 
-    def await_reports(self) -> None:
-        """Until every agent's stream is up again, by its own word."""
+    def await_reports(self, but: str = "") -> None:
+        """Until every agent's stream is up again, by its own word. `but`: a node without power."""
         began_s = time.monotonic()
         for name, node in self.lab.nodes.items():
-            while b"ok, connected" not in self.health(name):
+            while name != but and b"ok, connected" not in self.health(name):
                 if time.monotonic() - began_s > _WAIT_S:
                     raise StoryError(f"the agent of {node.name} does not reach the collector")
                 time.sleep(0.2)
@@ -488,8 +557,10 @@ class Story:
         home = self.domain_of("node1")
         self.pull("node1/rail0", ["node1/rail0", self.wires.far_end("node1/rail0")], lambda: home)
         self.plug("node1/rail0")
+        self.pull_two("node1/rail1", "node3/rail0")
+        self.stranger("node5")
         self.move_both_rails("node2")
-        self.kill_node("node3")
+        self.kill_node(self.without_collector("node3", "node5", "node6"))
         self.kill_leader()
         self.kill_agents()
         self.add_node("node7")
