@@ -13,6 +13,7 @@ caller would not know its process id.
 """
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -62,7 +63,12 @@ def join_cgroups(folders: list[str], pid: int = 0) -> None:
 
 
 def join(pid: int) -> None:
-    """Join all namespaces of a process; the one of process ids holds for children."""
+    """Join all namespaces of a process; the one of process ids holds for children.
+
+    Raises OSError, also if its mounts are those of this machine: what is mounted there would be seen here.
+    """
+    if Path(f"/proc/{pid}/ns/mnt").samefile("/proc/self/ns/mnt"):
+        raise OSError(errno.EXDEV, f"process {pid} is not in the lab")
     opened = [(kind, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)) for kind in JOINED]
     for kind, fd in opened:
         checked(libc.setns(fd, FLAGS[kind]), f"setns({kind})")

@@ -78,9 +78,11 @@ def main(spec: dict[str, Any]) -> int:
     make_cgroups([*cgroups, *spec["own"]])
     unshare("pid")
     alive, alive_end = os.pipe()
+    inside, outside = os.pipe()  # closed when the first process has its namespaces, by its exec, or has ended
     first = os.fork()
     if first == 0:
         os.close(alive_end)
+        os.close(inside)
         die_with_parent()
         if select.select([alive], [], [], 0)[0]:  # it died before we asked to die with it
             os._exit(1)
@@ -91,6 +93,8 @@ def main(spec: dict[str, Any]) -> int:
         for fd in (0, 1):
             os.dup2(null, fd)
         os.execv(spec["first"], [spec["first"]])
+    os.close(outside)
+    os.read(inside, 1)  # before that it has the mounts of this machine
     print(first, flush=True)
     os.close(1)
     watched = [woken] + ([0] if spec["attached"] else [])
