@@ -5,7 +5,6 @@ stays pending. Few labels and taints matter to pods, and many nodes agree in the
 evaluated once.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.capacity import Mask
-from hyperscout_placer.cluster.forest import Flags, Forest
+from hyperscout_placer.cluster.forest import Forest
 
 from hyperscout_gates.workloads.membership import mapping
 
@@ -44,12 +43,8 @@ def demands_key(pod_spec: Object) -> str:
 
 
 def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
-    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown.
-
-    The key of the mask is a digest of the allowed nodes, so it changes when they do.
-    """
-    allowed = _Demands(pod_spec).met_by_all(forest.nodes, node)
-    return Mask(hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest(), allowed)
+    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown."""
+    return _Demands(pod_spec).mask(forest.nodes, node)
 
 
 class _Demands:
@@ -62,10 +57,11 @@ class _Demands:
         self._keys = sorted(str(key) for key in {*selector, *_keys_of(terms or ())})
         self._names = _names_of(terms or ())
 
-    def met_by_all(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Flags:
+    def mask(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Mask:
         """Evaluate all nodes; nodes that agree in all relevant fields are evaluated once."""
-        judged: dict[tuple[object, ...], bool] = {}
+        judged: dict[tuple[object, ...], tuple[bool, str]] = {}
         allowed = np.zeros(len(names), np.bool_)
+        kept_out: dict[int, str] = {}
         keys, apart = self._keys, self._names
         for i, name in enumerate(names):
             found = node(name)
@@ -82,18 +78,28 @@ class _Demands:
             )
             answer = judged.get(kind)
             if answer is None:
-                answer = judged[kind] = self.met_by(found)
-            allowed[i] = answer
-        return allowed
+                taints_text = self._not_tolerated(found)
+                matches = self._matches(found)
+                answer = judged[kind] = matches and not taints_text, taints_text if matches else ""
+            allowed[i], why = answer
+            if why:
+                kept_out[i] = why
+        return Mask.of(allowed, kept_out)
 
-    def met_by(self, node: Object) -> bool:
+    def _not_tolerated(self, node: Object) -> str:
+        """Return the taints that keep the pod out, as `kubectl` writes them; "" if there are none."""
+        return ", ".join(
+            _taint_text(taint)
+            for taint in node["spec"]["taints"]
+            if taint.get("effect") in ("NoSchedule", "NoExecute") and not self._tolerates(taint)
+        )
+
+    def _matches(self, node: Object) -> bool:
+        """Return whether the node accepts work and has the required labels, whatever its taints."""
         if node["ready"]["status"] != "True":
             return False
         if why_down(node) and not self._tolerates(_CORDONED):
             return False
-        for taint in node["spec"]["taints"]:
-            if taint.get("effect") in ("NoSchedule", "NoExecute") and not self._tolerates(taint):
-                return False
         labels, name = node["metadata"]["labels"], node["metadata"]["name"]
         if any(key not in labels or labels[key] != value for key, value in self._selector):
             return False
@@ -101,6 +107,11 @@ class _Demands:
 
     def _tolerates(self, taint: Object) -> bool:
         return any(_tolerated(taint, toleration) for toleration in self._tolerations)
+
+
+def _taint_text(taint: Object) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
 def _tolerations(pod_spec: Object) -> list[Object]:

@@ -4,9 +4,10 @@ The counts are updated in place: a change of a node costs one addition per tier 
 worker.
 """
 
+import hashlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,10 +23,20 @@ _KINDS = 32  # kinds of workers that are remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """Nodes that a role may use: (nodes,). Equal `key`s mean equal nodes."""
+    """Nodes that a role may use: (nodes,). Equal `key`s mean equal `allowed`.
+
+    `taints`: the taints of each node that nothing but its taints keeps out, as text, by node number.
+    """
 
     key: str
     allowed: Flags
+    taints: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, allowed: Flags, taints: Mapping[int, str]) -> "Mask":
+        """A mask with a digest of the nodes as its key."""
+        digest = hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest()
+        return cls(digest, allowed, taints)
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from hyperscout_formats.text.counts import and_more
+from hyperscout_formats.text.counts import first_few
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
@@ -72,26 +72,48 @@ class _Reasons:
         self._workers = size(request.gang)
         self._barred = self._forest.below(request.avoid)
         self._estimate = Estimate(capacity, request, masks, self._barred)
+        self._taints = {node: text for mask in masks.values() for node, text in mask.taints.items()}
+        self._tainted = np.zeros(len(self._forest.nodes), np.bool_)
+        self._tainted[[*self._taints]] = True
 
     def refusal(self) -> Refusal:
         if not self._forest.layers:
             return Refusal(self._tops, "the topology has no HyperNodes")
-        reason = self._never() or "; ".join((self._short(), *self._remedies()))
+        reason = self._never()
+        if not reason:
+            short, is_taints = self._short()
+            reason = "; ".join((short, *self._remedies(is_taints)))
         if not self._proven:
             reason = f"no place was found within the search limit, but one may exist: {reason}"
         return Refusal(self._tops, reason, self._proven)
 
     # What is short
 
-    def _closest(self) -> tuple[str | None, int]:
-        """The domain where most of the workers fit, None = all islands together; and how many fit there."""
+    def _closest(self) -> tuple[int, int, int]:
+        """The number of the domain where most of the workers fit, how many fit there, and how many more
+        would fit there without taints."""
         fits = self._estimate.workers(self._gang, self._tops)
         if self._proven:
             # A count is an upper bound: where all workers seem to fit, at least one group or worker does not.
             fits = np.minimum(fits, self._workers - min(self._pieces()))
-        at = int(fits.argmax())
-        names = self._forest.layers[self._tops - 1].names if self._tops <= self._forest.top else (None,)
-        return names[at], int(fits[at])
+        more = np.zeros_like(fits)
+        if self._tainted.any():
+            without = Estimate(self._capacity, *self._without_taints(), self._barred)
+            more = np.minimum(without.workers(self._gang, self._tops), self._workers) - fits
+        at = int(np.lexsort((-more, -fits))[0])
+        return at, int(fits[at]), int(more[at])
+
+    def _without_taints(self) -> tuple[Request, dict[str, Mask]]:
+        """The request and masks, if no node had taints. Untainted nodes with a link down stay unusable."""
+        usable = np.ones_like(self._tainted) if self._request.use_down else ~self._forest.down
+        masks = {}
+        for role in {kind.role for kind in ends(self._gang)}:
+            mask = self._masks.get(role)
+            allowed = usable if mask is None else usable & mask.allowed
+            if mask is not None:
+                allowed[[*mask.taints]] = True
+            masks[role] = Mask.of(allowed, {})
+        return replace(self._request, use_down=True), masks
 
     def _pieces(self) -> list[int]:
         """Sizes of the parts of the gang."""
@@ -131,34 +153,54 @@ class _Reasons:
             for name, need, most in short
         )
 
-    def _short(self) -> str:
+    def _short(self) -> tuple[str, bool]:
+        """What is short, and whether taints alone make it short."""
         for kind in ends(self._gang):
             if not self._estimate.fit(kind).any():
                 nodes = np.flatnonzero(self._anywhere(kind)).tolist()
                 return (
                     f"not one {one(kind.role)} fits on a node that may be used: "
                     f"it would fit on {self._named(nodes)}, but {self._why_not(nodes, kind)}"
-                )
+                ), False
         for part in _groups(self._gang, self._tops):
             if part.tier is not None and not self._estimate.whole(part, part.tier):
-                return self._of_group(part, part.tier)
-        hypernode, fits = self._closest()
+                return self._of_group(part, part.tier), False
         gang = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
-        where = f"HyperNode {hypernode}" if hypernode else "all islands together"
-        lack = self._workers - fits
+        domain, fits, more = self._closest()
+        lack = self._workers - fits - more
+        layer = self._forest.layers[self._tops - 1] if self._tops <= self._forest.top else None
+        where = f"HyperNode {layer.names[domain]}" if layer else "all islands together"
+        is_only = layer is None or len(layer) == 1
+        is_taints = False
         if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
-            lacks = f"each part of them fits in {where}, but not all at once"
-        elif hypernode is None or len(self._forest.layers[self._tops - 1]) == 1:
-            fit = "fits" if hypernode else "fit"
-            lacks = f"{where} {fit} {fits}, {lack} more must be freed{self._in_groups()}"
-            return f"{gang} do{'' if self._workers > 1 else 'es'} not fit: {lacks}"
+            lacks, is_only = f"each part of them fits in {where}, but not all at once", layer is None
         else:
-            lacks = (
-                f"{where} comes closest and fits {fits}, {lack} more must be freed there{self._in_groups()}"
-            )
-        if hypernode is None:
-            return f"{gang} do not fit: {lacks}"
-        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {gang}: {lacks}"
+            lacks = f"{where} {'fits' if layer else 'fit'} {fits}"
+            if not is_only:
+                lacks = f"{where} comes closest and fits {fits}"
+            if more:
+                lacks += f", {more} more without {self._taints_in(domain)}"
+            if lack:
+                lacks += f", {lack} more must be freed{'' if is_only else ' there'}"
+            lacks += self._in_groups()
+            is_taints = not lack
+        if is_only:
+            return f"{gang} do{'' if self._workers > 1 else 'es'} not fit: {lacks}", is_taints
+        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {gang}: {lacks}", is_taints
+
+    def _taints_in(self, domain: int) -> str:
+        """The tainted nodes of a domain on which a worker fits, with their taints."""
+        usable = self._tainted & ~self._barred
+        usable &= np.any([self._anywhere(kind) > 0 for kind in ends(self._gang)], axis=0)
+        if self._tops <= self._forest.top:
+            layer = self._forest.layers[self._tops - 1]
+            usable[: layer.start[domain]] = False
+            usable[layer.stop[domain] :] = False
+        return self._with_taints(np.flatnonzero(usable).tolist())
+
+    def _with_taints(self, nodes: list[int]) -> str:
+        named = [f"{self._forest.nodes[node]} ({self._taints[node]})" for node in nodes]
+        return f"the taint{'' if len(nodes) == 1 else 's'} of {first_few(named, NAMED)}"
 
     def _in_groups(self) -> str:
         """A remark for the case that more workers would fit without whole groups and spreads."""
@@ -188,7 +230,8 @@ class _Reasons:
         down = int(self._forest.down[nodes].sum()) if not self._request.use_down else 0
         avoided = int(self._barred[nodes].sum())
         mask = self._masks.get(kind.role)
-        masked = int((~mask.allowed[nodes]).sum()) if mask is not None else 0
+        tainted = [node for node in nodes if mask is not None and node in mask.taints]
+        masked = int((~mask.allowed[nodes]).sum()) - len(tainted) if mask is not None else 0
         parts = [
             f"{count} {what}"
             for count, what in (
@@ -198,18 +241,20 @@ class _Reasons:
             )
             if count
         ]
+        if tainted:
+            parts.append(f"{len(tainted)} may not be used because of {self._with_taints(tainted)}")
         return " and ".join(parts)
 
     def _named(self, nodes: list[int]) -> str:
-        names = ", ".join(self._forest.nodes[node] for node in nodes[:NAMED])
-        return names + and_more(len(nodes) - NAMED)
+        return first_few([self._forest.nodes[node] for node in nodes], NAMED)
 
     # What would help
 
-    def _remedies(self) -> Iterator[str]:
+    def _remedies(self, is_taints: bool) -> Iterator[str]:
         """Constraints that the request could drop to fit, in words.
 
-        Of those about nodes only the first one is returned.
+        Of those about nodes only the first one is returned. `is_taints`: taints alone make the gang not fit,
+        and were named.
         """
         request = self._request
         if (higher := self._higher()) is not None:
@@ -218,7 +263,7 @@ class _Reasons:
                 yield "the gang fits across islands in soft mode"
             else:
                 yield f"the gang fits if {say_tier(self._forest, tier)} is allowed, in {name}"
-        yield from self._with_more_nodes()
+        yield from self._with_more_nodes(is_taints)
         spread = next(_spreads(self._gang), None)
         if spread is not None:
             loose = replace(request, gang=_without_spreads(self._gang))
@@ -243,7 +288,7 @@ class _Reasons:
                 ] if tier <= self._forest.top else None
         return None
 
-    def _with_more_nodes(self) -> Iterator[str]:
+    def _with_more_nodes(self, is_taints: bool) -> Iterator[str]:
         request, forest = self._request, self._forest
         if not request.use_down and forest.down.any():
             found = self._would(replace(request, use_down=True))
@@ -257,6 +302,13 @@ class _Reasons:
             at = sorted({forest.index[node] for node in found.nodes})
             avoided = self._named([x for x in at if self._barred[x]])
             yield f"the gang fits if these nodes are not avoided: {avoided}"
+            return
+        if is_taints:
+            return
+        if self._tainted.any() and (found := self._would(*self._without_taints())):
+            tainted = sorted({i for i in map(forest.index.__getitem__, found.nodes) if self._tainted[i]})
+            if tainted:
+                yield f"the gang fits without {self._with_taints(tainted)}"
             return
         masked = any(not mask.allowed.all() for mask in self._masks.values())
         if masked and self._would(request, {}):

@@ -324,5 +324,28 @@ def test_nodes_that_differ_in_one_thing_are_judged_apart(
 ) -> None:
     nodes = {"n0": kept_node("n0", **one), "n1": kept_node("n1", **other)}
     names = ("n1", "n0") if turned else ("n0", "n1")
-    judged = _Demands(spec).met_by_all(names, nodes.get)
+    judged = _Demands(spec).mask(names, nodes.get).allowed
     assert dict(zip(names, judged.tolist(), strict=True)) == {"n0": True, "n1": False}
+
+
+def test_a_mask_lists_the_taints_of_nodes_that_nothing_else_keeps_out() -> None:
+    ours = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
+    other = {"key": "b", "value": "x", "effect": "NoExecute"}
+    soft = {"key": "c", "effect": "PreferNoSchedule"}
+    zone = {"zone": "a"}
+    nodes = {
+        "n0": kept_node("n0", labels=zone, taints=[ours, soft]),
+        "n1": kept_node("n1", labels=zone, taints=[other, ours]),
+        "n2": kept_node("n2", labels=zone),
+        "n3": kept_node("n3", taints=[ours]),
+        "n4": kept_node("n4", labels=zone, taints=[ours], unschedulable=True),
+        "n5": kept_node("n5", labels=zone, taints=[ours], ready="False"),
+    }
+    spec: Object = {"nodeSelector": zone}
+    found = mask_for(spec, nodes.get, forest(6)).taints
+    assert found == {
+        0: "hyperscout.io/degraded:NoSchedule",
+        1: "b=x:NoExecute, hyperscout.io/degraded:NoSchedule",
+    }
+    spec["tolerations"] = [{"key": "hyperscout.io/degraded", "operator": "Exists"}]
+    assert mask_for(spec, nodes.get, forest(6)).taints == {1: "b=x:NoExecute"}

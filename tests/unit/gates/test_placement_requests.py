@@ -10,6 +10,8 @@ from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_topology.topology import Endpoint
+from support.builders import anomaly
 from support.placing import free_of
 from support.topologies import leaves
 
@@ -157,3 +159,15 @@ def test_a_gang_that_only_fits_one_node_waits(cluster: Cluster) -> None:
     cluster.nodes["a1"]["metadata"]["labels"] = {"kubernetes.io/hostname": "a1"}
     answer = cluster.asking.place("ns/Job/a", e.Place(of, frozenset()))
     assert isinstance(answer, e.NotPlaced)
+
+
+def test_a_node_that_a_taint_of_ours_keeps_out_is_named(cluster: Cluster) -> None:
+    """The taint is there because a link of the node is down, which alone keeps it out as well."""
+    link = Endpoint("a2", "a2", "eth0")
+    cluster.placements.set_topology(replace(TOPOLOGY, anomalies=(anomaly("MissingLink", link),)))
+    cluster.nodes["a2"]["spec"]["taints"] = [{"key": "hyperscout.io/degraded", "effect": "NoSchedule"}]
+    cluster.placements.set_unused_of("b1", {GPU: 0})
+    answer = cluster.asking.place("ns/Job/a", e.Place(gang(3), frozenset()))
+    assert isinstance(answer, e.NotPlaced)
+    assert "1 more without the taint of a2 (hyperscout.io/degraded:NoSchedule)" in answer.reason
+    assert "must be freed" not in answer.reason

@@ -222,6 +222,120 @@ def test_nodes_that_pods_may_not_use() -> None:
     )
 
 
+DEGRADED = "hyperscout.io/degraded:NoSchedule"
+
+
+def tainted(forest: Forest, *nodes: str, not_allowed: tuple[str, ...] = ()) -> Masks:
+    allowed = np.array([node not in (*nodes, *not_allowed) for node in forest.nodes], np.bool_)
+    return {"worker": Mask.of(allowed, {forest.index[node]: DEGRADED for node in nodes})}
+
+
+@pytest.mark.parametrize(
+    ("downs", "taints", "not_allowed", "request_", "reason"),
+    [
+        pytest.param(
+            ("n0009",),
+            ("n0003", "n0009", "n0013"),
+            ("n0005",),
+            gang(Workers(4), tier=1),
+            f"""no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest and fits
+            3, 1 more without the taint of n0009 ({DEGRADED}); the gang fits if tier 2 (pod) is allowed,
+            in pod0""",
+            id="taints alone, on a node with a link down",
+        ),
+        pytest.param(
+            ("n0008", "n0009"),
+            ("n0009",),
+            ("n0003", "n0004", "n0005", "n0012", "n0013"),
+            gang(Workers(4), tier=1),
+            f"""no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest and fits
+            2, 1 more without the taint of n0009 ({DEGRADED}), 1 more must be freed there; the gang fits if
+            tier 2 (pod) is allowed, in pod1; the gang fits on nodes that its pods may not use""",
+            id="another node has a link down",
+        ),
+        pytest.param(
+            (),
+            ("n0002",),
+            ("n0004", "n0008", "n0012"),
+            gang(Workers(4), tier=1),
+            """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod0-l01 comes closest and fits
+            3, 1 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0; the gang fits on
+            nodes that its pods may not use""",
+            id="the pods themselves exclude the nodes",
+        ),
+        pytest.param(
+            (),
+            tuple(f"n{i:04}" for i in range(2, 8)),
+            tuple(f"n{i:04}" for i in range(8, 15)),
+            gang(Workers(8), tier=2),
+            """no HyperNode of tier 2 (pod) holds the 8 workers: HyperNode pod1 comes closest and fits 1, 7
+            more must be freed there; the gang fits on nodes that its pods may not use""",
+            id="no taint in the closest domain",
+        ),
+        pytest.param(
+            (),
+            ("n0002", "n0006", "n0007"),
+            ("n0014",),
+            gang(Workers(14), tier=3),
+            f"""the 14 workers do not fit: HyperNode core fits 10, 3 more without the taints of n0002
+            ({DEGRADED}), n0006 ({DEGRADED}), n0007 ({DEGRADED}), 1 more must be freed; the gang fits on
+            nodes that its pods may not use""",
+            id="taints, and something else",
+        ),
+        pytest.param(
+            (),
+            ("n0004", "n0005"),
+            ("n0015",),
+            gang(Workers(4), tier=1, avoid=frozenset({"pod1-l00"})),
+            """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l01 comes closest and fits
+            3, 1 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0; the gang fits
+            if these nodes are not avoided: n0008, n0009, n0010 and 1 more""",
+            id="of remedies about nodes the first one",
+        ),
+        pytest.param(
+            (),
+            ("n0004", "n0005"),
+            ("n0008", "n0015"),
+            gang(Workers(4), tier=1),
+            f"""no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest and fits
+            3, 1 more must be freed there; the gang fits if tier 2 (pod) is allowed, in pod0; the gang fits
+            without the taints of n0004 ({DEGRADED}), n0005 ({DEGRADED})""",
+            id="taints in another domain than the closest",
+        ),
+        pytest.param(
+            ("n0002",),
+            ("n0002", "n0003"),
+            tuple(f"n{i:04}" for i in range(4, 16)),
+            gang(Workers(1)),
+            f"""not one worker fits on a node that may be used: it would fit on n0002, n0003, n0004 and 11
+            more, but 1 has a link of its own down and 12 may not be used by a worker and 2 may not be used
+            because of the taints of n0002 ({DEGRADED}), n0003 ({DEGRADED}); the gang fits without the taint
+            of n0003 ({DEGRADED})""",
+            id="no node may be used",
+        ),
+        pytest.param(
+            (),
+            ("n0004",),
+            ("n0008", "n0012"),
+            gang(Group(1, (Workers(4),), tier=1), tier=2),
+            f"""no HyperNode of tier 1 (leaf) fits a whole group of 4 workers, the most is 3 in pod0-l01;
+            tier 2 (pod) is the lowest that does; the gang fits without the taint of n0004 ({DEGRADED})""",
+            id="a group",
+        ),
+    ],
+)  # fmt: skip
+def test_taints_are_named_with_their_nodes(
+    downs: tuple[str, ...],
+    taints: tuple[str, ...],
+    not_allowed: tuple[str, ...],
+    request_: Request,
+    reason: str,
+) -> None:
+    capacity = worker_capacity(Forest.of(down(pods(2, 2), *downs)), FREE)
+    masks = tainted(capacity.forest, *taints, not_allowed=not_allowed)
+    assert refused(capacity, request_, masks).reason == text(reason)
+
+
 def test_islands() -> None:
     two = leaves(("a", "b"), ("c",))
     islands = Forest.of(replace(two, hypernodes=tuple(replace(h, parent=None) for h in two.hypernodes[:2])))
