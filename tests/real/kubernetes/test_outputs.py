@@ -158,24 +158,31 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
         await publisher("off").publish(two_leaves())
         assert kube.writes("nodes") == writes
 
-        async def described() -> list[str]:
-            """What a person sees, less how old it is."""
-            text = (await kube.kubectl_async("describe", "node", "n03")).partition("Events:")[2]
-            return [
-                " ".join((line.split()[0], *line.split()[1:2], *line.split()[4:]))
-                for line in text.splitlines()[3:]
-            ]
-
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(said := await described()) < 4:
-                await asyncio.sleep(0.05)
+        tainted = (
+            "Warning LinksDegraded tainted hyperscout.io/degraded:NoSchedule: "
+            "MissingLink: n03/p1 -> leaf-b/p1"
+        )
+        cleared = "Normal LinksHealthy the taint hyperscout.io/degraded:NoSchedule is removed"
+        await eventually(lambda: said_of(kube, "n03") == {tainted: 2, cleared: 2})
         posting.cancel()
         await asyncio.gather(posting, return_exceptions=True)
-    tainted = (
-        "Warning LinksDegraded tainted hyperscout.io/degraded:NoSchedule: MissingLink: n03/p1 -> leaf-b/p1"
-    )
-    cleared = "Normal LinksHealthy the taint hyperscout.io/degraded:NoSchedule is removed"
-    assert sorted(said) == sorted([tainted, cleared] * 2)
+        events = EventRecorder(client, clock_ns=lambda: now[0])  # of the next leader
+        posting = asyncio.create_task(events.run())
+        await publisher("on").publish(two_leaves())
+        await eventually(lambda: said_of(kube, "n03") == {tainted: 3, cleared: 2})
+        posting.cancel()
+        await asyncio.gather(posting, return_exceptions=True)
+    shown = (await kube.kubectl_async("describe", "node", "n03")).partition("Events:")[2]
+    assert "(x3 over " in shown
+    assert len(shown.splitlines()) == 5
+
+
+def said_of(kube: Cluster, name: str) -> dict[str, int]:
+    """The Events about an object, and how often each was reported."""
+    events = kube.api.items("/api/v1/namespaces/default/events")
+    about = [e for e in events if e["involvedObject"]["name"] == name]
+    assert len(about) == len({(e["reason"], e["message"]) for e in about})
+    return {f"{e['type']} {e['reason']} {e['message']}": e["count"] for e in about}
 
 
 async def test_two_writers_of_one_list(kube: Cluster) -> None:

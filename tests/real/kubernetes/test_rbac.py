@@ -89,6 +89,12 @@ def _event() -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "involvedObject": about, "reason": "Test"}
 
 
+async def _count_event(kube: Cluster, client: Kube) -> None:
+    event = _event()
+    make(kube, EVENTS, event)
+    await client.write("PATCH", f"{EVENTS}/{event['metadata']['name']}", {"count": 2}, content=MERGE)
+
+
 _STATUS = hypernode_object("leaf-1") | {"status": {"conditions": []}}
 _STATUS.pop("spec")
 _MAY = {"spec": {"user": "x", "resourceAttributes": {"verb": "get", "resource": "hypernodes"}}}
@@ -172,6 +178,8 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ),
     ("", "events", "create"): lambda _, c: c.write("POST", EVENTS, _event()),
     ("apps", "deployments", "get"): lambda _, c: c.get(f"{DEPLOYMENTS}/{COLLECTOR}"),
+    ("", "events", "get"): lambda _, c: _absent(c, f"{EVENTS}/none"),
+    ("", "events", "patch"): _count_event,
     ("coordination.k8s.io", "leases", "create"): _make_lease,
     ("coordination.k8s.io", "leases", "get"): lambda _, c: c.get(f"{LEASES}/{COLLECTOR}"),
     ("coordination.k8s.io", "leases", "update"): lambda _, c: _update_lease(c),

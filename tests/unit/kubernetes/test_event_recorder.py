@@ -1,7 +1,8 @@
-"""Events are valid objects, the queue is bounded, and an Event that cannot be written holds up no other."""
+"""Events are valid objects and merged, the queue is bounded, and a refused Event holds up no other."""
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -9,7 +10,8 @@ import pytest
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import ForbiddenError
 from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
-from support.waiting import TIMEOUT_S
+from support.fake_kube import FakeKube
+from support.waiting import TIMEOUT_S, until
 
 NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
 
@@ -55,7 +57,8 @@ async def test_an_event_is_in_the_namespace_of_its_object(
     recorder.record(about, "Warning", "Broken", "it is broken")
     [(path, body)] = await posted(server, recorder, 1)
     assert path == f"/api/v1/namespaces/{namespace}/events"
-    assert body["metadata"] == {"name": f"n1.{255 * 10**9:x}", "namespace": namespace}
+    assert re.fullmatch(r"n1\.[0-9a-f]{16}", body["metadata"].pop("name"))
+    assert body["metadata"] == {"namespace": namespace}
     assert body["involvedObject"] == involved
     assert (body["type"], body["reason"], body["message"]) == ("Warning", "Broken", "it is broken")
     assert body["firstTimestamp"] == body["lastTimestamp"] == "1970-01-01T00:04:15Z"
@@ -64,8 +67,8 @@ async def test_an_event_is_in_the_namespace_of_its_object(
 async def test_names_differ_and_fit_and_messages_fit() -> None:
     server = Server()
     recorder = of(server)
-    for _ in range(2):
-        recorder.record({**NODE, "name": "n" * 199 + "-" + "x" * 53}, "Normal", "R", "\N{EURO SIGN}" * 1000)
+    for count in (1000, 1001):  # they differ only beyond the limit
+        recorder.record({**NODE, "name": "n" * 199 + "-" + "x" * 53}, "Normal", "R", "\N{EURO SIGN}" * count)
     first, second = [body for _, body in await posted(server, recorder, 2)]
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert len(first["metadata"]["name"]) <= 253
@@ -103,3 +106,29 @@ async def test_a_deployment_is_named_with_its_uid_where_it_may_be_read(may_read:
     about = {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "collector"}
     found = await deployment_reference(cast("Kube", Reader()), "ns", "collector")
     assert found == about | ({"uid": "u1"} if may_read else {})
+
+
+async def test_an_event_that_exists_is_counted_also_by_the_next_leader() -> None:
+    fake = FakeKube()
+    for seconds in (1, 2):  # a replica each
+        recorder = EventRecorder(fake.kube(), clock_ns=lambda now_ns=seconds * 10**9: now_ns)
+        for _ in range(2):
+            recorder.record(NODE, "Warning", "Broken", "it is broken")
+        for about, severity, reason, message in (
+            ({**NODE, "uid": "u2"}, "Warning", "Broken", "it is broken"),
+            (NODE, "Normal", "Broken", "it is broken"),
+            (NODE, "Warning", "Slow", "it is broken"),
+            (NODE, "Warning", "Broken", "it is broken again"),
+        ):
+            recorder.record(about, severity, reason, message)
+        task = asyncio.create_task(recorder.run())
+        recorder.record(NODE, "Normal", f"Last{seconds}", "done")
+        await until(lambda last=f"Last{seconds}": any(e["reason"] == last for e in fake.objects.values()))
+        task.cancel()
+    found = [(e["count"], e["firstTimestamp"][-4:], e["lastTimestamp"][-4:]) for e in fake.objects.values()]
+    assert found == [
+        (4, ":01Z", ":02Z"),
+        *[(2, ":01Z", ":02Z")] * 4,
+        (1, ":01Z", ":01Z"),
+        (1, ":02Z", ":02Z"),
+    ]
