@@ -13,6 +13,7 @@ from dataclasses import replace
 from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
 from hyperscout_kubernetes.errors import (
     ConflictError,
+    ForbiddenError,
     KubeError,
     NotFoundError,
     NotLeaderError,
@@ -45,6 +46,7 @@ _AT_ONCE = 8  # requests
 _PAUSE_S = 0.2
 _MAX_SURPRISES = 5  # conflicts of one object within one call
 _NOT_KEPT = "repeated writes did not persist: check whether an admission webhook changes it"
+_CRD_IS_DELETED = "custom resource definition is terminating"  # the API server's message
 NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
 
 
@@ -88,7 +90,7 @@ class TreeWriter:
             if not plan.writes:
                 break
             trouble |= {name_of(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
-            trouble |= self._reverts(w for w in plan.writes if name_of(w) not in trouble)
+            trouble |= self._delayed(w for w in plan.writes if name_of(w) not in trouble)
             writes = [w for w in plan.writes if name_of(w) not in trouble]
             if not writes:
                 continue
@@ -96,9 +98,15 @@ class TreeWriter:
             if released:
                 await self._sleep(_PAUSE_S)
             released = any(isinstance(write, LetGo | Update) for write in writes)
+            edited = {name_of(w): self._hypernodes.get(name_of(w)) for w in writes if self._is_revert(w)}
             for write, error in zip(writes, await all_of(self._write(w, seen) for w in writes), strict=True):
                 if isinstance(error, ConflictError):
                     surprises[name_of(write)] += 1  # the object has been read again; plan again
+                if error is None and name_of(write) in edited:
+                    self._report_revert(name_of(write), edited[name_of(write)])
+                if error is not None and _means_no_crd(error):
+                    self._written.clear()  # their deletion is no edit of another client
+                    raise PublishError(f"the API server takes no HyperNodes{NO_CRD}") from error
                 if error is not None and surprises[name_of(write)] in (0, _MAX_SURPRISES):
                     trouble[name_of(write)] = failure(error)
         for w in as_it_settles(tree, self._present).values():
@@ -114,25 +122,28 @@ class TreeWriter:
             return tree
         return {name: replace(w, tier_name="") for name, w in tree.items()}
 
-    def _reverts(self, writes: Iterable[Write]) -> dict[str, str]:
-        """Report corrections of other clients' changes. Returns those to delay, with reasons."""
+    def _is_revert(self, write: Write) -> bool:
+        """Return whether the write undoes a change of another client."""
+        return isinstance(write, Update | Create) and self._written.get(name_of(write)) == write.wanted
+
+    def _delayed(self, writes: Iterable[Write]) -> dict[str, str]:
+        """Return the HyperNodes that another client changes repeatedly, and are corrected later, with
+        reasons."""
         held: dict[str, str] = {}
-        for write in writes:
-            if not isinstance(write, Update | Create) or self._written.get(write.wanted.name) != write.wanted:
-                continue
-            name, now_s = write.wanted.name, self._timer()
-            found = self._hypernodes.get(name)
-            editor = (found or {}).get("editor") or "another client"
-            if wait_s := self._fights.wait_s(name, now_s):
+        for name in map(name_of, filter(self._is_revert, writes)):
+            if wait_s := self._fights.wait_s(name, self._timer()):
                 asyncio.get_running_loop().call_later(wait_s, self._wake)
+                editor = _editor(self._hypernodes.get(name))
                 held[name] = f"{editor} changes it repeatedly; the next correction is in {wait_s:.0f} s"
-                continue
-            self._fights.corrected(name, now_s)
-            did = "deleted" if found is None else "changed"
-            message = f"{editor} {did} it; the publisher restores the discovered state"
-            _log.warning("HyperNode %s: %s", name, message)
-            self._events.record(reference(name, found), "Warning", "Reverted", message)
         return held
+
+    def _report_revert(self, name: str, found: Object | None) -> None:
+        """`found`: what was there before the correction; None = it was deleted."""
+        self._fights.corrected(name, self._timer())
+        did = "deleted" if found is None else "changed"
+        message = f"{_editor(found)} {did} it; the publisher restored the discovered state"
+        _log.warning("HyperNode %s: %s", name, message)
+        self._events.record(reference(name, found), "Warning", "Reverted", message)
 
     async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
         name = name_of(write)
@@ -179,6 +190,20 @@ class TreeWriter:
             self._hypernodes.learn(await self._kube.get(path_of(name)))
         except NotFoundError:
             self._hypernodes.forget(name)
+
+
+def _editor(found: Object | None) -> str:
+    return (found or {}).get("editor") or "another client"
+
+
+def _means_no_crd(error: KubeError) -> bool:
+    """Return whether an apply failed because the CRD is missing or is being deleted.
+
+    An apply creates a HyperNode that is missing, so status 404 concerns the resource.
+    """
+    if isinstance(error, ForbiddenError):
+        return _CRD_IS_DELETED in str(error)
+    return isinstance(error, NotFoundError)
 
 
 def failure(error: KubeError) -> str:

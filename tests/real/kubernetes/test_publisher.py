@@ -19,13 +19,15 @@ from hyperscout_publish.hypernodes.objects import COLLECTION, body_of
 from hyperscout_publish.hypernodes.plan import Create
 from hyperscout_publish.hypernodes.wanted import OWNER_LABELS, wanted
 from hyperscout_publish.publisher.base import PublishError
+from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Condition, HyperNode, Measured, Topology
-from kube.control_plane import Options
+from kube.control_plane import CRD, Options
 from kube.recorder import recording
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
+EVENTS = "/api/v1/namespaces/default/events"
 NOW_NS = 1_800_000_000_000_000_000
 GOOD = (
     Condition("Ready", "True", "AllNodesReady", "2 of 2 nodes ready", NOW_NS),
@@ -97,7 +99,7 @@ def condition_of(kube: Cluster, name: str, kind: str) -> dict[str, Any]:
 
 
 def reasons(kube: Cluster, name: str) -> list[str]:
-    events = kube.api.items("/api/v1/namespaces/default/events")
+    events = kube.api.items(EVENTS)
     return [e["reason"] for e in events if e["involvedObject"]["name"] == name]
 
 
@@ -198,7 +200,7 @@ async def test_an_edit_by_hand_is_put_right_and_said(kube: Cluster) -> None:
         assert spec_of(kube, "leaf-a") == (1, "leaf", ["n1", "n2"])
         assert spec_of(kube, "core") == (2, "core", ["leaf-a", "leaf-b"])
         await until(lambda: reasons(kube, "leaf-a") == ["Reverted"] and reasons(kube, "core"))
-        message = kube.api.items("/api/v1/namespaces/default/events")[0]["message"]
+        message = kube.api.items(EVENTS)[0]["message"]
         assert "kubectl" in message or "another client" in message
 
 
@@ -555,3 +557,31 @@ async def test_a_member_that_moves_takes_no_annotation_along(kube: Cluster) -> N
     assert len(seen) > 2
     assert all(keys == {"hyperscout.io/nodes", "hyperscout.io/latency-us"} for keys in seen)
     assert spec_of(kube, "leaf-a")[2] == ["n1", "n3"]
+
+
+async def test_a_deleted_crd_causes_one_message(
+    own_kube: Callable[..., Cluster], caplog: pytest.LogCaptureFixture
+) -> None:
+    kube = own_kube(Options())
+    topology = tree(*((f"leaf-{i}", (f"n{i}",)) for i in range(7)))
+    async with publisher(kube) as hypernodes:
+        runner = PublisherRunner([hypernodes], rng=Random(0))
+        (state,) = runner.states
+        task = asyncio.create_task(runner.run(state))
+        runner.offer(topology)
+        await eventually(lambda: state.generation == 1)
+        await kube.kubectl_async("delete", "crd", "hypernodes.topology.volcano.sh")
+        await eventually(lambda: hypernodes.hypernodes.problem)
+        await eventually(lambda: state.retries > 1)
+        said = [r.getMessage() for r in caplog.records if r.name.startswith("hyperscout_publish")]
+        assert said == [f"publisher kubernetes: {state.problem}"]
+        assert (state.problem or "").startswith("the API server takes no HyperNodes; is the CRD installed?")
+        kube.apply(CRD.read_text())
+        await eventually(lambda: state.problem is None)
+        assert kube.hypernodes().keys() == {"core", *(f"leaf-{i}" for i in range(7))}
+        # Events are posted in order: with this one, all earlier ones are there.
+        kube.kubectl("delete", "hn", "leaf-0")
+        await until(lambda: reasons(kube, "leaf-0"))
+        assert [e["involvedObject"]["name"] for e in kube.api.items(EVENTS)] == ["leaf-0"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 from hyperscout_kubernetes.client import APPLY
-from hyperscout_kubernetes.errors import ConflictError, RejectedError
+from hyperscout_kubernetes.errors import (
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    RejectedError,
+)
 from hyperscout_publish.hypernodes import kubernetes
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.hypernodes.objects import COLLECTION, path_of
@@ -22,7 +28,7 @@ from hyperscout_publish.hypernodes.overlap import NO_OVERLAPS, Overlaps
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Measured, Topology
-from support.fake_kube import FakeKube, Object, merge
+from support.fake_kube import FakeKube, Object, failing, merge
 from support.topologies import leaves, measured, two_leaves
 from support.waiting import until
 
@@ -200,6 +206,48 @@ async def test_a_hypernode_that_was_never_written_causes_no_reverted_event() -> 
     await made.publish(two_leaves())
     assert fake.hypernodes().keys() == {"core", "leaf-a", "leaf-b"}
     assert "Reverted" not in said(made)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFoundError("PATCH /x: HTTP status 404"),
+        ForbiddenError("create not allowed while custom resource definition is terminating"),
+    ],
+    ids=["gone", "terminating"],
+)
+async def test_a_deleted_crd_is_no_edit_of_another_client(error: KubeError) -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    for name in ("leaf-b", "core", "leaf-a"):
+        del fake.objects[path_of(name)]
+        follow(made, fake)
+        fake.before = failing(error)
+        with pytest.raises(
+            PublishError, match=r"^the API server takes no HyperNodes; is the CRD installed\?"
+        ):
+            await made.publish(two_leaves())
+    fake.before = lambda method, path: None
+    await made.publish(two_leaves())
+    assert fake.hypernodes().keys() == {"core", "leaf-a", "leaf-b"}
+    assert "Reverted" not in said(made)
+
+
+async def test_a_correction_is_reported_when_it_is_written() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    del fake.objects[path_of("leaf-b")]
+    follow(made, fake)
+    fake.before = failing(ForbiddenError("no right to patch"))
+    for _ in range(5):
+        with pytest.raises(PublishError, match="leaf-b: no right to patch"):
+            await made.publish(two_leaves())
+        assert "Reverted" not in said(made)
+    fake.before = lambda method, path: None
+    await made.publish(two_leaves())
+    assert said(made).count("Reverted") == 1
 
 
 async def test_what_the_server_changes_each_time_is_not_written_for_ever() -> None:
