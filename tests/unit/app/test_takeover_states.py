@@ -5,7 +5,7 @@ what the old one published, and without its evidence.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -19,7 +19,7 @@ from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_topology.topology import Topology
-from support.findings import T0, S, lldp, switch_port
+from support.findings import T0, S, failed, lldp, switch_port
 
 STALE_S = 300.0
 RACKS = {"a": ("a1", "a2", "a3"), "b": ("b1",), "c": ("c1", "c2", "c3")}  # two leaves each
@@ -241,3 +241,28 @@ def test_a_takeover_changes_no_condition(
     for _ in range(30):
         world.run(2)
         assert state_of(world.leader.published) == state_of(before)
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["not known yet", "none heard"])
+def test_members_of_published_hypernodes_whose_evidence_comes_later(knows: bool) -> None:
+    """A new collector reads members from the API server, which has no links. Its agents are new, too."""
+    old = World(kubernetes=True).leader.published
+    world = World(kubernetes=True)
+    hypernodes = replace(old, switches=(), adapters=(), links=())
+    world.leader = Leader(world.now_ns, hypernodes)
+    said = []
+    for step in range(10):
+        world.now_ns += 2 * S
+        ports = [(host, f"rail{rail}") for host in (HOSTS if step else HOSTS[:1]) for rail in (0, 1)]
+        if step >= 3:
+            found = world.findings()
+        elif knows:
+            found = [lldp(*port, world.now_ns, neighbour="") for port in ports]
+        else:
+            found = [failed(host, "lldp", port, world.now_ns) for host, port in ports]
+        world.leader.take(found, world.now_ns)
+        world.leader.infer(world.cluster, world.now_ns)
+        conditions = [c for h in world.leader.published.hypernodes for c in h.conditions]
+        said.append(any("no fabric shows it" in c.message for c in conditions))
+    assert said == [False, knows, knows, *[False] * 7]
+    assert world.leader.published.nodes_without_evidence == ()

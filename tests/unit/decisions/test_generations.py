@@ -38,9 +38,19 @@ class Player:
     def ns(at: float) -> int:
         return round((START + at) * NS)
 
-    def offer(self, at: float, topology: Topology, facts: ConditionFacts | None = None) -> Topology | None:
+    def offer(
+        self,
+        at: float,
+        topology: Topology,
+        facts: ConditionFacts | None = None,
+        *,
+        is_inferred: bool = True,
+    ) -> Topology | None:
         self.run(at)
-        return self._took(at, self.generations.offer(topology, self.ns(at), facts or ConditionFacts()))
+        decision = self.generations.offer(
+            topology, self.ns(at), facts or ConditionFacts(), is_inferred=is_inferred
+        )
+        return self._took(at, decision)
 
     def run(self, until: float) -> None:
         """Tick whenever asked to, up to (not at) this second."""
@@ -257,6 +267,22 @@ def test_a_node_that_joins_the_tree_is_not_without_evidence_any_more() -> None:
         (2, ("n0039", "spare")),
         (5, ("spare",)),
     ]
+
+
+@pytest.mark.parametrize("absent", [(), ("n0001", "spare")], ids=["HyperNodes alone", "a saved topology"])
+def test_the_first_evidence_of_a_member_since_the_start_shows_at_once(absent: tuple[str, ...]) -> None:
+    """A start may infer before a member's evidence arrives. Later its evidence flaps, and is damped."""
+    player = Player(tree(TEN, absent=absent))
+    player.offer(1, tree(TEN, absent=absent), is_inferred=False)
+    for at, missing in ((2, True), (5, False), (20, True), (22, False)):
+        player.offer(at, tree(TEN, absent=["n0001", "spare"] if missing else ["spare"]))
+    player.run(1000)
+    ready = [(at, condition(t, "l00", "Ready").message) for at, t in player.log]
+    not_ready = "3 of 4 nodes ready; not ready: n0001 (no fabric shows it)"
+    changes = [x for i, x in enumerate(ready) if i == 0 or x[1] != ready[i - 1][1]]
+    after = [(5, "4 of 4 nodes ready"), (20, not_ready), (32, "4 of 4 nodes ready")]
+    assert changes == (after if absent else [(2, not_ready), *after])
+    assert player.last.nodes_without_evidence == ("spare",)
 
 
 def test_mass_removal_is_held_while_conditions_go_on() -> None:

@@ -189,7 +189,8 @@ class Inference:
         """
         down = view.down(result.inferred, self.published)
         facts = ConditionFacts(down, result.stale, result.stale_switches, failing=failing)
-        return self.generations.offer(view.marked(result.inferred), now_ns, facts)
+        is_inferred = not (result.is_takeover or result.lacks)
+        return self.generations.offer(view.marked(result.inferred), now_ns, facts, is_inferred=is_inferred)
 
     def _resolved(self, evidence: Snapshot, view: ClusterView) -> Resolved:
         resolved = resolve(evidence, self._texts, self._settings.node_map, self._previous(), self._alone())

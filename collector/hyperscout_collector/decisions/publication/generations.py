@@ -128,6 +128,7 @@ class Generations:
         self._absent: Damper[str, str, str] = Damper(
             settings.damping, {node: {"": ""} for node in before.nodes_without_evidence}, now_ns
         )
+        self._seen: set[str] = set()  # nodes that evidence has shown since the start
         self._down: Damper[str, str, str] = Damper(settings.damping)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
         self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
@@ -150,8 +151,13 @@ class Generations:
         """The last published generation."""
         return self._published
 
-    def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
-        """Process an inferred topology, and other facts about nodes."""
+    def offer(
+        self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS, *, is_inferred: bool = True
+    ) -> Decision:
+        """Process a topology, and other facts about nodes.
+
+        `is_inferred`: False where the published topology takes the place of an inferred one.
+        """
         now_ns = self._advance(now_ns)
         topology = calmed(topology, self._published)
         last, self._offered = self._offered, topology
@@ -164,6 +170,8 @@ class Generations:
         else:
             self._details, self._details_since_ns = topology, None  # in the order of the next details
         self._observe(topology, facts, now_ns)
+        if is_inferred:
+            self._see(topology)
         return self._decide(now_ns)
 
     def tick(self, now_ns: int) -> Decision:
@@ -235,6 +243,13 @@ class Generations:
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
         self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
 
+    def _see(self, offered: Topology) -> None:
+        """The first evidence of a member since the start is no flapping: it shows at once."""
+        seen = nodes_of(offered.hypernodes).difference(offered.nodes_without_evidence)
+        if self._published is not None and (first := seen - self._seen):
+            self._absent.forget(first & nodes_of(self._published.hypernodes))
+        self._seen |= seen
+
     # -- output ---------------------------------------------------------------------------------------------
 
     def _decide(self, now_ns: int, event: Tick | Approve = _TICK) -> Decision:
@@ -256,6 +271,9 @@ class Generations:
         return min((due for due in dues if due is not None), default=None)
 
     def _condition_due(self, now_ns: int) -> bool:
+        absent = {node for node, _, _ in self._absent.shown()}
+        if self._published is not None and not absent.issuperset(self._published.nodes_without_evidence):
+            return True
         return any(
             due is not None and due <= now_ns for due in (self._dampers_due_ns(), self._details_due_ns())
         )

@@ -80,9 +80,10 @@ class TakeoverFacts:
 
     `missing`: members without full state that are waited for. `fabrics`: fabrics that were swept before, with
     the ids of their switches. `cables`: the switches at the ends of each cable that only switches reported.
-    `listening`: members that reported LLDP neighbours; `unsure`: those that do not know them yet. `silent`:
-    agents that were known at the start and have not reported since; `spoken`: agents of switches and fabrics
-    that have; both by the names under which they report. `heard`: ids of switches in their reports.
+    `listening`: members that reported LLDP neighbours, or all members of a published tree without links, as
+    read from HyperNodes; `unsure`: those that do not know them yet. `silent`: agents that were known at the
+    start and have not reported since; `spoken`: agents of switches and fabrics that have; both by the names
+    under which they report. `heard`: ids of switches in their reports.
     """
 
     started_ns: int
@@ -166,15 +167,15 @@ class Takeover:
         self._stale_ns = now_ns + int(stale_after_s * NS)
         self._names = {s.id: s.name for s in previous.switches}
         members = {node for h in previous.hypernodes if not h.children for node in h.nodes}
-        listening = members & _heard_by_lldp(previous)
-        self._agents = {**dict.fromkeys(listening, 0), **(agents or {})}
+        heard = members & _heard_by_lldp(previous)
+        self._agents = {**dict.fromkeys(heard, 0), **(agents or {})}
         self._facts = TakeoverFacts(
             now_ns,
             now_ns + int(limit_s * NS),
             members,
             _swept_fabrics(previous),
             _cables_of_switches(previous),
-            listening,
+            heard if previous.links else set(members),
             silent={*self._agents},
         )
         self._members = frozenset(members)
