@@ -76,6 +76,9 @@ class Route:
             self._connect_s.pop(self.target, None)
         if left or (silent and self._hints):
             _put(self._avoided, self.target, 0)
+        elif leader is not None:
+            self._avoided.pop(self.target, None)  # it runs again
+        is_refused = leader is None and not silent
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
@@ -94,7 +97,12 @@ class Route:
         if self._soon and not failures:
             # The back-off does not count this attempt, because a new leader may need a while to listen.
             self._soon -= 1
-            return self._rng.uniform(0.0, _HINT_JITTER_S if left else _STANDBY_CAP_S)
+            if left:
+                return self._rng.uniform(0.0, _HINT_JITTER_S)
+            if is_refused and self._soon > len(self._targets):
+                # A refused connection costs little. A replica refuses them for a moment as it begins to lead.
+                return self._rng.uniform(0.5, 1.0) * _HINT_JITTER_S
+            return self._rng.uniform(0.0, _STANDBY_CAP_S)
         return self._backoff.next_s(at_least_failures=failures)
 
 

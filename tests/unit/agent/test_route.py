@@ -32,7 +32,10 @@ Steps = Sequence[tuple[str | None, str, float]]
         ),
         pytest.param(
             "a b",
-            [("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5), (None, "b", 2.0), (None, "a", 2.0)],
+            [
+                *[("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5)],
+                *[(None, "b", 0.5), (None, "a", 0.5), (None, "b", 0.5), (None, "a", 2.0)],
+            ],
             id="a hint: some tries, and back when no collector listens there",
         ),
         pytest.param(
@@ -42,13 +45,13 @@ Steps = Sequence[tuple[str | None, str, float]]
         ),
         pytest.param(
             "a b",
-            [(None, "b", 0.5), (None, "a", 1.0), (None, "b", 2.0), ("", "a", 2.0), (None, "b", 2.0)],
+            [(None, "b", 0.5), (None, "a", 1.0), (None, "b", 2.0), ("", "a", 2.0), (None, "b", 0.5)],
             id="a standby answers: the one that is away is tried soon as well",
         ),
         pytest.param(
             "a",
             [("", "a", 2.0)]
-            + [(None, "a", x) for x in (2.0, 2.0, 2.0)]
+            + [(None, "a", x) for x in (0.5, 2.0, 2.0)]
             + [(None, "a", x) for x in (0.5, 1.0, 2.0, 4.0, 8.0)],
             id="a standby that is gone counts for a round only, and then the back-off begins",
         ),
@@ -188,3 +191,15 @@ def test_a_busy_leader_gets_more_time_although_standbys_answer_in_between() -> N
             given.append(tried.connect_s)
             tried.failed(silent=True)
     assert given == [2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_a_leader_that_shut_down_is_a_good_hint_again_once_it_answers() -> None:
+    tried = route("a:1", "b:1")
+    tried.greeted()
+    tried.failed(leader="", left=True)
+    assert tried.target == "b:1"
+    tried.failed(leader="a:1")
+    assert tried.target == "a:1", "in turn: the hint names the one that left"
+    tried.failed(leader="")
+    tried.failed(leader="a:1")
+    assert (tried.target, tried._hints) == ("a:1", 1), "it answered as a standby, and leads again"
