@@ -82,8 +82,12 @@ def why_no_hypernodes(nodes: int, outcomes: Mapping[str, Mapping[str, int]]) -> 
     if silent := [probe for probe in _LINK_PROBES if probe not in outcomes]:
         seen.append(f"no findings of {', '.join(silent)} (off, or no such port or device)")
     report = "1 node reports" if nodes == 1 else f"{nodes} nodes report"
+    if any("data" in by_outcome for by_outcome in outcomes.values()):
+        report += ", but no links of which a HyperNode can be made"
+    else:
+        report += " no usable link"
     return (
-        f"{_NO_HYPERNODES}: {report} no usable link: {', '.join(seen)}; "
+        f"{_NO_HYPERNODES}: {report}: {', '.join(seen)}; "
         "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say why"
     )
 

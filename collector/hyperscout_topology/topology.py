@@ -117,6 +117,11 @@ def held_back(anomaly: Anomaly, *, is_up: bool) -> Anomaly:
     return replace(anomaly, message=message)
 
 
+def state_of(anomaly: Anomaly) -> str:
+    """Since and until when an anomaly that is over is held back: the first part of its message."""
+    return anomaly.message.partition(_BEFORE)[0]
+
+
 def undamped(anomaly: Anomaly) -> Anomaly:
     """The anomaly as inference found it: without what damping added."""
     if not anomaly.flaps:

@@ -44,8 +44,6 @@ _MAX_MESSAGES = 16
 # After "full" the back-off limit is at least 8 s. After errors that only an operator can fix it is the cap.
 _FAILURES_WHEN_FULL = 5
 _FAILURES_WHEN_REFUSED = 8
-# Probes whose findings are refused when their lease has moved meanwhile, which is no fault.
-_LEASED = frozenset({"ibnetdiscover", "ibqueryerrors"})
 
 _REFUSED = frozenset(
     {
@@ -290,7 +288,7 @@ class Session:
             self._stats.findings_acked += len(batch.findings)
         for refusal in ack.refusals:
             self._stats.refusals += 1
-            key, level = refusal.key, logging.INFO if refusal.key.probe in _LEASED else logging.WARNING
+            key, level = refusal.key, logging.INFO if refusal.lease_moved else logging.WARNING
             _log.log(level, "the collector refused %s %s: %s", key.probe, key.subject, refusal.reason)
         if 0 < self._full_state_sequence <= ack.sequence:
             self._settled()

@@ -201,7 +201,12 @@ def _placed(seen: NodeSeen) -> Iterator[Check]:
     if not is_node(node):
         return
     holding = min((h for h in topology.hypernodes if node in h.nodes), key=lambda h: h.tier, default=None)
-    if holding is not None:
+    if holding is not None and node in topology.nodes_without_evidence:
+        why = f"in {holding.name} (tier {holding.tier}) as before, but no live cable shows it"
+        yield Check(
+            "hierarchy", "failed", why, f"reseat its cables: `hyperscout get anomalies {node}` names them"
+        )
+    elif holding is not None:
         yield Check("hierarchy", "ok", f"in {holding.name} (tier {holding.tier})")
     elif seen.status.HasField("held") and seen.agent is not None:
         held = seen.status.held

@@ -33,9 +33,10 @@ _RUN_ENDS_S = 60.0  # the time that the collector needs to start a run and to cl
 _MAX_HINTS = 3  # redirections by standby replicas
 # gRPC's own messages about lost connections. A collector also answers UNAVAILABLE, with other messages.
 _HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
-_NEW_ACCOUNT = """. For an account that may look, and a token of it:
+_NEW_ACCOUNT = """. To make an account that may only look, and a token of it:
   kubectl -n {namespace} create serviceaccount reader
-  kubectl create clusterrolebinding hyperscout-reader --clusterrole view --serviceaccount {namespace}:reader
+  kubectl create clusterrolebinding hyperscout-reader \\
+    --clusterrole hyperscout-view --serviceaccount {namespace}:reader
   kubectl -n {namespace} create token reader --audience hyperscout > token"""
 _REFUSED_S = 5  # as the collector's identity.reviews
 _OF_THIS_GANG = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
@@ -291,7 +292,7 @@ class Collector:
             how = self._how_to_authenticate()
             return f"the collector at {self.address} rejects your credentials: {details} {how}"
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return f"{details} (the collector keeps a refusal for {_REFUSED_S} s: then a new right counts)"
+            return f"{details} (the collector remembers a refusal for {_REFUSED_S} s: try again after that)"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout)"
         if code is grpc.StatusCode.UNIMPLEMENTED:

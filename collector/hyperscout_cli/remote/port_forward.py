@@ -78,7 +78,8 @@ def _target(namespace: str, limit_s: float) -> str:
 
 
 def _field(namespace: str, kind: str, name: str, path: str, limit_s: float) -> str:
-    """A field of an object; "" = there is none, or the user may not read it. Raises CliError."""
+    """A field of an object; "" = there is none, or the user may not read it. Raises CliError if kubectl
+    cannot ask."""
     command = ["kubectl", "-n", namespace, "get", kind, name, "-o", f"jsonpath={{{path}}}"]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
@@ -86,6 +87,9 @@ def _field(namespace: str, kind: str, name: str, path: str, limit_s: float) -> s
         raise CliError("kubectl is not in the PATH: install it, or give --collector") from error
     except subprocess.TimeoutExpired as error:
         raise CliError(f"kubectl did not answer within {limit_s:g} s (--timeout)") from error
+    said = ran.stderr.decode("utf-8", "replace").strip()
+    if ran.returncode and "(NotFound)" not in said and "(Forbidden)" not in said:
+        raise CliError(f"kubectl get {kind} {name}: {(said.splitlines() or ['it failed'])[-1]}")
     return ran.stdout.decode("utf-8", "replace").strip() if ran.returncode == 0 else ""
 
 

@@ -150,7 +150,7 @@ def _written(path: str, kubeconfig: Path | None, topology: str | None, collector
     overlapping = overlaps(loaded.hypernodes, found, labels).anomalies
     return [
         *problems(written),
-        *(f"{x.hypernode}: {x.message}" for x in overlapping),
+        *(f"{x.hypernode}: {x.message.partition(': ')[0]}" for x in overlapping),
         *disagreements(expand(written, loaded), loaded),
     ]
 

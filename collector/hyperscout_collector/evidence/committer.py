@@ -60,11 +60,15 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A finding that was refused. `text_missing`: the text that it names was dropped while it waited."""
+    """A finding that was refused.
+
+    `text_missing`: the text that it names was dropped while it waited. `lease_moved`: only its lease ended.
+    """
 
     key: Key
     reason: str
     text_missing: bool = False
+    lease_moved: bool = False
 
 
 @dataclass(slots=True)

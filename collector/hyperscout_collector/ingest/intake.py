@@ -62,6 +62,9 @@ class SweepGate(Protocol):
         `port_guid`: of the port that a whole sweep started from; None for other findings.
         """
 
+    def holds(self, node: str, lease_id: str) -> bool:
+        """Whether the node has this lease."""
+
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         """Called when the text of a sweep cannot be read."""
 
@@ -141,7 +144,8 @@ class Intake:
             is_whole = row.rank == WHOLE and key.probe != COUNTING_PROBE
             port_guid = sweep.port_guid if sweep and is_whole else None
             if refusal := self.gate.refuse_sweep(key.node, lease_id, port_guid):
-                checked.refused.append(Refused(key, refusal))
+                moved = not self.gate.holds(key.node, lease_id)
+                checked.refused.append(Refused(key, refusal, lease_moved=moved))
                 return
         checked.rows.append((row, finding.SerializeToString()))
         checked.memory_bytes += row.memory_bytes

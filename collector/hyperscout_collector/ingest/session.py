@@ -331,4 +331,8 @@ class Session:
 
 def _refusal(refused: Refused) -> Refusal:
     node, probe, subject = (text[:MAX_NAME_CHARS] for text in refused.key)
-    return Refusal(key=FindingKey(node=node, probe=probe, subject=subject), reason=refused.reason)
+    return Refusal(
+        key=FindingKey(node=node, probe=probe, subject=subject),
+        reason=refused.reason,
+        lease_moved=refused.lease_moved,
+    )

@@ -11,7 +11,16 @@ import numpy as np
 from hyperscout_formats.text.counts import and_more
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.own_links import SURE
-from hyperscout_topology.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, is_measured, say
+from hyperscout_topology.topology import (
+    Anomaly,
+    Condition,
+    HyperNode,
+    LinkTable,
+    Topology,
+    is_measured,
+    say,
+    state_of,
+)
 
 NAMED = 3  # cables or nodes that a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -240,8 +249,10 @@ def _detail(anomaly: Anomaly) -> str:
     ends = say(anomaly.subject) + (f" -> {say(anomaly.peer)}" if anomaly.peer else "")
     named = anomaly.peer is not None or anomaly.subject.port is not None
     is_gone = anomaly.kind == "MissingSwitch" or (anomaly.kind == "MissingLink" and named)
-    plain = (is_gone and not anomaly.is_over) or not anomaly.message
-    text = _bounded(ends if plain else anomaly.message.rstrip(". \n"), DETAIL_MAX)
+    text = ends if is_gone or not anomaly.message else anomaly.message.rstrip(". \n")
+    if is_gone and anomaly.is_over:
+        text = f"{ends}: {state_of(anomaly)}"
+    text = _bounded(text, DETAIL_MAX)
     if anomaly.sources:
         text += f", seen by {_bounded(', '.join(anomaly.sources), DETAIL_MAX)}"
     return f"{text}, since {rfc3339(anomaly.since_ns)}" if anomaly.since_ns else text

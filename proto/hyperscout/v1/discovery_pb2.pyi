@@ -341,7 +341,10 @@ class Refusal(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    LEASE_MOVED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    lease_moved: _builtins.bool
+    """Whether only the sweep lease under which it was made has moved or ended meanwhile, which is no fault."""
     @_builtins.property
     def key(self) -> _finding_pb2.FindingKey: ...
     def __init__(
@@ -349,10 +352,11 @@ class Refusal(_message.Message):
         *,
         key: _finding_pb2.FindingKey | None = ...,
         reason: _builtins.str = ...,
+        lease_moved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "lease_moved", b"lease_moved", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,6 +30,8 @@ esac
 """
 LEADER = "printf hyperscout-collector-6d4f-x2x_5e0c"
 FORWARDS = 'echo "Forwarding from {address} -> 50051"; exec sleep 600'
+NOT_FOUND = "echo 'Error from server (NotFound): there is none' >&2; exit 1"
+FORBIDDEN = "echo 'Error from server (Forbidden): you may not' >&2; exit 1"
 Make = Callable[..., None]
 
 
@@ -58,7 +60,7 @@ def kubectl(tmp_path: Path, service: FakeTopologyService, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def make(
-        lease: str = LEADER, forward: str = FORWARDS, configmap: str = "exit 1", secret: str = "exit 1"
+        lease: str = LEADER, forward: str = FORWARDS, configmap: str = NOT_FOUND, secret: str = FORBIDDEN
     ) -> None:
         text = _KUBECTL.format(
             calls=tmp_path / "calls",
@@ -106,10 +108,10 @@ def test_the_pod_that_leads_is_reached_once_for_all_questions(
 @pytest.mark.parametrize(
     ("configmap", "secret", "text"),
     [
-        pytest.param("printf PEM", "exit 1", "PEM", id="the ConfigMap"),
-        pytest.param("exit 1", "printf UEVN", "PEM", id="the Secret"),
-        pytest.param("exit 1", "printf UEV", None, id="no base64"),
-        pytest.param("exit 1", "exit 1", None, id="neither may be read"),
+        pytest.param("printf PEM", NOT_FOUND, "PEM", id="the ConfigMap"),
+        pytest.param(NOT_FOUND, "printf UEVN", "PEM", id="the Secret"),
+        pytest.param(FORBIDDEN, "printf UEV", None, id="no base64"),
+        pytest.param(NOT_FOUND, FORBIDDEN, None, id="neither may be read"),
     ],
 )
 def test_the_certificates_come_from_the_cluster(
@@ -135,16 +137,24 @@ def test_without_a_token_the_commands_for_one_are_named(
     assert ran.code == 1
     assert "create" not in ran.err, "there is one"
     service.refuses = grpc.StatusCode.PERMISSION_DENIED
-    assert "keeps a refusal for 5 s" in run("tree", "--namespace", "fabric").err
+    assert "remembers a refusal for 5 s" in run("tree", "--namespace", "fabric").err
 
 
-@pytest.mark.parametrize("lease", ["echo not found >&2; exit 1", "printf ''"])
+@pytest.mark.parametrize("lease", [NOT_FOUND, FORBIDDEN, "printf ''"])
 def test_without_a_lease_it_is_the_service(
     run: CommandLine, kubectl: Make, tmp_path: Path, lease: str
 ) -> None:
     kubectl(lease=lease)
     assert run("tree", "--namespace", "fabric").code == 0
     assert calls(tmp_path)[1].endswith(" service/hyperscout-collector :50051")
+
+
+def test_an_api_server_that_is_away_is_said(run: CommandLine, kubectl: Make) -> None:
+    kubectl(lease="echo 'The connection to the server was refused' >&2; exit 1")
+    ran = run("tree", "--namespace", "fabric")
+    assert ran.err == (
+        "error: kubectl get lease hyperscout-collector: The connection to the server was refused\n"
+    )
 
 
 def test_what_kubectl_says_is_said(run: CommandLine, kubectl: Make) -> None:

@@ -72,6 +72,9 @@ class Rig:
     def refuse_sweep(self, node: str, lease_id: str, port_guid: int | None) -> str | None:
         return None if node in self.leased else f"{node} holds no sweep lease"
 
+    def holds(self, node: str, lease_id: str) -> bool:
+        return node in self.leased
+
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self.spoilt.append(f"{node} {lease_id}: {reason}")
 

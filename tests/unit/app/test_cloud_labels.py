@@ -132,9 +132,11 @@ class Offers(Generations):
 
     offered: Topology | None = None
 
-    def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
+    def offer(
+        self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS, *, is_inferred: bool = True
+    ) -> Decision:
         self.offered = topology
-        return super().offer(topology, now_ns, facts)
+        return super().offer(topology, now_ns, facts, is_inferred=is_inferred)
 
 
 class Cluster:

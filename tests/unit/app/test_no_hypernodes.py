@@ -94,9 +94,8 @@ async def test_each_reporter_counts_with_its_best_outcome() -> None:
     await world.after(0)
     problem = await world.after(GRACE_S) or ""
     lldp = "lldp has data on 1 node and failed on 1 node and found nothing on 1 node"
-    assert (
-        f"3 nodes report no usable link: {lldp}, snmp failed on 1 agent, no findings of infiniband" in problem
-    )
+    assert "3 nodes report, but no links of which a HyperNode can be made" in problem
+    assert f": {lldp}, snmp failed on 1 agent, no findings of infiniband" in problem
     world.find("n2", "lldp", "eth0", Outcome.OUTCOME_DATA)
     assert await world.after(REVIEW_S - 1) == problem
     assert "lldp has data on 2 nodes and failed" in (await world.after(1) or "")
@@ -123,7 +122,7 @@ async def test_the_first_node_starts_a_grace_time_of_its_own() -> None:
     assert "no node reports" in (await world.after(GRACE_S) or "")
     world.connect("n1")
     assert await world.after(1) is None
-    assert "1 node reports no usable link" in (await world.after(GRACE_S) or "")
+    assert "1 node reports, but no links" in (await world.after(GRACE_S) or "")
     assert len(world.said) == 2
 
 

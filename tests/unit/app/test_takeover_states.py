@@ -266,3 +266,17 @@ def test_members_of_published_hypernodes_whose_evidence_comes_later(knows: bool)
         said.append(any("no fabric shows it" in c.message for c in conditions))
     assert said == [False, knows, knows, *[False] * 7]
     assert world.leader.published.nodes_without_evidence == ()
+
+
+def test_an_accepted_loss_is_forgotten_also_if_the_link_flapped() -> None:
+    world = World()
+    for _ in range(6):
+        world.out ^= {("c2", 0)}
+        world.run(4)
+    world.out = {("c2", 0)}
+    world.run(30)
+    assert "LinksDown" in {c.reason for h in world.leader.published.hypernodes for c in h.conditions}
+    world.leader.inference.accept_losses(world.leader.published)
+    world.run(2)
+    assert "LinksDown" not in {c.reason for h in world.leader.published.hypernodes for c in h.conditions}
+    assert all(x.confidence < 0.5 for x in world.leader.published.anomalies)

@@ -27,7 +27,8 @@ COMMANDS = "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say w
             1,
             {"lldp": {"nothing": 1}, "infiniband": {"data": 1}, "nvlink": {"data": 1}},
             (
-                "1 node reports no usable link: infiniband has data on 1 node, lldp found nothing on 1 node, "
+                "1 node reports, but no links of which a HyperNode can be made: "
+                "infiniband has data on 1 node, lldp found nothing on 1 node, "
                 "nvlink has data on 1 node, no findings of ibnetdiscover (off, or no such port or device); "
                 f"{COMMANDS}"
             ),
@@ -37,7 +38,8 @@ COMMANDS = "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say w
             {probe: {"nothing": 3} for probe in ("infiniband", "ibnetdiscover", "nvlink")}
             | {"lldp": {"nothing": 2, "failed": 1}, "snmp": {"failed": 1}, "switch": {"data": 2}},
             (
-                "3 nodes report no usable link: ibnetdiscover found nothing on 3 nodes, "
+                "3 nodes report, but no links of which a HyperNode can be made: "
+                "ibnetdiscover found nothing on 3 nodes, "
                 "infiniband found nothing on 3 nodes, lldp failed on 1 node and found nothing on 2 nodes, "
                 "nvlink found nothing on 3 nodes, snmp failed on 1 agent, switch has data on 2 agents; "
                 f"{COMMANDS}"

@@ -141,6 +141,7 @@ class Inference:
     def accept_losses(self, topology: Topology) -> None:
         """Forget the nodes, links and switches that are missing from this topology. Does not block."""
         self._accepted = _AcceptedLosses.of(topology)
+        self.generations.accept()
 
     @uncollected()
     def run(

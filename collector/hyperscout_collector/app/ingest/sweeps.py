@@ -102,6 +102,9 @@ class Sweeps:
         self._handle(SweepFailed(node, lease_id, ""))  # the agent then receives a revocation of the lease
         return f"{node} does not hold the sweep lease {lease_id!r}"
 
+    def holds(self, node: str, lease_id: str) -> bool:
+        return self._machine.may_report(node, lease_id)
+
     def held(self, sweeps: Sequence[HeldSweep]) -> int | None:
         """Inference did not count these sweeps as a whole. Returns when to judge them again, Unix ns.
 

@@ -95,7 +95,7 @@ FABRIC_SWITCHES = gauge(
 )
 UNSEEN_NODES = gauge(
     "hyperscout_collector_nodes_without_evidence",
-    "Expected nodes that no fabric or only dead cables show.",
+    "Expected nodes that no fabric shows, or dead cables alone.",
 )
 SEPARATE_ROOTS = gauge(
     "hyperscout_collector_separate_roots", "Roots of one connected fabric or sweep; 0 = there is one root."

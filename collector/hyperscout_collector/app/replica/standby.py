@@ -6,6 +6,7 @@ may be this process.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _HOLD_S = 15.0  # shorter than an agent's time-out for the first answer
 _LOOK_S = 0.25
 _STOP_GRACE_S = 0.5
+_REQUEST_S = 1.0  # how long a refusal waits for the request
 
 
 class Standby:
@@ -156,6 +158,10 @@ class _Everything(grpc.GenericRpcHandler):
             return None
 
         async def answer(requests: Any, context: Any) -> None:
+            # If the call ends while the client writes its request, the client's gRPC reports just that.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REQUEST_S):
+                    await anext(aiter(requests), None)
             await self._refuse(method, context)
 
         return grpc.stream_stream_rpc_method_handler(answer)

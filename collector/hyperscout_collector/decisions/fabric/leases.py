@@ -253,13 +253,14 @@ class SweepLeases:
             elif not lease.is_first or not self._may_ask(lease) or not self._confirm(lease, _FIRST):
                 continue
             acted = True
-        for node in {place[0] for place in self._open.returned}:
+        open_before = len(self._open.unknown)
+        for node in sorted({place[0] for place in self._open.returned}):
             self._look_at(node, self._agents[node])
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
         old = [place for place, back_off in self._back_off.items() if back_off.until_ns <= forget_ns]
         for place in old:
             del self._back_off[place]
-        return acted or bool(old)
+        return acted or bool(old) or len(self._open.unknown) != open_before
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -362,7 +363,7 @@ class SweepLeases:
         self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
 
     def _sweep_now(self, lease: Lease) -> None:
-        """Let the holder sweep ahead of its time: a newer sweep contains ports that its own does not."""
+        """Let the holder sweep ahead of its time: the last sweep does not contain all ports."""
         if self._agents[lease.node].connected and self._may_ask(lease):
             lease.asked_ns = self._now_ns
             self._tell(lease)

@@ -174,6 +174,13 @@ class Generations:
             self._see(topology)
         return self._decide(now_ns)
 
+    def accept(self) -> None:
+        """An operator accepted what is missing from the published topology: no longer hold back that it is
+        over."""
+        if self._published is not None:
+            missing = (x for x in self._published.anomalies if x.kind in ("MissingLink", "MissingSwitch"))
+            self._anomalies.forget(by_link(missing))
+
     def tick(self, now_ns: int) -> Decision:
         """Process the passing of time."""
         return self._decide(self._advance(now_ns))
@@ -273,6 +280,9 @@ class Generations:
     def _condition_due(self, now_ns: int) -> bool:
         absent = {node for node, _, _ in self._absent.shown()}
         if self._published is not None and not absent.issuperset(self._published.nodes_without_evidence):
+            return True
+        shown = {key for _, key, _ in self._anomalies.shown()}
+        if self._published is not None and not shown.issuperset(x.key for x in self._published.anomalies):
             return True
         return any(
             due is not None and due <= now_ns for due in (self._dampers_due_ns(), self._details_due_ns())

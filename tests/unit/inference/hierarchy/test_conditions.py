@@ -83,7 +83,10 @@ DEGRADED = [
         "a cable to a spine that is up again, and its all-clear held back",
         (replace(UPLINK, message="up since then", since_ns=NOON_NS, flaps=2, changed_ns=1, clears_ns=2),),
         LINKS,
-        ("LinksDown", f"1 of 4 uplinks down: up since then, {SEEN}, since 2026-01-01T12:00:00Z"),
+        (
+            "LinksDown",
+            f"1 of 4 uplinks down: LEAF1/p20 -> SPINE0/p0: up since then, {SEEN}, since 2026-01-01T12:00:00Z",
+        ),
     ),
     (
         "a cable to a spine, since noon",
