@@ -26,6 +26,11 @@ class LeaseSettings:
     leases: int = 64  # most leases: fabrics, planes, and rails that are fabrics of their own
     agents: int = 100_000  # most agents in memory; those that disconnected first are forgotten first
 
+    @property
+    def return_s(self) -> float:
+        """How long a port that was swept before waits for the next sweep of its fabric."""
+        return 2 * self.interval_s
+
 
 LeaseName = Literal[
     "exploring",  # granted, and not swept yet: the fabric is unknown

@@ -45,7 +45,6 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
 )
 
 _ASK_S = 10.0  # between two requests to sweep ahead of time, or to confirm a first sweep
-_RETURN_INTERVALS = 2  # between sweeps: how long a port that was swept before waits for the next sweep
 _FIRST = "another node confirms the first sweep of the fabric"
 
 
@@ -392,7 +391,7 @@ class SweepLeases:
 
     def _look_at(self, node: str, agent: Agent) -> None:
         """Update which ports of the node are open."""
-        limit_ns = round(_RETURN_INTERVALS * self.settings.interval_s * NS)
+        limit_ns = round(self.settings.return_s * NS)
         for lease in self._open.look_at(node, agent, self._leases.values(), self._now_ns, limit_ns):
             self._sweep_now(lease)
 
