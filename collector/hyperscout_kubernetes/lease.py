@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 ADDRESS = "hyperscout.io/address"
 GENERATION = "hyperscout.io/generation"
 _AHEAD = 1000  # numbers of generations that a renewal reserves: far more than are published until the next
-_MAX_DIGITS = 15
+_MAX_GENERATION = 10**15 - 1  # another number in the annotation is of another client
 _API = "coordination.k8s.io/v1"
 _RELEASE_TIMEOUT_S = 2.0
 
@@ -232,6 +232,7 @@ class Elector:
         if write.acquires and record.holder:  # else it is released
             self.used = _generation(there)
         reserved = max(self.used, self._highest()) + (_AHEAD if record.holder else 0)
+        reserved = min(reserved, _MAX_GENERATION)
         metadata["annotations"] = {**there, ADDRESS: record.address, GENERATION: str(reserved)}
         return {
             "apiVersion": _API,
@@ -281,7 +282,8 @@ def record_of(found: Object) -> Record:
 
 def _generation(annotations: Object) -> int:
     text = _text(annotations.get(GENERATION))
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_GENERATION))
+    return int(text) if is_number else 0
 
 
 def _text(value: Any) -> str:

@@ -21,11 +21,10 @@ from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Swi
 
 from hyperscout_inference.audit.audit import EITHER
 from hyperscout_inference.fabric.inputs import FabricInputs
-from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 from hyperscout_inference.fabric.network import Network
-from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
+_SWITCHES = frozenset({"switch", "snmp", "netq"})  # sources that are switches, or ask them
 
 
 class LostCable(NamedTuple):
@@ -196,33 +195,27 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
     return sorted(x for x in found if in_use.isdisjoint(x.ends))
 
 
-def unreported(
-    lost: Sequence[LostCable], inputs: FabricInputs, previous: Topology, expected: Collection[str]
-) -> list[LostCable]:
+def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topology) -> list[LostCable]:
     """Return those lost cables that no reporter could show now. They are not missing, only not known, unless
     they were missing before.
 
-    These are Ethernet cables of an expected node without evidence, to a switch that does not report itself.
+    These are cables that the agent of a host showed, which reports nothing now, and cables that switches
+    alone showed, of which neither does. Whether the host has lost its power is not for its switch to say.
     """
     if not lost:
         return []
     host_of = hosts_of(previous)
-    ends = {host_of.get(device, device) for x in lost for device in x.devices}
-    mute = ends.intersection(expected) - inputs.lldp.keys() - inputs.infiniband.keys()
-    if not mute:
-        return []
+    heard = inputs.lldp.keys() | inputs.infiniband.keys()
     reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
     reporting |= {port.chassis_id for seen in inputs.tables for port in seen.table.ports}
-    swept = {SWEEP, *MANAGERS}
     missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
-    return [
-        x
-        for x in lost
-        if any(host_of.get(device, device) in mute for device in x.devices)
-        and x.ends not in missing
-        and reporting.isdisjoint(x.devices)
-        and swept.isdisjoint(x.sources)
-    ]
+
+    def is_unknown(x: LostCable) -> bool:
+        if "lldp" in x.sources:
+            return not any(host_of.get(device, device) in heard for device in x.devices)
+        return _SWITCHES.issuperset(x.sources) and reporting.isdisjoint(x.devices)
+
+    return [x for x in lost if x.ends not in missing and is_unknown(x)]
 
 
 def with_unreported(

@@ -123,12 +123,16 @@ def infer(
         Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
     ]
     if previous is not None:
-        unknown = unreported(lost, inputs, previous, expected)
-        links, switches = with_unreported(links, switches, unknown, previous)
+        unknown = unreported(lost, inputs, previous)
         lost = sorted(set(lost).difference(unknown))
-        if unknown:  # an agent that is silent since a take-over: its hosts are stale later, and not absent
-            host_of = hosts_of(previous)
-            absent -= {host_of.get(device, device) for x in unknown for device in x.devices}
+        if unknown:
+            # Their agents have been silent since a take-over: these hosts become stale, and are not absent.
+            # Cables of hosts that left the cluster are forgotten.
+            host_of, ids = hosts_of(previous), {switch.id for switch in previous.switches}
+            hosts = {x: {host_of.get(d, d) for d in x.devices if d not in ids} for x in unknown}
+            unknown = [x for x in unknown if hosts[x] <= expected]
+            links, switches = with_unreported(links, switches, unknown, previous)
+            absent -= frozenset().union(*(hosts[x] for x in unknown))
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, anomalies, lost, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}

@@ -47,7 +47,7 @@ async def test_all_terms_use_the_ports_of_the_first(tmp_path: Path, monkeypatch:
 class Leading:
     """An elector, as far as it is asked."""
 
-    leading, term, may_write = True, 1, True
+    leading, term, may_write, used = True, 1, True, 0
 
     def fence(self) -> None: ...
 
@@ -66,6 +66,7 @@ class Slow:
 
     begun = asyncio.Event()
     ended = False
+    highest = 7
 
     def __init__(self, *_: object, **__: object) -> None:
         self.crashed = asyncio.Event()
@@ -101,7 +102,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     monkeypatch.setattr(process, "connected", connected)
     Slow.begun, Slow.ended = asyncio.Event(), False
     stop, elector = asyncio.Event(), Leading()
-    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None)})
+    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None), "agents": ()})
     election = asyncio.create_task(asyncio.Event().wait())
     replica = Replica(settings(tmp_path))
     work = asyncio.create_task(
@@ -120,6 +121,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
         election.cancel()
         await asyncio.gather(election, work, return_exceptions=True)
     assert Slow.ended
+    assert (replica._highest, replica._collector) == (7, None), "the Lease gets the number at its release"
 
 
 class Quick(Slow):
@@ -142,7 +144,7 @@ async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
     monkeypatch.setattr(process, "Collector", Quick)
     monkeypatch.setattr(process, "connected", connected)
     monkeypatch.setattr(process, "_wake_publishers", broken)
-    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None)})
+    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None), "agents": ()})
     election = asyncio.create_task(asyncio.Event().wait())
     lead = Replica(settings(tmp_path))._lead
     try:

@@ -4,7 +4,7 @@ The old leader and the new one receive the same reports of the agents that are a
 what the old one published, and without its evidence.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -18,8 +18,9 @@ from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Topology
-from support.findings import T0, S, failed, lldp, switch_port
+from support.findings import T0, S, chassis, failed, lldp, switch_port
 
 STALE_S = 300.0
 RACKS = {"a": ("a1", "a2", "a3"), "b": ("b1",), "c": ("c1", "c2", "c3")}  # two leaves each
@@ -80,12 +81,17 @@ def address(host: str, rail: int) -> str:
 
 @dataclass
 class World:
-    """A cluster with its leader. `out`: cables that are pulled; `cables`: the leaf of those that moved."""
+    """A cluster with its leader. `out`: cables that are pulled; `cables`: the leaf of those that moved.
+
+    `dark`: hosts without power; `left`: nodes that are no longer in the cluster.
+    """
 
     switches: bool = False  # whether agents run on the leaves
     kubernetes: bool = False
     now_ns: int = T0
     dead: set[str] = field(default_factory=set)  # reporters
+    dark: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
     out: set[Cable] = field(default_factory=set)
     cables: dict[Cable, str] = field(default_factory=dict)
     leader: Leader = field(init=False)
@@ -111,7 +117,8 @@ class World:
             ]
             for host in HOSTS:
                 at = self.cables.get((host, rail), f"leaf-{host[0]}{rail}")
-                heard = host if at == leaf and (host, rail) not in self.out else ""
+                is_up = (host, rail) not in self.out and host not in self.dark
+                heard = host if at == leaf and is_up else ""
                 port = switch_port(reporter, f"swp-{host}", self.now_ns, neighbour=heard, port=f"rail{rail}")
                 port.switch_port.carrier, port.switch_port.speed_mbps = bool(heard), 100_000
                 for neighbour in port.switch_port.neighbours:
@@ -122,7 +129,7 @@ class World:
 
     @property
     def cluster(self) -> ClusterView:
-        nodes = {host: "NotReady" if host in self.dead else None for host in HOSTS}
+        nodes = {x: "NotReady" if x in self.dead else None for x in HOSTS if x not in self.left}
         return ClusterView(nodes if self.kubernetes else None)
 
     def run(self, seconds: int, step_s: int = 2) -> None:
@@ -136,14 +143,15 @@ class World:
         self.leader = Leader(self.now_ns, self.leader.published, self.leader.agents)
 
 
-def state_of(topology: Topology) -> dict[str, object]:
-    """What a take-over must not change. The port of a silent host is known by its address alone."""
+def state_of(topology: Topology, left: Collection[str] = ()) -> dict[str, object]:
+    """What a take-over must not change. The port of a silent host is known by its address alone, and cables
+    of nodes that `left` the cluster are forgotten."""
     return {
         "conditions": {(h.name, c.type): c for h in topology.hypernodes for c in h.conditions},
         "members": {h.name: (h.nodes, h.parent, h.switches) for h in topology.hypernodes},
         "anomalies": {(x.kind, x.subject, x.peer, x.since_ns) for x in topology.anomalies},
         "lists": (topology.nodes_without_evidence, topology.foreign_endpoints),
-        "links": {(x.a_device, x.b_device, x.b_port) for x in topology.links},
+        "links": {(x.a_device, x.b_device, x.b_port) for x in topology.links if x.a_device not in left},
         "switches": topology.switches,
     }
 
@@ -156,6 +164,23 @@ def dead_node(world: World) -> None:
 def stale_node(world: World) -> None:
     world.dead.add("b1")
     world.run(400, 20)
+
+
+def power_cut(world: World) -> None:
+    world.dead.add("a1")
+    world.dark.add("a1")
+    world.run(400, 20)
+
+
+def silent_switch(world: World) -> None:
+    world.dead.add("switch/leaf-c0")
+    world.run(48)
+
+
+def left_cluster(world: World) -> None:
+    world.dead.add("a3")
+    world.left.add("a3")
+    world.run(48)
 
 
 def dead_rack(world: World) -> None:
@@ -216,6 +241,9 @@ def approved(world: World) -> None:
 STATES = (
     dead_node,
     stale_node,
+    power_cut,
+    silent_switch,
+    left_cluster,
     dead_rack,
     dead_cables,
     host_without_cables,
@@ -240,7 +268,7 @@ def test_a_takeover_changes_no_condition(
     world.take_over()
     for _ in range(30):
         world.run(2)
-        assert state_of(world.leader.published) == state_of(before)
+        assert state_of(world.leader.published, world.left) == state_of(before, world.left)
 
 
 @pytest.mark.parametrize("knows", [False, True], ids=["not known yet", "none heard"])
@@ -280,3 +308,14 @@ def test_an_accepted_loss_is_forgotten_also_if_the_link_flapped() -> None:
     world.run(2)
     assert "LinksDown" not in {c.reason for h in world.leader.published.hypernodes for c in h.conditions}
     assert all(x.confidence < 0.5 for x in world.leader.published.anomalies)
+
+
+def test_the_agent_of_a_switch_that_stays_silent_becomes_stale() -> None:
+    world = World(switches=True)
+    silent_switch(world)
+    world.take_over()
+    world.run(320, 20)
+    conditions = [c for h in world.leader.published.hypernodes for c in h.conditions]
+    stale = [c for c in conditions if (c.type, c.status) == ("Stale", "True")]
+    assert [c.switches for c in stale] == [(chassis("leaf-c0"),)]
+    assert stale[0].message.endswith(f"leaf-c0 last seen {rfc3339(T0 + 78 * S - 48 * S)}")

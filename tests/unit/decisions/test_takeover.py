@@ -216,10 +216,10 @@ def test_a_switch_that_was_stale_stays_so_until_heard() -> None:
     a = replace(a, switches=("s1",), conditions=(stale,))
     takeover = started(replace(tree, hypernodes=(a, b, core)))
     assert takeover.stale(START) == {}, "none of its nodes stands for it"
-    assert takeover.stale_switches() == {"s1": 0}
+    assert takeover.stale_switches(START) == {"s1": 0}
     takeover.full_state("switch/leaf-a", START)
     takeover.ended(START, [], [], IDS)
-    assert takeover.stale_switches() == {}
+    assert takeover.stale_switches(START) == {}
 
 
 def test_an_agent_that_stays_silent_becomes_stale() -> None:

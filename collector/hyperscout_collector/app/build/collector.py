@@ -185,7 +185,8 @@ class Collector:
     @property
     def highest(self) -> int:
         """The highest number of a generation that may have been used."""
-        return self.components.inference.pipeline.highest
+        is_built = hasattr(self, "components")
+        return self.components.inference.pipeline.highest if is_built else self._used
 
     # Backend of the API
 

@@ -156,14 +156,14 @@ class Inference:
         published, failing = self.published, ""
         takeover = self._takeover_in_progress(resolved, evidence, view, now_ns)
         if takeover is not None and published is not None:
-            stale, switches = takeover.stale(now_ns), takeover.stale_switches()
+            stale, switches = takeover.stale(now_ns), takeover.stale_switches(now_ns)
             result = Result(resolved, published, stale, switches, is_takeover=True)
         else:
             topology = marked(self._topology_of(resolved, view), missing, published)
             stale, switches = stale_nodes(evidence, topology), stale_switches(evidence)
             if self.takeover is not None:
                 stale = self.takeover.stale(now_ns) | stale
-                switches = self.takeover.stale_switches(evidence.switches) | switches
+                switches = self.takeover.stale_switches(now_ns, evidence.switches) | switches
             result = Result(resolved, topology, stale, switches)
             if published is not None and (lacks := why_lacking(topology, missing, published)):
                 result = replace(result, inferred=published, lacks=lacks)

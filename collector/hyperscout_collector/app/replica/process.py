@@ -227,10 +227,11 @@ class Replica:
                 used=elector.used,
                 transitions=elector.transitions,
             )
+            self._collector = collector
+            stack.callback(self._ended, collector)
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
-            self._collector = collector
             waking = _wake_publishers(elector, collector)
             await stack.enter_async_context(_running(waking, "publishers-wake", watch))
             crashed = collector.crashed.wait(), watch.failed.wait()
@@ -240,8 +241,10 @@ class Replica:
                 collector.leave("the collector is shutting down", "")
             else:
                 collector.leave("another replica leads now", elector.leader_address())
-        self._highest, self._collector = collector.highest, None
         watch.check()
+
+    def _ended(self, collector: Collector) -> None:
+        self._highest, self._collector = collector.highest, None
 
 
 async def _withdrawn(stop: asyncio.Event, elector: Elector, election: "asyncio.Task[None]") -> None:

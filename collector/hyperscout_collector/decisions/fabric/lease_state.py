@@ -9,6 +9,7 @@ from hyperscout_runtime.backoff import RetryTime
 from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, SweepPort
 
 MAX_PORTS = 64  # of one node; further ports are ignored
+_MOST_KNOWN = 4  # half of a fabric that lost its other half still knows that one
 Place = tuple[str, str, int]  # node, device, port
 
 
@@ -116,7 +117,7 @@ class Lease:
     covered: frozenset[int]  # GUIDs that the lease covers; at first those of its predecessor
     full: frozenset[int]  # GUIDs of the last full sweep
     moves: int  # unsuccessful moves in a row
-    known: frozenset[int] = frozenset()  # GUIDs of agents' ports in earlier whole sweeps of the fabric
+    known: frozenset[int] = frozenset()  # GUIDs of ports in earlier whole sweeps of the fabric
     swept_ns: int = 0
     partial: bool = False
     reason: str = ""
@@ -172,6 +173,13 @@ class Lease:
             and any(inside is None or port.port_guid in inside for port in agent.ports)
             for name, agent in agents.items()
         )
+
+
+def remembered(known: frozenset[int], seen: frozenset[int]) -> frozenset[int]:
+    """Return the GUIDs of earlier whole sweeps with those of a new one. Beyond `_MOST_KNOWN` times as many as
+    it has, the earlier ones are forgotten."""
+    both = known | seen
+    return both if len(both) <= _MOST_KNOWN * len(seen) else seen
 
 
 @dataclass(slots=True)

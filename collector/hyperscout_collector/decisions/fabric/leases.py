@@ -27,6 +27,7 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     OpenPorts,
     Place,
     best_place,
+    remembered,
 )
 from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
@@ -211,8 +212,7 @@ class SweepLeases:
             lease.bad = lease.moves = 0
             lease.good_since_ns = lease.good_since_ns or self._now_ns
             lease.covered = lease.full = event.port_guids
-            own = {port.port_guid for agent in self._agents.values() for port in agent.ports}
-            lease.known |= event.port_guids & own
+            lease.known = remembered(lease.known, event.port_guids)
             self._back_off.pop(lease.place, None)
         if lease.covered != covered:
             self._look_at_all()

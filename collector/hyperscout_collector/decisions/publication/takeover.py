@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_formats.text.counts import first_few
-from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node
+from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node, is_switch, plain_switch_name
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
@@ -275,14 +275,18 @@ class Takeover:
             found |= {node: self._agents.get(node, 0) for node in unheard}
         return found
 
-    def stale_switches(self, reported: Collection[str] = ()) -> dict[str, int]:
-        """Returns the ids of switches that were stale at the start and have not reported since (`stale`).
+    def stale_switches(self, now_ns: int, reported: Collection[str] = ()) -> dict[str, int]:
+        """Returns the ids of stale switches that have not reported since the start (`stale`).
 
         `reported`: ids of switches in the present evidence.
         """
         conditions = map(_stale_condition, self._previous.hypernodes)
-        stale = (id_ for c in conditions if c is not None for id_ in c.switches)
-        return {id_: 0 for id_ in stale if id_ not in self._facts.heard and id_ not in reported}
+        stale = {id_: 0 for c in conditions if c is not None for id_ in c.switches}
+        if now_ns >= self._stale_ns:
+            silent = {plain_switch_name(x): self._agents[x] for x in self._facts.silent if is_switch(x)}
+            names = {id_: plain_switch_name(name) for id_, name in self._names.items()}
+            stale |= {id_: silent[name] for id_, name in names.items() if name in silent}
+        return {id_: at for id_, at in stale.items() if id_ not in self._facts.heard and id_ not in reported}
 
 
 def _some(names: Collection[str]) -> str:
