@@ -32,7 +32,7 @@ from hyperscout_publish.hypernodes.objects import (
     reference,
     status_body,
 )
-from hyperscout_publish.hypernodes.overlap import OverlapPolicy, Overlaps, overlaps
+from hyperscout_publish.hypernodes.overlap import OverlapPolicy, Overlaps, Published, overlaps
 from hyperscout_publish.hypernodes.plan import Members, Present, is_ours, present
 from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held, Wanted, wanted
@@ -94,6 +94,7 @@ class KubernetesPublisher(Publisher):
             sleep=sleep,
         )
         self._announced: frozenset[tuple[str, str]] = frozenset()
+        self._kept: Published = {}
         self._in_thread = BoundedExecutor("publish-kubernetes")
 
     @property
@@ -116,7 +117,10 @@ class KubernetesPublisher(Publisher):
             self._rehearse(tree, topology.generation)
             return
         self._announce(found)
+        self._kept = found.published  # between two writes a node is in no HyperNode
         trouble = await self._writer.write({w.name: w for w in tree})
+        if not trouble:
+            self._kept = {}
         trouble += await self._write_conditions(tree)
         if trouble:
             raise PublishError(first_few(trouble, _MAX_TROUBLE, "; "))
@@ -132,7 +136,7 @@ class KubernetesPublisher(Publisher):
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
         # In a thread: hundreds of selectors over thousands of nodes take longer than a lease lasts.
         return await self._in_thread(
-            overlaps, topology.hypernodes, tuple(self.hypernodes), labels, self._overlap
+            overlaps, topology.hypernodes, tuple(self.hypernodes), labels, self._overlap, self._kept
         )
 
     @property

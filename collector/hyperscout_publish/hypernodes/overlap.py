@@ -6,8 +6,9 @@ is published stays, and what is not published waits until the other HyperNode is
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 import re2
@@ -25,15 +26,20 @@ _MAX_OVERLAPS = 1000  # anomalies; overlaps beyond this limit are not listed but
 
 
 OverlapPolicy = Literal["keep", "yield"]
+Published = Mapping[int, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """`anomalies`: one per pair of HyperNodes. `notices`: (name, message) per other owner's HyperNode."""
+    """`anomalies`: one per pair of HyperNodes. `notices`: (name, message) per other owner's HyperNode.
+
+    `published`: the nodes at or below this collector's HyperNodes, by tier.
+    """
 
     held: Held = NOTHING_HELD
     anomalies: tuple[Anomaly, ...] = ()
     notices: tuple[tuple[str, str], ...] = ()
+    published: Published = field(default_factory=dict)
 
 
 NO_OVERLAPS = Overlaps()
@@ -44,8 +50,10 @@ def overlaps(
     present: Iterable[Mapping[str, Any]],
     labels: Mapping[str, Mapping[str, str]],
     policy: OverlapPolicy = "keep",
+    kept: Published = MappingProxyType({}),
 ) -> Overlaps:
-    """Find overlaps. `present`: all HyperNodes on the server. `labels`: of the nodes, by node name.
+    """Find overlaps. `present`: all HyperNodes on the server. `labels`: of the nodes, by node name. `kept`:
+    what was published before a write that is not complete.
 
     A domain is published if a HyperNode of this collector with its name, or one of its tier with one of its
     nodes, is on the server. It stays; claimed nodes that are in no HyperNode of this collector are not added.
@@ -66,7 +74,7 @@ def overlaps(
         name: untaken.intersection(_children(found) if keeps else ()) for name, found in foreign.items()
     }
     adopted = frozenset().union(*members.values())
-    published = _published(ours, labels)
+    published = _published(ours, labels, kept if keeps else {})
     unpublished = claimed.difference(*published.values())
     held = Held(
         frozenset(_waiting(hypernodes, foreign.keys(), ours.keys(), published, unpublished)),
@@ -83,21 +91,22 @@ def overlaps(
                 found[h.name, owner] = _adopted(h, owner)
         if h.name in foreign:
             found[h.name, h.name] = _name_taken(h)
-    return Overlaps(held, tuple(found.values())[:_MAX_OVERLAPS], tuple(_notices(found, claims)))
+    anomalies = tuple(found.values())[:_MAX_OVERLAPS]
+    return Overlaps(held, anomalies, tuple(_notices(found, claims)), published)
 
 
 def _published(
-    ours: Mapping[str, Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]
-) -> dict[int, set[str]]:
-    """Return the nodes at or below this collector's HyperNodes, by tier."""
+    ours: Mapping[str, Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]], kept: Published
+) -> dict[int, frozenset[str]]:
+    """Return the nodes at or below this collector's HyperNodes, and those in `kept`, by tier."""
     # The HyperNodes of this collector select only these nodes by label.
     long_names = tuple(name for name in labels if len(name) > MAX_EXACT_NAME)
     below: dict[str, set[str]] = {}
-    found: dict[int, set[str]] = {}
+    found = dict(kept)
     for name, h in sorted(ours.items(), key=lambda x: _tier(x[1])):
         nodes = nodes_named(h, long_names, labels)
         below[name] = nodes.union(*(below.get(child, ()) for child in _children(h)))
-        found.setdefault(_tier(h), set()).update(below[name])
+        found[_tier(h)] = found.get(_tier(h), frozenset()) | below[name]
     return found
 
 

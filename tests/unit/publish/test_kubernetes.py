@@ -300,6 +300,47 @@ async def test_another_owner_s_hypernode_removes_nothing_also_after_a_restart() 
         assert events == [("theirs", "Overlap")]
 
 
+async def test_a_renamed_domain_comes_back_after_a_failed_write() -> None:
+    """Between the write that removes its nodes from the old name and that of the new one they are nowhere."""
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    fake.put(path_of("theirs"), stranger("theirs", "n03"))
+    follow(made, fake)
+    old = two_leaves()
+    renamed = replace(
+        old,
+        hypernodes=tuple(
+            replace(
+                h,
+                name=h.name.replace("leaf-b", "leaf-x"),
+                children=tuple(c.replace("leaf-b", "leaf-x") for c in h.children),
+            )
+            for h in old.hypernodes
+        ),
+    )
+
+    def refuse(method: str, path: str) -> None:
+        if "leaf-x" in path:
+            raise KubeError("status 500: try again")
+
+    fake.before = refuse
+    with pytest.raises(PublishError):
+        await made.publish(renamed)
+    follow(made, fake)
+    assert "leaf-x" not in fake.hypernodes()
+    fake.before = lambda method, path: None
+    for _ in range(3):
+        await made.publish(renamed)
+        follow(made, fake)
+    assert {"leaf-x"} <= fake.hypernodes().keys()
+    assert "leaf-b" not in fake.hypernodes()
+    assert [m["selector"]["exactMatch"]["name"] for m in fake.hypernodes()["leaf-x"]["spec"]["members"]] == [
+        "n03",
+        "n04",
+    ]
+
+
 async def test_a_domain_that_is_not_published_waits_and_its_published_parent_stays() -> None:
     fake = ApplyKube()
     made = publisher(fake)
