@@ -110,7 +110,7 @@ def test_no_placement(run: CommandLine, service: FakePlacementService) -> None:
         ),
         ((grpc.StatusCode.ALREADY_EXISTS, "gang 'g' holds nodes already"), 1, "error: gang 'g' holds nodes"),
         ((grpc.StatusCode.FAILED_PRECONDITION, "there is no topology yet"), 1, "error: there is no topology"),
-        ((grpc.StatusCode.PERMISSION_DENIED, "you may not reserve"), 1, "error: you may not reserve\n"),
+        ((grpc.StatusCode.PERMISSION_DENIED, "you may not reserve"), 1, "error: you may not reserve ("),
         ((grpc.StatusCode.UNIMPLEMENTED, "x"), 1, "is not a collector, or has another version"),
     ],
 )

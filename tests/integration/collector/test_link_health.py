@@ -198,7 +198,8 @@ async def test_a_restart_goes_on_with_an_all_clear_that_is_held_back(tmp_path: P
             f"up since {rfc3339(found.changed_ns)}; flapped 3 times; "
             f"clears at {rfc3339(found.clears_ns)}; before: {gone.message}"
         )
-        assert found.message in world.degraded[found.hypernode or ""]
+        state = found.message.partition("; before: ")[0]
+        assert f"h5/eth0 -> leaf-2/swp2: {state}" in world.degraded[found.hypernode or ""]
         ahead_ns = world.ahead_ns
     again = World(tmp_path, hold_down_s=10)
     again.ahead_ns = ahead_ns

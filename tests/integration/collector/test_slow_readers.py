@@ -130,6 +130,8 @@ class Leading:
 
     async def __aexit__(self, *_: object) -> None: ...
 
+    highest = 0
+
     def leave(self, reason: str, leader: str) -> None: ...
 
 

@@ -463,15 +463,15 @@ def test_diff_compares_what_others_wrote_with_the_wires(
     assert main(words) == 3
     found = capfd.readouterr().out
     assert "in the fabric, but not in the file: n[1,4]" in found
-    overlap = "leaf-b: HyperNode by-hand, which hyperscout does not manage, contains 1 of its nodes (n3): "
-    assert f"{overlap}this HyperNode is not published; delete by-hand to publish it" in found
+    overlap = "leaf-b: HyperNode by-hand, which hyperscout does not manage, contains 1 of its nodes (n3)\n"
+    assert overlap in found
     kube.api.ask(
         "POST",
         COLLECTION,
         body_of(Create(next(w for w in wanted(TREE) if w.name == "leaf-b")), None, None, ()),
     )
     assert main(words) == 3
-    assert f"{overlap}this HyperNode stays published" in capfd.readouterr().out
+    assert overlap in capfd.readouterr().out
 
 
 def measured(*medians: float | None, source: str = "wires") -> Topology:
