@@ -79,13 +79,13 @@ async def _within(work: Callable[[], T], otherwise: T, name: str) -> T:
         return otherwise
 
 
-def listener_connected(path: Path, table: Path = Path("/proc/net/unix")) -> bool | None:
-    """Return whether an LLDP listener is connected to the agent's socket; None if `table` cannot be read.
+def listener_connected(path: Path) -> bool | None:
+    """Return whether an LLDP listener is connected to the agent's socket; None if the kernel does not tell.
 
     A socket that a server accepted has the path of the server and the state 03, SS_CONNECTED (proc(5)).
     """
     try:
-        lines = table.read_text("utf-8", "replace").splitlines()
+        lines = Path("/proc/net/unix").read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
     return any(line.split(maxsplit=7)[5::2] == ["03", str(path)] for line in lines)

@@ -38,7 +38,6 @@ _NEW_ACCOUNT = """. To make an account that may only look, and a token of it:
   kubectl create clusterrolebinding hyperscout-reader \\
     --clusterrole hyperscout-view --serviceaccount {namespace}:reader
   kubectl -n {namespace} create token reader --audience hyperscout > token"""
-_REFUSED_S = 5  # as the collector's identity.reviews
 _OF_THIS_GANG = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 _SERVICES = (TopologyServiceStub, MeasurementServiceStub, PlacementServiceStub)
 _NO_CONNECTION = ("connect", "dns resolution", "socket closed", "recvmsg", "name resolution")
@@ -292,7 +291,7 @@ class Collector:
             how = self._how_to_authenticate()
             return f"the collector at {self.address} rejects your credentials: {details} {how}"
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return f"{details} (the collector remembers a refusal for {_REFUSED_S} s: try again after that)"
+            return f"{details} (the collector remembers a refusal for some seconds: try again after that)"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout)"
         if code is grpc.StatusCode.UNIMPLEMENTED:

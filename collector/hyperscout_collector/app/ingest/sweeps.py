@@ -21,7 +21,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings, Place
+from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
 from hyperscout_collector.decisions.fabric.sweep_events import (
     AgentConnected,
@@ -78,7 +78,6 @@ class Sweeps:
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._topology = topology
         self._held: tuple[str, ...] = ()
-        self._logged: dict[Place, str] = {}  # the lease of each port, as the log names it
         # By node and device: since when no other node has swept what a held sweep shows, Unix ns.
         self._waits: dict[tuple[str, str], int] = {}
         # Nodes and devices whose sweeps no other agent can confirm.
@@ -279,11 +278,8 @@ class Sweeps:
                     port=instruction.port,
                     interval_s=instruction.interval_s,
                 )
-                place = instruction.node, instruction.device, instruction.port
-                if (
-                    self._logged.get(place) != lease.lease_id
-                ):  # else it is asked for a sweep, or connects again
-                    self._logged[place] = lease.lease_id
+                if not instruction.is_repeated:
+                    place = instruction.node, instruction.device, instruction.port
                     _log.info("sweep lease %s to %s %s/%d", lease.lease_id, *place)
                 stream.tell(StreamFindingsResponse(lease=lease))
             else:

@@ -355,11 +355,11 @@ class SweepLeases:
         lease = Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
         self._leases[lease_id] = lease
         self._open.discard([place])
-        self._tell(lease)
+        self._tell(lease, again=False)
         return lease
 
-    def _tell(self, lease: Lease) -> None:
-        self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
+    def _tell(self, lease: Lease, *, again: bool = True) -> None:
+        self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s, again))
 
     def _sweep_now(self, lease: Lease) -> None:
         """Let the holder sweep ahead of its time: the last sweep does not contain all ports."""

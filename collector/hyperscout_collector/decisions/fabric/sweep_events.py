@@ -1,7 +1,7 @@
 """The events and instructions of the sweep leases."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SWEEP_PROBE = "ibnetdiscover"  # an agent that runs this probe may get a lease
 
@@ -96,7 +96,7 @@ Event = AgentConnected | AgentGone | PortsSeen | SweepSeen | SweepFailed | Sweep
 class Grant:
     """The node must sweep from this port, now and at every interval.
 
-    May repeat a lease that the node already has.
+    `is_repeated`: the node had the lease before; it connects again, or must sweep ahead of its time.
     """
 
     node: str
@@ -104,6 +104,7 @@ class Grant:
     device: str
     port: int
     interval_s: float
+    is_repeated: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Damper(Generic[K, I, T]):
         self._remembered = settings.remembered
         self._tell = tell
         self._unknown: Collection[K] = ()
+        self._has_dropped = False  # shown items were forgotten since the last `show`
         self._tracks: dict[K, _Track[I, T]] = {
             key: _Track(items, items, now_ns, now_ns, now_ns) for key, items in (shown or {}).items()
         }
@@ -123,12 +124,15 @@ class Damper(Generic[K, I, T]):
         self._forget(now_ns)
 
     def forget(self, keys: Iterable[K]) -> None:
-        """Show nothing of these keys from now on. Their next observation is their first."""
+        """Show nothing of these keys from now on, which is due at once. Their next observation is their
+        first."""
         for key in keys:
-            self._tracks.pop(key, None)
+            track = self._tracks.pop(key, None)
+            self._has_dropped |= track is not None and bool(track.shown)
 
     def show(self, now_ns: int) -> None:
         """Show every change that is due, and the current texts of what is shown."""
+        self._has_dropped = False
         for _, track in self._known():
             if track.gone and self._clears_ns(track) <= now_ns:
                 track.shown, track.shown_ns, track.worded_ns = track.observed, now_ns, now_ns
@@ -142,6 +146,8 @@ class Damper(Generic[K, I, T]):
 
     def next_due_ns(self) -> int | None:
         """Returns when the next change may be shown; None if all is shown as it is observed, and told."""
+        if self._has_dropped:
+            return 0
         return min((due for _, track in self._known() for due in self._dues(track)), default=None)
 
     def flapping(self, key: K) -> Flapping[I] | None:

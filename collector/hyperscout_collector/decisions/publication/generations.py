@@ -278,12 +278,6 @@ class Generations:
         return min((due for due in dues if due is not None), default=None)
 
     def _condition_due(self, now_ns: int) -> bool:
-        absent = {node for node, _, _ in self._absent.shown()}
-        if self._published is not None and not absent.issuperset(self._published.nodes_without_evidence):
-            return True
-        shown = {key for _, key, _ in self._anomalies.shown()}
-        if self._published is not None and not shown.issuperset(x.key for x in self._published.anomalies):
-            return True
         return any(
             due is not None and due <= now_ns for due in (self._dampers_due_ns(), self._details_due_ns())
         )
