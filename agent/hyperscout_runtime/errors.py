@@ -1,4 +1,6 @@
-"""Formats exceptions as text for a status, a condition or an Event."""
+"""Formats exceptions as text for a status, a condition or an Event, and chooses levels of log lines."""
+
+import logging
 
 _MAX_CHARS = 200
 
@@ -12,3 +14,15 @@ def described(error: BaseException) -> str:
 
 class StartError(RuntimeError):
     """A process cannot start. The message contains what to change."""
+
+
+_CALM_S = 60.0  # LLDP neighbours announce themselves every 30 s, and another replica leads after 10 s
+
+
+def failure_level(for_s: float, *, is_expected: bool) -> int:
+    """Return the level of a log line about something that has not worked for `for_s` seconds.
+
+    `is_expected`: a start, a rolling update or a change of the leader causes this. It is a warning if it
+    lasts for a minute.
+    """
+    return logging.INFO if is_expected and for_s < _CALM_S else logging.WARNING

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.clean_text import cleaned
+from hyperscout_runtime.errors import failure_level
 from hyperscout_runtime.units import NS
 
 from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
@@ -31,7 +32,6 @@ _JITTER = 0.1
 _MIN_GAP_S = 0.2
 # Time for a cancelled probe to clean up before it is left behind.
 _GRACE_S = 2.0
-_CALM_S = 60.0  # after the start: LLDP neighbours announce themselves every 30 s
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
 # Maximum number of failed subjects in one log line.
@@ -64,8 +64,7 @@ class _Runner:
     stats: ProbeStats = field(default_factory=ProbeStats)
     interval_s: float | None = None  # the collector's interval, which replaces the probe's own
     run: asyncio.Task[Observation] | None = None
-    trouble: str = ""  # the last logged problem
-    is_calm: bool = False  # it was logged as information
+    logged: tuple[int, str] | None = None  # level and text of the last logged problem; None = it works
 
 
 class Scheduler:
@@ -215,9 +214,9 @@ class Scheduler:
         if failures:
             self._fault(runner, "; ".join(failures))
             return
-        if runner.trouble:
+        if runner.logged:
             _log.info("probe %s: works again", probe.name)
-            runner.trouble = ""
+            runner.logged = None
         runner.stats.empty += all(x.outcome != Outcome.OUTCOME_DATA for x in observation.samples.values())
         runner.stats.success = True
         runner.stats.last_success_s = self._wall_ns() / NS
@@ -230,10 +229,9 @@ class Scheduler:
         reason = cleaned(reason)
         runner.stats.success = False
         runner.stats.failures += 1
-        is_calm = error is None and self._clock() - self._started_s < _CALM_S
-        if reason != runner.trouble or is_calm < runner.is_calm:
-            runner.trouble, runner.is_calm = reason, is_calm
-            level = logging.INFO if is_calm else logging.WARNING
+        level = failure_level(self._clock() - self._started_s, is_expected=error is None)
+        if runner.logged != (level, reason):
+            runner.logged = level, reason
             _log.log(level, "probe %s: %s", runner.probe.name, reason, exc_info=error)
 
     def _trouble(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:

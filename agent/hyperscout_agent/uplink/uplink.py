@@ -18,6 +18,7 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.backoff import Backoff
 from hyperscout_runtime.credentials import CredentialsError, Metadata, tls_hint
+from hyperscout_runtime.errors import failure_level
 
 from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.uplink.route import Route
@@ -37,7 +38,6 @@ _BACKOFF_CAP_S = 60.0
 # A collector that refuses a stream may end it while the agent writes. Then gRPC itself sets the status
 # INTERNAL, without the collector's reason and leader. An attempt at once mostly has these.
 _AGAIN = 3
-_CALM_S = 60.0  # after a start, and after a stream: a collector starts, or another replica takes over
 
 Options = Sequence[tuple[str, int | str]]
 _OPTIONS: Options = (
@@ -148,15 +148,10 @@ class Uplink:
             await self._sleep(wait_s)
 
     def _log_failure(self, target: str, reason: str, *, is_expected: bool = False) -> None:
-        """Log why a stream ended. A repeated reason is logged at debug level only.
-
-        `is_expected`: a start, a rolling update or a change of the leader causes this. It is a warning only
-        when no collector has taken the agent for `_CALM_S`.
-        """
+        """Log why a stream ended. A repeated reason is logged at debug level only."""
         if hint := tls_hint(reason):
             reason, is_expected = f"{hint} ({reason})", False
-        is_calm = is_expected and self._clock() - self._lost_s < _CALM_S
-        line = logging.INFO if is_calm else logging.WARNING, reason
+        line = failure_level(self._clock() - self._lost_s, is_expected=is_expected), reason
         level = logging.DEBUG if self._logged.get(target) == line else line[0]
         self._logged[target] = line
         _log.log(level, "collector %s: %s", target, reason)

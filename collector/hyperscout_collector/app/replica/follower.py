@@ -19,6 +19,7 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.connections import host_port, is_loopback
 from hyperscout_runtime.credentials import Credentials, CredentialsError
+from hyperscout_runtime.errors import failure_level
 from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.task_watch import is_cancelled
 from hyperscout_topology.proto import apply, topology_from_proto
@@ -36,7 +37,6 @@ _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a t
 _MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
 _LATEST = 32  # generations whose causes are requested from the leader
 _ANSWER_S = 2.0
-_CALM_S = 60.0  # a leader that cannot be followed for longer is a warning
 _AGENTS_S = 30.0  # how often the leader is asked for its agents: an answer has 0.6 MB for 10,000
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", -1),  # no limit: the leader is trusted
@@ -213,12 +213,9 @@ class Follower:
         return next(map(cause_from_proto, found), None)
 
     def _log_failure(self, problem: str, *, is_expected: bool = True) -> None:
-        """Log a failure when it differs from the one before.
-
-        It is a warning if it lasts: a leader that starts or ends cannot be followed for a moment.
-        """
-        is_calm = is_expected and (self._left_s is None or self._clock() - self._left_s < _CALM_S)
-        level = logging.INFO if is_calm else logging.WARNING
+        """Log a failure when it differs from the one before."""
+        for_s = self._clock() - self._left_s if self._left_s is not None else 0.0
+        level = failure_level(for_s, is_expected=is_expected)
         if (level, problem) != (self._level, self.problem):
             _log.log(level, "not following: %s", problem)
         self._level, self.problem = level, problem
