@@ -32,6 +32,7 @@ from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_runtime.event_loops import Debouncer
+from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Topology
 
@@ -91,30 +92,27 @@ def build_publishers(context: Context) -> Publishers:
         return Publishers(tuple(publishers), NoCluster(), services, mqtt=mqtt)
     dry_run = settings.kubernetes == "dry-run"
     nodes = Nodes(kube, settings.node_selector, rng=rng)
-    node_writers: list[Publisher] = []
-
-    def wake_node_writers() -> None:
-        for publisher in node_writers:
-            publisher.wake()
-
-    wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
-
-    def overlaps_changed() -> None:
-        cluster_changed()
-        wake_soon()
-
+    foreign_changed = Signal[[]]()
+    foreign_changed.subscribe(cluster_changed)
     hypernodes = KubernetesPublisher(
         kube,
         nodes,
         overlap=settings.overlap,
-        foreign=overlaps_changed,
+        foreign=foreign_changed,
         clock_ns=clock_ns,
         timer=context.timer,
         rng=rng,
         say=_print if dry_run else None,
     )
     events = EventRecorder(kube, clock_ns=clock_ns)
-    node_writers += _node_writers(settings, kube, nodes, hypernodes, events, clock_ns)
+    node_writers = _node_writers(settings, kube, nodes, hypernodes, events, clock_ns)
+
+    def wake_node_writers() -> None:
+        for publisher in node_writers:
+            publisher.wake()
+
+    wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
+    foreign_changed.subscribe(wake_soon)
 
     def node_changed(before: Object | None, after: Object | None) -> None:
         # The collector's own writes to nodes must not start a check of the whole cluster.
