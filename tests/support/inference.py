@@ -3,12 +3,14 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
-from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.faults import PlantedFault
-from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
+from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Anomaly, Topology
 
 Tiers = list[set[frozenset[str]]]
@@ -107,4 +109,22 @@ def without_switch(fabric: SimFabric, guid: int) -> SimFabric:
         fabric,
         switches=tuple(s for s in fabric.switches if s.guid != guid),
         cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
+    )
+
+
+def sweep(fabric: SimFabric, at: int = 0, source: str = "ibnetdiscover") -> SweepSeen:
+    """What one sweep sees, at a time in ns."""
+    return SweepSeen(parse(sweep_text(fabric)), source, observed_at_ns=at)
+
+
+def without(fabric: SimFabric, *cables: Cable) -> SimFabric:
+    return replace(fabric, cables=tuple(c for c in fabric.cables if c not in cables))
+
+
+def own_ports(fabric: SimFabric, host: str, down: Cable | None = None) -> tuple[InfinibandPort, ...]:
+    """What the agent of a host reports. `down`: its cable without a signal."""
+    cable_of = {c.a: c for c in fabric.cables}
+    return tuple(
+        port_facts(x, None if cable_of.get(x.guid) == down else cable_of.get(x.guid))
+        for x in fabric.adapters_of()[host]
     )

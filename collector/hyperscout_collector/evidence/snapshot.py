@@ -5,7 +5,7 @@ The sweeps of a snapshot are parsed outside the event loop. Of several sweeps of
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -63,6 +63,9 @@ class Snapshot:
     limit_ns: int  # evidence seen before this is stale
     pair_tables: PairTables  # parses `latency`
     unsure: frozenset[str] = frozenset()  # nodes with an LLDP port that has only failed readings
+    infiniband_up_ns: Mapping[str, Mapping[tuple[int, int], int]] = field(
+        default_factory=dict
+    )  # see `FabricInputs`
 
     @property
     def reporters(self) -> frozenset[str]:
@@ -109,6 +112,7 @@ class Snapshot:
                 *(row for row in earlier.sweeps if row.key.node in chosen),
             ),
             unsure=(self.unsure - chosen) | (earlier.unsure & chosen),
+            infiniband_up_ns=of(self.infiniband_up_ns, earlier.infiniband_up_ns),
         )
 
 
@@ -222,6 +226,7 @@ def resolve(
         snapshot.lldp,
         snapshot.infiniband,
         snapshot.infiniband_at_ns,
+        snapshot.infiniband_up_ns,
         node_map,
         snapshot.gpus,
         frozenset(n for n, one in snapshot.latency.items() if any(port.udp_port for port in one.ports)),

@@ -64,6 +64,7 @@ class InputsView:
         self._lldp: dict[str, tuple[LldpPort, ...]] = {}
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
+        self._infiniband_up_ns: dict[str, dict[tuple[int, int], int]] = {}
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._latency: dict[str, Measured] = {}
         self._pair_grace = PairGrace()
@@ -86,6 +87,7 @@ class InputsView:
         for name in list(nodes):
             node = _node(self._state.rows_of_node(name))
             _set(self._lldp, name, node.lldp)
+            _set(self._infiniband_up_ns, name, self._up_ns(name, node))
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
@@ -127,7 +129,21 @@ class InputsView:
             limit_ns,
             self.tables,
             frozenset(self._unsure),
+            dict(self._infiniband_up_ns),
         )
+
+    def _up_ns(self, name: str, node: _Node) -> dict[tuple[int, int], int]:
+        """Returns since when the ports are ACTIVE that were known and were not."""
+        before, up_ns = self._infiniband.get(name), self._infiniband_up_ns.get(name, {})
+        if before is None:
+            return {}
+        was_up = {(port.node_guid, port.port) for port in before if port.state == "ACTIVE"}
+        now_up = [(port.node_guid, port.port) for port in node.infiniband if port.state == "ACTIVE"]
+        return {
+            end: up_ns.get(end, node.infiniband_at_ns) if end in was_up else node.infiniband_at_ns
+            for end in now_up
+            if end not in was_up or end in up_ns
+        }
 
     def measured(self) -> dict[str, Measured]:
         """Returns the measurements of nodes, for `tables`.

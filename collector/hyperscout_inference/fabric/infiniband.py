@@ -22,6 +22,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, Sweep
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
 from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
+from hyperscout_inference.fabric.returned import returned_cables
 
 _NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
 
@@ -32,6 +33,8 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
         return None
     owners = adapter_owners(inputs, options, previous)
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
+    if (returned := returned_cables(inputs, owners.node, previous)) is not None:
+        sweeps.insert(0, returned)
     guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
     places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
     kind = np.zeros(len(guids), np.uint8)

@@ -126,6 +126,24 @@ def test_a_port_that_comes_back_waits_for_the_next_sweep() -> None:
     assert asked == {w.grants()[0].lease_id}, "it sweeps ahead of its time, and no other lease is granted"
 
 
+def test_a_port_that_comes_up_between_two_sweeps_asks_for_one() -> None:
+    """It may be in another switch. At most one is asked for in 10 s."""
+    w = explored(ONE)
+    (lease,) = w.grants()
+    w.wait(20)
+    for waits_s, asked in ((0, 1), (5, 0), (6, 1)):
+        w.wait(waits_s)
+        w.told.clear()
+        w.set_down((2, 0))
+        assert w.told == []
+        w.set_down((2, 0), down=False)
+        assert w.told == [lease] * asked
+    w.wait(20)
+    w.leave(2)
+    w.connect(2)
+    assert w.told == [lease] * asked, "it was up all the time"
+
+
 def test_a_port_that_comes_back_is_explored_if_its_lease_does_not_sweep() -> None:
     w = explored(ONE)
     w.set_down((2, 0))

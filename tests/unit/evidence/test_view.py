@@ -433,3 +433,19 @@ def test_a_burst_that_failed_is_no_restart(rig: Rig) -> None:
     rig.put(port_of("a", "b"), port_of("b", "a"))
     rig.put(port_of("a", "b", failed_at="b"), at_ns=T0 + S)
     assert pairs_seen(rig, T0 + 2 * S) == []
+
+
+def test_since_when_a_port_is_up_that_was_not(rig: Rig) -> None:
+    end = (1, 1)  # GUID and port
+
+    def up_ns(at_ns: int, state: str, *, node: str = "n1") -> dict[str, dict[tuple[int, int], int]]:
+        rig.put(adapter(node, at_ns=at_ns, state=state), at_ns=at_ns)
+        return {name: dict(ports) for name, ports in rig.view.snapshot(at_ns).infiniband_up_ns.items()}
+
+    assert up_ns(T0, "ACTIVE") == {}, "it may have been up before"
+    assert up_ns(T0 + S, "DOWN") == {}
+    assert up_ns(T0 + 2 * S, "INIT") == {}
+    assert up_ns(T0 + 3 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}
+    assert up_ns(T0 + 9 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}, "it was read again"
+    assert up_ns(T0 + 9 * S, "ACTIVE", node="n2") == {"n1": {end: T0 + 3 * S}}
+    assert up_ns(T0 + 10 * S, "DOWN") == {}

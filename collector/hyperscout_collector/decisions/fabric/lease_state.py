@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hyperscout_runtime.backoff import RetryTime
+from hyperscout_runtime.backoff import Backoff, RetryTime
 
 from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, SweepPort
 
@@ -31,6 +31,9 @@ class LeaseSettings:
     def return_s(self) -> float:
         """How long a port that was swept before waits for the next sweep of its fabric."""
         return 2 * self.interval_s
+
+    def backoff(self, failures: int = 0) -> Backoff:
+        return Backoff(self.back_off_s, self.back_off_max_s, failures=failures)
 
 
 LeaseName = Literal[

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Self
 
-from hyperscout_runtime.backoff import Backoff, RetryTime
+from hyperscout_runtime.backoff import RetryTime
 from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
 
@@ -75,7 +75,7 @@ class SweepLeases:
         machine._agents = dict(facts.agents)
         machine._leases = {lease.lease_id: copied(lease) for lease in facts.leases}
         machine._back_off = {
-            place: RetryTime(machine._new_backoff(failures), until_ns)
+            place: RetryTime(facts.settings.backoff(failures), until_ns)
             for place, failures, until_ns in facts.back_off
         }
         machine._open = copied(facts.open)
@@ -153,9 +153,8 @@ class SweepLeases:
     # -- events ---------------------------------------------------------------------------------------------
 
     def _connected(self, event: AgentConnected) -> None:
-        agent = self._agents.get(event.node, Agent())
-        agent = replace(agent, connected=True, capable=SWEEP_PROBE in event.probes)
-        self._agents[event.node] = agent
+        known = self._agents.get(event.node, Agent())
+        agent = self._agents[event.node] = replace(known, connected=True, capable=SWEEP_PROBE in event.probes)
         for lease in self._of(event.node):
             if agent.capable:
                 lease.heard_ns = self._now_ns
@@ -178,18 +177,23 @@ class SweepLeases:
                     del self._agents[name]
 
     def _ports_seen(self, event: PortsSeen) -> None:
+        is_first = event.node not in self._agents
         agent = self._agents.setdefault(event.node, Agent(gone_ns=self._now_ns))
         by_place = {(p.device, p.port): p for p in event.ports if p.port_guid}
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
         if ports == agent.ports:
             return
         self._open.discard(p.at(event.node) for p in agent.ports)
+        new = {port.port_guid for port in ports} - {port.port_guid for port in agent.ports}
         agent = self._agents[event.node] = replace(agent, ports=ports)
         places = {p.at(event.node): p.port_guid for p in ports}
         for lease in self._of(event.node):
             if places.get(lease.place) != lease.guid:
                 self._replace(lease, "the port is no longer active", blame=True)
         self._look_at(event.node, agent)
+        for lease in self._leases.values():  # a cable may lead elsewhere than the last sweep shows
+            if not is_first and not new.isdisjoint(lease.covered):
+                self._sweep_now(lease)
 
     def _swept(self, event: SweepSeen) -> None:
         lease = self._holder(event.node, event.lease_id)
@@ -284,10 +288,7 @@ class SweepLeases:
         return max(least, 1 << min(lease.moves, 5))
 
     def _blame(self, place: Place) -> None:
-        self._back_off.setdefault(place, RetryTime(self._new_backoff())).failed(self._now_ns)
-
-    def _new_backoff(self, failures: int = 0) -> Backoff:
-        return Backoff(self.settings.back_off_s, self.settings.back_off_max_s, failures=failures)
+        self._back_off.setdefault(place, RetryTime(self.settings.backoff())).failed(self._now_ns)
 
     def _settle(self, lease: Lease, seen: frozenset[int]) -> None:
         """End one of two leases if a sweep contains the port of the other lease: both are on one fabric."""
@@ -296,8 +297,7 @@ class SweepLeases:
                 continue
             keep, drop = sorted((lease, other), key=lambda x: x.rank)
             if keep is other:
-                # The kept lease covers what this sweep contains until its own next sweep. Otherwise the
-                # fabric would be explored again.
+                # Until its next sweep the kept lease covers this, or the fabric would be explored again.
                 is_more = not drop.covered <= keep.covered
                 keep.covered |= drop.covered
                 keep.known |= drop.known

@@ -4,36 +4,19 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_formats.facts.facts import InfinibandPort, LldpNeighbour, LldpPort
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_sim.fabric import shapes
-from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
-from hyperscout_sim.readings.sysfs import port_facts
-from support.inference import inferred, tiers, truth
+from support.inference import inferred, own_ports, sweep, tiers, truth, without
 
 NO_OPTIONS = InferOptions()
 FABRIC = shapes.rail_optimised(3, 4, 4, 2)
-
-
-def sweep(fabric: SimFabric, at: int = 0, source: str = "ibnetdiscover") -> SweepSeen:
-    return SweepSeen(parse(sweep_text(fabric)), source, observed_at_ns=at)
-
-
-def without(fabric: SimFabric, *cables: Cable) -> SimFabric:
-    return replace(fabric, cables=tuple(c for c in fabric.cables if c not in cables))
-
-
-def own_ports(fabric: SimFabric, host: str, down: Cable | None = None) -> tuple[InfinibandPort, ...]:
-    cable_of = {c.a: c for c in fabric.cables}
-    return tuple(
-        port_facts(x, None if cable_of.get(x.guid) == down else cable_of.get(x.guid))
-        for x in fabric.adapters_of()[host]
-    )
 
 
 def test_every_cable_is_one_link_however_many_saw_it() -> None:

@@ -1,0 +1,87 @@
+"""A port that is up again counts for its cable until a newer sweep shows where it leads."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy.infer import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_topology.topology import Topology
+from support.inference import own_ports, sweep, without
+
+FABRIC = shapes.clos2(3, 4, 2)
+CABLE = next(c for c in FABRIC.cables if c.a in FABRIC.node_map())
+HOST, OTHER = FABRIC.node_map()[CABLE.a], FABRIC.hosts[-1]
+CUT = without(FABRIC, CABLE)
+ENDS = {(f"{CABLE.a:016x}", str(CABLE.a_port)), (f"{CABLE.b:016x}", str(CABLE.b_port))}
+PORTS = {host: own_ports(FABRIC, host) for host in FABRIC.hosts}
+BEFORE = infer(FabricInputs(sweeps=(sweep(FABRIC, 1),), infiniband=PORTS))
+MISSING = infer(
+    FabricInputs(sweeps=(sweep(CUT, 2),), infiniband=PORTS | {HOST: own_ports(FABRIC, HOST, down=CABLE)}),
+    previous=BEFORE,
+)
+
+
+def after(*sweeps: SweepSeen, previous: Topology = MISSING, **up_ns: Any) -> Topology:
+    """`up_ns`: by node, since when its port of the cable is up."""
+    up = {node: {(CABLE.a, CABLE.a_port): at_ns} for node, at_ns in up_ns.items()}
+    return infer(FabricInputs(sweeps=sweeps, infiniband=PORTS, infiniband_up_ns=up), previous=previous)
+
+
+def missing(topology: Topology) -> set[Any]:
+    return {
+        frozenset((end.device, end.port) for end in (x.subject, x.peer) if end)
+        for x in topology.anomalies
+        if x.kind == "MissingLink"
+    }
+
+
+def cables(topology: Topology) -> set[Any]:
+    return {frozenset(((x.a_device, x.a_port), (x.b_device, x.b_port))) for x in topology.links}
+
+
+def test_it_was_missing() -> None:
+    assert missing(MISSING) == {frozenset(ENDS)} == cables(BEFORE) - cables(MISSING)
+
+
+def test_it_is_where_it_was() -> None:
+    back = after(sweep(CUT, 2), **{HOST: 3})
+    assert back.anomalies == ()
+    assert cables(back) == cables(BEFORE)
+    assert back.hypernodes == BEFORE.hypernodes
+    [link] = [x for x in back.links if {(x.a_device, x.a_port), (x.b_device, x.b_port)} == ENDS]
+    assert link.sources == ("infiniband",)
+
+
+@pytest.mark.parametrize("up_ns", [{}, {HOST: 2}, {OTHER: 3}], ids=["down", "swept since", "another's port"])
+def test_it_stays_missing(up_ns: dict[str, int]) -> None:
+    assert missing(after(sweep(CUT, 2), **up_ns)) == {frozenset(ENDS)}
+
+
+def test_a_newer_sweep_tells() -> None:
+    back = after(sweep(CUT, 2), **{HOST: 3})
+    assert missing(after(sweep(CUT, 4), previous=back, **{HOST: 3})) == {frozenset(ENDS)}
+    found = after(sweep(FABRIC, 4), previous=back, **{HOST: 3})
+    assert (found.anomalies, cables(found)) == ((), cables(BEFORE))
+
+
+def test_a_port_that_is_taken_since() -> None:
+    """Another host's cable is in the port of the switch now."""
+    mine = next(c for c in FABRIC.cables if c.a in FABRIC.node_map() and c.b != CABLE.b)
+    there = mine._replace(b=CABLE.b, b_port=CABLE.b_port)
+    moved: SimFabric = replace(CUT, cables=tuple(there if c == mine else c for c in CUT.cables))
+    found = after(sweep(moved, 2), **{HOST: 3})
+    assert frozenset(ENDS) not in cables(found)
+    assert [x.kind for x in found.anomalies if x.kind == "SourcesDisagree"] == []
+
+
+def test_what_is_no_infiniband_port_is_left_out() -> None:
+    odd = replace(
+        MISSING,
+        anomalies=tuple(
+            replace(x, subject=replace(x.subject, device="02:00:00:00:00:01")) for x in MISSING.anomalies
+        ),
+    )
+    assert after(sweep(CUT, 2), previous=odd, **{HOST: 3}).links
