@@ -39,6 +39,7 @@ _AT_ONCE = 3
 
 class Lab:
     """See above. `images`: tars that each node gets, also those that come later. `say`: hears what goes on.
+    `control`: the control plane, of a lab that this process started.
 
     `attached`: the lab ends with this process. Otherwise it stays until it is stopped.
     """
@@ -59,6 +60,7 @@ class Lab:
         self._machines: dict[str, Machine] = {}
         self._programs: dict[str, list[Program]] = {}
         self._keys: Keys | None = None
+        self.control: Control | None = None
         self._lock = threading.RLock()
 
     # --- its life -------------------------------------------------------------------------------------------
@@ -81,11 +83,11 @@ class Lab:
             self._keys.make()
             self._sandbox.start()
             self._write_state()
-            control = Control(self.folder, self.place, self._keys)
-            self._programs[""] = control.programs
+            self.control = Control(self.folder, self.place, self._keys)
+            self._programs[""] = self.control.programs
             with ThreadPoolExecutor(1) as pool:
                 filled = pool.submit(self._fill_store)
-                control.start()
+                self.control.start()
                 filled.result()
         except BaseException:
             with contextlib.suppress(LabError):  # why it did not start says more

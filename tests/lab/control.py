@@ -80,14 +80,25 @@ class Control:
     def __init__(self, folder: Path, place: Place, keys: Keys) -> None:
         self._folder, self._place, self._keys = folder, place, keys
         self.programs: list[Program] = []
+        self._apiserver: Program | None = None
 
     def start(self) -> None:
         """Start it all; back when the API server is ready."""
         self._start_store()
-        self._start_apiserver()
-        self._await_ready()
+        self.start_apiserver()
         self._start_controllers()
         self._start_names()
+
+    def kill_apiserver(self) -> None:
+        """At once, as by a crash. `start_apiserver` starts it again."""
+        assert self._apiserver is not None, "not started"
+        self.programs.remove(self._apiserver)
+        self._apiserver.kill()
+
+    def start_apiserver(self) -> None:
+        """Back when it is ready."""
+        self._start_apiserver()
+        self._await_ready()
 
     def _start_store(self) -> None:
         self._run(
@@ -100,7 +111,7 @@ class Control:
 
     def _start_apiserver(self) -> None:
         keys, issuer = self._keys.folder, f"https://kubernetes.default.svc.{DOMAIN}"
-        self._run(
+        self._apiserver = self._run(
             "kube-apiserver",
             *(f"--etcd-servers={_ETCD}", "--bind-address=0.0.0.0", "--secure-port=443"),
             *(f"--advertise-address={GATEWAY}", f"--client-ca-file={self._keys.ca}"),
@@ -153,8 +164,10 @@ class Control:
         proxy.write_text(proxy_settings("lab-cp", self._keys))
         self._run("kube-proxy", "--config", str(proxy), "--v=0")
 
-    def _run(self, name: str, *flags: str) -> None:
-        self.programs.append(self._place.popen([name, *flags], self._folder / "log" / name))
+    def _run(self, name: str, *flags: str) -> Program:
+        program = self._place.popen([name, *flags], self._folder / "log" / name)
+        self.programs.append(program)
+        return program
 
     def _await_ready(self) -> None:
         give_up_s = time.monotonic() + _READY_S

@@ -101,20 +101,16 @@ class InfinibandFabric:
     def fabric(self) -> SimFabric:
         """The net as it starts: switches cabled, adapters not yet."""
         switches = tuple(
-            SimSwitch(
-                one.guid, one.name, f"MF0;{one.name}:{_MODEL}/U1", 1 if one.unit else 2, IB_SWITCH_PORTS
-            )
+            SimSwitch(one.guid, one.name, f"MF0;{one.name}:{_MODEL}/U1", one.level, IB_SWITCH_PORTS)
             for one in self.plan.ib_switches
         )
-        leaves = [one for one in self.plan.ib_switches if one.unit]
-        spine = self.plan.ib_spine.guid
-        cables = tuple(
-            Cable(leaf.guid, port, spine, 1 + at * len(IB_UPLINKS) + number, IB_RATE)
-            for at, leaf in enumerate(leaves)
-            for number, port in enumerate(IB_UPLINKS)
-        )
+        cables: list[Cable] = []
+        for above in self.plan.ib_switches:
+            below = [one for one in self.plan.ib_switches if one.above == above.name]
+            ends = [(one.guid, port) for one in below for port in IB_UPLINKS]
+            cables += [Cable(*end, above.guid, number, IB_RATE) for number, end in enumerate(ends, 1)]
         adapters = tuple(_adapter(node) for node in (*self.plan.nodes, *self.plan.later))
-        return SimFabric("lab", switches, adapters, cables, Truth(()))
+        return SimFabric("lab", switches, adapters, tuple(cables), Truth(()))
 
     # --- nodes and their cables -----------------------------------------------------------------------------
 
@@ -136,6 +132,11 @@ class InfinibandFabric:
         """A node has lost its power."""
         if name in self._linked:
             self._unlink(self.plan.node(name))
+
+    def far_end(self, name: str) -> str:
+        """The switch and the port that a node's cable is in, plugged or not."""
+        switch, port = self._home[name]
+        return f"{switch.name}/{port}"
 
     def unplug(self, name: str) -> None:
         """The cable of a node's adapter is pulled out."""

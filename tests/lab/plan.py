@@ -1,7 +1,8 @@
 """The fabric of the lab as pure data: what stands where, and which port is cabled to which.
 
-Two units of nodes, each on a pair of leaves (one a rail) under two spines; and InfiniBand beside it, which
-joins the nodes in the same pairs. Ports are written "device/port" throughout.
+Units of nodes, each on a pair of leaves (one for each rail). The leaves of a pod are under two spines; the
+spines of several pods are under two cores. InfiniBand beside it joins the nodes in the same units and pods.
+The lab is one pod of two units. Ports are written "device/port" throughout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,13 @@ from types import MappingProxyType
 
 RAILS = 2
 SPINES = 2
-# Ports of a leaf: hosts from swp1 up, uplinks on these, one a spine, and free ones to move cables to.
-LEAF_UPLINKS = ("swp15", "swp16")
+# Ports of a switch: what is below it from swp1 up, and uplinks on these, one for each rail. Leaves have free
+# ones, to move cables to.
+UPLINKS = ("swp15", "swp16")
 LEAF_SPARE = ("swp9", "swp20")
 # InfiniBand switches have more ports than are used; only ibsim needs to know which ones.
 IB_SWITCH_PORTS = 40
-IB_UPLINKS = (39, 40)  # of a leaf, both to the one spine
+IB_UPLINKS = (39, 40)  # both to the one switch above
 IB_DEVICE = "mlx5_0"
 IB_RATE = "4xHDR"
 # The upper halves are those of real adapters and switches, so that GUIDs look like some.
@@ -66,7 +68,7 @@ class Switch:
     """An Ethernet switch. `rail` is that of the traffic it forwards: a leaf's own, or a spine's share."""
 
     name: str
-    level: int  # 1 = leaf
+    level: int  # 1 = leaf, 2 = spine, 3 = core
     rail: int
     number: int  # among all switches, from 1
     ports: tuple[str, ...]
@@ -77,9 +79,9 @@ class Switch:
         return self.mac(self.ports[0])
 
     def forwards(self, port: str) -> bool:
-        """Whether frames of hosts pass here. Of a leaf's uplinks only the one to its rail's own spine takes
+        """Whether frames of hosts pass here. Of the uplinks only the one to the switch of the same rail takes
         part, so that frames do not circle; the others carry LLDP alone."""
-        return self.level > 1 or port not in LEAF_UPLINKS or port == LEAF_UPLINKS[self.rail]
+        return port not in UPLINKS or port == UPLINKS[self.rail]
 
     def mac(self, port: str) -> str:
         return f"02:77:00:00:{self.number:02x}:{int(port.removeprefix('swp')):02x}"
@@ -87,10 +89,12 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class IbSwitch:
-    """An InfiniBand switch; `unit` is "" for the spine."""
+    """An InfiniBand switch. `unit`: of a leaf, else "". `above`: the switch above, "" for the highest."""
 
     name: str
+    level: int  # 1 = leaf
     unit: str
+    above: str
     guid: int
 
 
@@ -103,6 +107,7 @@ class Plan:
     switches: tuple[Switch, ...]
     cables: tuple[Cable, ...]  # those of later nodes too
     ib_switches: tuple[IbSwitch, ...]
+    pods: tuple[tuple[str, ...], ...]  # the units of each
     domains: Mapping[str, frozenset[str]] = field(hash=False)  # unit -> names of its first nodes
 
     @property
@@ -134,10 +139,6 @@ class Plan:
     def ib_leaf(self, unit: str) -> IbSwitch:
         return next(switch for switch in self.ib_switches if switch.unit == unit)
 
-    @property
-    def ib_spine(self) -> IbSwitch:
-        return next(switch for switch in self.ib_switches if not switch.unit)
-
     def cables_of(self, device: str) -> Iterator[Cable]:
         for cable in self.cables:
             if device in (device_of(cable.a), device_of(cable.b)):
@@ -163,35 +164,83 @@ def make_plan(
         {"a": ("node1", "node2", "node3"), "b": ("node4", "node5", "node6")}
     ),
     later: Mapping[str, Sequence[str]] = MappingProxyType({"a": ("node7",)}),
+    pods: Sequence[Sequence[str]] = (),
 ) -> Plan:
-    """Nodes by unit; a name is "node" and its number. Up to eight nodes a unit."""
+    """Nodes by unit; a name is "node" and its number. Up to eight nodes a unit. `pods`: the units of each; by
+    default all are in one."""
     first, added = _nodes(units, {}), _nodes(later, {unit: len(names) for unit, names in units.items()})
-    switches: list[Switch] = []
-    for unit in units:
-        hosts = tuple(f"swp{n}" for n in range(1, 9))
-        for rail in range(RAILS):
-            ports = tuple(dict.fromkeys((*hosts, *LEAF_SPARE, *LEAF_UPLINKS)))
-            switches.append(Switch(f"leaf-{unit}{rail + 1}", 1, rail, len(switches) + 1, ports))
-    leaves = list(switches)
-    for spine in range(SPINES):
-        down = tuple(f"swp{n}" for n in range(1, len(leaves) + 1))
-        switches.append(Switch(f"spine-{spine + 1}", 2, spine, len(switches) + 1, down))
-    cables = [
+    pods = [tuple(pod) for pod in pods] or [tuple(units)]
+    switches, cables = _ethernet(pods)
+    hosts = [
         Cable(f"{node.name}/rail{rail}", f"leaf-{node.unit}{rail + 1}/swp{node.place}")
         for node in (*first, *added)
         for rail in range(RAILS)
     ]
-    cables += [
-        Cable(f"{leaf.name}/{LEAF_UPLINKS[spine]}", f"spine-{spine + 1}/swp{number}")
-        for number, leaf in enumerate(leaves, 1)
-        for spine in range(SPINES)
-    ]
-    infiniband = [
-        IbSwitch(f"ib-leaf-{unit}", unit, _IB_SWITCH_GUID + 0x100 * n) for n, unit in enumerate(units, 1)
-    ]
-    infiniband.append(IbSwitch("ib-spine", "", _IB_SWITCH_GUID))
     domains = {unit: frozenset(names) for unit, names in units.items()}
-    return Plan(first, added, tuple(switches), tuple(cables), tuple(infiniband), MappingProxyType(domains))
+    return Plan(
+        first,
+        added,
+        tuple(switches),
+        (*hosts, *cables),
+        tuple(_infiniband(pods)),
+        tuple(pods),
+        MappingProxyType(domains),
+    )
+
+
+def _ethernet(pods: Sequence[Sequence[str]]) -> tuple[list[Switch], list[Cable]]:
+    """The switches, and the cables between them."""
+    switches: list[Switch] = []
+    cables = []
+    has_cores = len(pods) > 1
+
+    def add(name: str, level: int, rail: int, ports: Sequence[str]) -> Switch:
+        switches.append(Switch(name, level, rail, len(switches) + 1, tuple(dict.fromkeys(ports))))
+        return switches[-1]
+
+    hosts = [f"swp{n}" for n in range(1, 9)]
+    leaves = [
+        [
+            add(f"leaf-{unit}{rail + 1}", 1, rail, (*hosts, *LEAF_SPARE, *UPLINKS))
+            for unit in pod
+            for rail in range(RAILS)
+        ]
+        for pod in pods
+    ]
+    spines = []
+    for number, below in enumerate(leaves, 1):
+        down = [f"swp{n}" for n in range(1, len(below) + 1)]
+        ports = (*down, *UPLINKS) if has_cores else down
+        pod = str(number) if has_cores else ""
+        mine = [add(f"spine-{pod}{n + 1}", 2, n, ports) for n in range(SPINES)]
+        cables += _cables(below, mine)
+        spines += mine
+    if has_cores:
+        down = [f"swp{n}" for n in range(1, len(spines) + 1)]
+        cables += _cables(spines, [add(f"core-{n + 1}", 3, n, down) for n in range(SPINES)])
+    return switches, cables
+
+
+def _cables(below: Sequence[Switch], above: Sequence[Switch]) -> list[Cable]:
+    return [
+        Cable(f"{one.name}/{uplink}", f"{other.name}/swp{number}")
+        for number, one in enumerate(below, 1)
+        for uplink, other in zip(UPLINKS, above, strict=True)
+    ]
+
+
+def _infiniband(pods: Sequence[Sequence[str]]) -> Iterator[IbSwitch]:
+    has_core = len(pods) > 1
+    number = 0
+    for at, pod in enumerate(pods, 1):
+        spine = f"ib-spine-{at}" if has_core else "ib-spine"
+        for unit in pod:
+            number += 1
+            yield IbSwitch(f"ib-leaf-{unit}", 1, unit, spine, _IB_SWITCH_GUID + 0x100 * number)
+        above = "ib-core" if has_core else ""
+        yield IbSwitch(spine, 2, "", above, _IB_SWITCH_GUID + 0x10000 * (at - 1))
+    if has_core:
+        yield IbSwitch("ib-core", 3, "", "", _IB_SWITCH_GUID + 0x1000000)
 
 
 def _nodes(units: Mapping[str, Sequence[str]], before: Mapping[str, int]) -> tuple[Node, ...]:

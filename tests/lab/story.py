@@ -5,6 +5,7 @@ that took. Nothing here looks into hyperscout: it types what a person would type
 """
 
 import base64
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,8 +54,9 @@ class Story:
         self._began_s = time.monotonic()
         self._clients = Authority(lab.folder / "clients", "switches-ca")
         self._collector_ca = lab.folder / "collector-ca.crt"
-        self._token = lab.folder / "viewer.token"
+        self._token, self._header = lab.folder / "viewer.token", lab.folder / "viewer.header"
         self._watch: Watch | None = None
+        self._watches = itertools.count(1)
 
     # --- telling --------------------------------------------------------------------------------------------
 
@@ -211,13 +213,15 @@ class Story:
             self.rolled()
             self.took("helm install to all pods ready", time.monotonic() - began_s)
             self.show("get", "pods", "-n", NAMESPACE, "-o", "wide")
-            self._watch = Watch(
-                self.lab.folder / "log" / "hypernodes.json",
-                lambda out: self.lab.popen(
-                    ["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *self.lab.kubectl_command(), *_WATCH], out
-                ),
-            )
+            self.look_anew()
             self.switch_agents()
+
+    def look_anew(self) -> None:
+        """Start the watch, or another one: it ends with the API server."""
+        self.close()
+        command = ["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *self.lab.kubectl_command(), *_WATCH]
+        output = self.lab.folder / "log" / f"hypernodes-{next(self._watches)}.json"
+        self._watch = Watch(output, lambda out: self.lab.popen(command, out))
 
     def switch_agents(self) -> None:
         """The agents on the switches, which come in by the second port with certificates."""
@@ -259,11 +263,7 @@ class Story:
     @contextmanager
     def forwarded(self) -> Iterator[None]:
         """As the chart's notes say: a port-forward and a token of one's own; `ask` works inside."""
-        self.lab.kubectl("create", "serviceaccount", "viewer")
-        role_and_subject = ("--clusterrole=view", "--serviceaccount=default:viewer")
-        self.lab.kubectl("create", "clusterrolebinding", "viewer", *role_and_subject)
-        self._token.touch(mode=0o600)
-        self._token.write_text(self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout"))
+        self.make_token()
         words = ("port-forward", "-n", NAMESPACE, f"pod/{self.leader()}", str(GRPC_PORT), str(REST_PORT))
         forward = self.lab.popen(
             [*self.lab.kubectl_command(), *words], self.lab.folder / "log" / "port-forward"
@@ -272,6 +272,23 @@ class Story:
             yield
         finally:
             forward.kill()
+
+    def make_token(self) -> None:
+        """The token of an account that may look, as a file and as a header for curl."""
+        self.lab.kubectl("create", "serviceaccount", "viewer")
+        role_and_subject = ("--clusterrole=view", "--serviceaccount=default:viewer")
+        self.lab.kubectl("create", "clusterrolebinding", "viewer", *role_and_subject)
+        token = self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout").strip()
+        for path, text in ((self._token, token), (self._header, f"Authorization: Bearer {token}\n")):
+            path.touch(mode=0o600)
+            path.write_text(text)
+
+    def rest(self, host: str, path: str, *options: str, with_token: bool = True) -> str:
+        """What REST answers. `host`: where the collector is reached."""
+        header = ("-H", f"@{self._header}") if with_token else ()
+        where = ("--cacert", str(self._collector_ca), "--connect-to", f"::{host}:{REST_PORT}")
+        url = f"https://localhost:{REST_PORT}/{path}"
+        return self.lab.run(["curl", "-sS", *where, *header, *options, url]).stdout
 
     def ask(self, *words: str) -> str:
         """What the command line prints, run as an operator would."""
@@ -303,17 +320,10 @@ class Story:
 
     def map_is_served(self) -> None:
         """The map's pages are for every client, its data only for clients with the token."""
-        header = self._token.with_name("header")
-        header.touch(mode=0o600)
-        header.write_text(f"Authorization: Bearer {self._token.read_text().strip()}\n")
-
-        def asked(path: str, *options: str) -> str:
-            where = f"https://localhost:{REST_PORT}/{path}"
-            return self.lab.run(["curl", "-sS", "--cacert", str(self._collector_ca), *options, where]).stdout
-
-        named = {one["name"] for one in json.loads(asked("v1/hypernodes", "-H", f"@{header}"))["items"]}
+        named = {one["name"] for one in json.loads(self.rest("localhost", "v1/hypernodes"))["items"]}
         wanted = {one["metadata"]["name"] for one in self.lab.get("hypernodes")["items"]}
-        refused, page = json.loads(asked("v1/hypernodes")), asked("")
+        refused = json.loads(self.rest("localhost", "v1/hypernodes", with_token=False))
+        page = self.rest("localhost", "", with_token=False)
         served = "<title>hyperscout" in page or "make map" in page
         if named != wanted or refused["status"] != 401 or not served:
             raise StoryError(

@@ -54,6 +54,7 @@ class LabSwitch:
         self._folder = folder
         self._lldpd: Daemon | None = None
         self.agent: Daemon | None = None
+        self._agent_command: list[str] = []
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -150,8 +151,13 @@ class LabSwitch:
         }
         config = self._folder / f"{self.plan.name}.agent.yaml"
         config.write_text(json.dumps(own | settings, indent=1))  # JSON is YAML
-        command = [str(HYPERSCOUT), "agent", "--config", str(config)]
-        self.agent = Daemon(self.machine, "agent", command, self._folder / f"{self.plan.name}.agent.log")
+        self._agent_command = [str(HYPERSCOUT), "agent", "--config", str(config)]
+        self.start_agent_again()
+
+    def start_agent_again(self) -> None:
+        """As it was started before, after `stop_agent`."""
+        log = self._folder / f"{self.plan.name}.agent.log"
+        self.agent = Daemon(self.machine, "agent", self._agent_command, log)
 
     def stop_agent(self) -> None:
         if self.agent is not None:

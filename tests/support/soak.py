@@ -4,6 +4,7 @@ import os
 import secrets
 
 _MINUTES = float(os.environ.get("HYPERSCOUT_SOAK_MIN") or 0)
+IS_SOAK = _MINUTES > 0
 
 
 def soak_s(short_s: float) -> float:

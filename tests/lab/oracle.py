@@ -1,0 +1,224 @@
+"""What is true of the lab while its parts fail, and whether what is shown of it is true.
+
+A claim is what an anomaly or a condition says against parts of the fabric. It is false where none of these
+parts is faulty. It takes a moment until a claim goes after its part is whole: so what counts is for how long
+a false claim was shown.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lab.plan import IB_DEVICE, Plan, device_of
+from lab.watching import Object, condition, members
+
+Kind = Literal["dead", "elsewhere"]
+Tree = frozenset[tuple[int, frozenset[str]]]  # tier and nodes of each domain
+# The condition, its status, and which faults explain it.
+_CONDITIONS: tuple[tuple[str, str, Kind], ...] = (
+    ("Ready", "False", "dead"),
+    ("Consistent", "False", "elsewhere"),
+    ("Stale", "True", "dead"),
+)
+# A cable that is in another port, or two reports that cannot both be right. A dead part explains neither.
+_ELSEWHERE = ("Miswired", "SourcesDisagree", "UnknownHost")
+# No act makes a path slow, but all nodes share a few cores.
+_IGNORED = ("SlowLink",)
+_COUNTED = "ErroringLink"  # it stays for an hour, as it says
+_OVER = re.compile(r"\b(up|over) since \S+; flapped ")
+
+
+@dataclass(slots=True)
+class Fault:
+    """`parts`: ports ("node1/rail0") and devices ("node1"). `ended_s`: None while it lasts."""
+
+    kind: Kind
+    parts: frozenset[str]
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is shown. `anomalies` and `generation`: as REST gives them, None where no leader answered."""
+
+    hypernodes: Mapping[str, Object]
+    anomalies: Sequence[Object] | None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """`parts`: any of them explains it. `ever`: also long after it is whole."""
+
+    kind: Kind
+    parts: frozenset[str]
+    text: str
+    ever: bool = False
+
+
+@dataclass(slots=True)
+class Oracle:
+    """`limit_s`: for how long a false claim may be shown. `nodes`: of each unit, as the cables are now."""
+
+    plan: Plan
+    limit_s: float
+    nodes: dict[str, set[str]] = field(init=False)
+    worst_s: float = 0.0  # the longest time that a false claim was shown
+    worst: str = ""
+    violations: list[str] = field(default_factory=list)
+    _faults: list[Fault] = field(default_factory=list)
+    _moving: set[str] = field(default_factory=set)  # may be shown where they were, or where they are
+    _shown_s: dict[tuple[str, ...], float] = field(default_factory=dict)  # since when a claim is shown
+    _generations: dict[int, Sequence[Object]] = field(default_factory=dict)  # anomalies of each
+
+    def __post_init__(self) -> None:
+        self.nodes = {unit: set(names) for unit, names in self.plan.domains.items()}
+
+    # --- what is done ---------------------------------------------------------------------------------------
+
+    def begin(self, kind: Kind, parts: Iterable[str]) -> Fault:
+        """Before it is done."""
+        fault = Fault(kind, frozenset(parts))
+        self._faults.append(fault)
+        return fault
+
+    def end(self, fault: Fault, now_s: float) -> None:
+        """After it is undone."""
+        fault.ended_s = now_s
+
+    def move(self, node: str, unit: str) -> None:
+        """All cables of a node are about to be plugged in at another unit."""
+        for names in self.nodes.values():
+            names.discard(node)
+        self.nodes[unit].add(node)
+        self._moving.add(node)
+
+    @property
+    def truth(self) -> Tree:
+        units = {unit: frozenset(names) for unit, names in self.nodes.items() if names}
+        pods = [[units[unit] for unit in pod if unit in units] for pod in self.plan.pods]
+        tiers = [list(units.values()), [frozenset().union(*pod) for pod in pods if pod]]
+        if len(pods) > 1:
+            tiers.append([frozenset().union(*units.values())])
+        return frozenset((tier, names) for tier, domains in enumerate(tiers, 1) for names in domains)
+
+    # --- what is shown --------------------------------------------------------------------------------------
+
+    def judge(self, seen: Seen, now_s: float) -> None:
+        """Remember what is wrong with it, if anything is."""
+        self._judge_number(seen)
+        tree = tree_of(seen.hypernodes)
+        if tree == self.truth:
+            self._moving.clear()
+        elif _without(self._moving, tree) != _without(self._moving, self.truth):
+            self._complain(f"members changed: {_words(tree)}; it is {_words(self.truth)}")
+        claims = dict(self._claims(seen))
+        is_blind = seen.anomalies is None  # anomalies that were shown before go on
+        shown = (*claims, *(self._shown_s if is_blind else ()))
+        self._shown_s = {key: self._shown_s.get(key, now_s) for key in shown}
+        for key, claim in claims.items():
+            false_s = now_s - max(self._shown_s[key], self._explained_s(claim, now_s))
+            if false_s > self.worst_s:
+                self.worst_s, self.worst = false_s, claim.text
+            if false_s > self.limit_s:
+                self._complain(f"false for more than {self.limit_s:g} s: {claim.text}")
+
+    def _judge_number(self, seen: Seen) -> None:
+        """A number names one generation, and none is lower than one before, also of another leader."""
+        if seen.generation is None or seen.anomalies is None:
+            return
+        highest = max(self._generations, default=0)
+        if seen.generation < highest:
+            self._complain(f"generation {seen.generation} after {highest}")
+        if self._generations.setdefault(seen.generation, seen.anomalies) != seen.anomalies:
+            self._complain(f"generation {seen.generation} names two")
+
+    def wrong(self, seen: Seen) -> list[str]:
+        """What is not as it is in a whole fabric."""
+        found = [claim.text for _, claim in self._claims(seen) if not claim.ever]
+        if seen.anomalies is None:
+            found.append("no leader answers")
+        if (tree := tree_of(seen.hypernodes)) != self.truth:
+            found.append(f"{_words(tree)}; it is {_words(self.truth)}")
+        return found
+
+    def _complain(self, text: str) -> None:
+        if text not in self.violations:
+            self.violations.append(text)
+
+    def _explained_s(self, claim: _Claim, now_s: float) -> float:
+        """When a fault last explained the claim."""
+        ends_s = [
+            now_s if claim.ever or fault.ended_s is None else fault.ended_s
+            for fault in self._faults
+            if fault.kind == claim.kind and fault.parts & claim.parts
+        ]
+        return max(ends_s, default=0.0)
+
+    def _claims(self, seen: Seen) -> Iterator[tuple[tuple[str, ...], _Claim]]:
+        """What is said against parts, by what it is about. What says itself that it is over is no claim."""
+        nodes = nodes_of(seen.hypernodes)
+        for name, one in seen.hypernodes.items():
+            for condition_kind, status, fault in _CONDITIONS:
+                found = condition(one, condition_kind)
+                if found.get("status") == status and not _OVER.search(found["message"]):
+                    text = f"{name}: {condition_kind}={status} {found['reason']}: {found['message']}"
+                    yield (name, condition_kind), _Claim(fault, self._around(nodes[name]), text)
+        for anomaly in seen.anomalies or ():
+            is_over = anomaly.get("flaps") and anomaly.get("clearsAt")
+            if not is_over and anomaly["kind"] not in _IGNORED:
+                ends = [self._part(end) for end in (anomaly["subject"], anomaly.get("peer")) if end]
+                kind: Kind = "elsewhere" if anomaly["kind"] in _ELSEWHERE else "dead"
+                text = f"{anomaly['kind']} {' -- '.join(ends)}: {anomaly['message']}"
+                key = (anomaly["kind"], *ends)
+                yield key, _Claim(kind, frozenset(ends), text, anomaly["kind"] == _COUNTED)
+
+    def _around(self, nodes: Collection[str]) -> frozenset[str]:
+        """Nodes, their ports, and the switches that their cables lead to."""
+        cables = [cable for cable in self.plan.cables if device_of(cable.a) in nodes]
+        switches = {device_of(cable.b) for cable in cables}
+        adapters = {f"{node}/{IB_DEVICE}" for node in nodes}
+        return frozenset({*nodes, *switches, *adapters, *(cable.a for cable in cables)})
+
+    def _part(self, end: Mapping[str, Any]) -> str:
+        """A port as it is called here; a device where it has no port."""
+        name, port = end["name"], end.get("port")
+        if not port:
+            return str(name)
+        is_adapter = name in self.plan and not port.startswith("rail")
+        return f"{name}/{IB_DEVICE if is_adapter else port}"
+
+
+def nodes_of(hypernodes: Mapping[str, Object]) -> dict[str, frozenset[str]]:
+    """All nodes below each HyperNode, by its name."""
+
+    def below(name: str, depth: int) -> frozenset[str]:
+        one = hypernodes.get(name)
+        if one is None:
+            return frozenset()
+        names = members(one)
+        if one["spec"]["tier"] == 1 or depth > len(hypernodes):
+            return names
+        return frozenset().union(*(below(member, depth + 1) for member in names))
+
+    return {name: below(name, 0) for name in hypernodes}
+
+
+def tree_of(hypernodes: Mapping[str, Object]) -> Tree:
+    nodes = nodes_of(hypernodes)
+    return frozenset((one["spec"]["tier"], nodes[name]) for name, one in hypernodes.items())
+
+
+def _without(nodes: Collection[str], tree: Tree) -> Tree:
+    """The tree without some nodes, and without domains that have no others."""
+    left = ((tier, names.difference(nodes)) for tier, names in tree)
+    return frozenset((tier, names) for tier, names in left if names) if nodes else tree
+
+
+def _words(tree: Tree) -> str:
+    return "; ".join(f"{tier}: {' '.join(sorted(names))}" for tier, names in sorted(tree, key=_order))
+
+
+def _order(domain: tuple[int, frozenset[str]]) -> tuple[int, list[str]]:
+    return domain[0], sorted(domain[1])
