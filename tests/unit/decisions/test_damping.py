@@ -103,24 +103,21 @@ def test_forgets_what_was_quiet_and_bounds_the_rest() -> None:
 # What is observed at which second, and what is then told of "d": flaps, gone since, shown until.
 Told = tuple[int, int, int]
 HELD_BACK: list[tuple[str, dict[int, str], dict[int, Told | None]]] = [
-    ("a first all-clear is shown before it is told", {100: "d", 105: ""}, {}),
-    (
-        "the second one is told after a hold-down",
-        {100: "d", 102: "", 104: "d", 106: ""},
-        {116: (2, 106, 146)},
-    ),
+    ("a first all-clear is told, too", {100: "d", 105: ""}, {107: (1, 105, 115)}),
+    ("one that is shown at once is not", {100: "d", 165: ""}, {}),
+    ("the second one is told", {100: "d", 102: "", 104: "d", 106: ""}, {108: (2, 106, 146)}),
     (
         "gone again: what was told is withdrawn, not before the hold-down",
         {100: "d", 102: "", 104: "d", 106: "", 118: "d", 140: ""},
-        {116: (2, 106, 146), 126: None, 150: (3, 140, 300)},
+        {108: (2, 106, 146), 118: None, 142: (3, 140, 300)},
     ),
     (
         "back within the hold-down: the new time replaces the old one when it stood still",
         {100: "d", 102: "", 104: "d", 106: "", 118: "d", 119: ""},
-        {116: (2, 106, 146), 126: None, 136: (3, 119, 279)},
+        {108: (2, 106, 146), 118: None, 128: (3, 119, 279)},
     ),
     ("one that never stands still tells nothing", {t: "d" if t % 2 else "" for t in range(101, 400)}, {}),
-    ("what stays tells nothing", {100: "ds", 102: "s", 104: "ds", 106: "s"}, {116: (2, 106, 146)}),
+    ("what stays tells nothing", {100: "ds", 102: "s", 104: "ds", 106: "s"}, {108: (2, 106, 146)}),
 ]
 
 

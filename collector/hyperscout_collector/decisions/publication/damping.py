@@ -6,8 +6,8 @@ a link). What is shown of it follows by these rules:
 - The first change after a quiet time (`quiet_s`) is shown at once.
 - After that the thing flaps. New items wait for one hold-down since the last change shown.
 - Items that are gone stay shown until the shown items have neither gone nor come back for a hold-down, which
-  doubles whenever they do. After the shortest hold-down `flapping` returns until when they stay, if the
-  damper is to `tell` that.
+  doubles whenever they do. After a moment (`tell_s`) `flapping` returns until when they stay, if the damper
+  is to `tell` that. It changes what it tells at most once in the shortest hold-down.
 - The same items with other texts (a counter in a message) are shown after `quiet_s`, or with any other change
   that is shown.
 """
@@ -29,6 +29,7 @@ class DampingSettings:
 
     quiet_s: float = 60.0  # a change after this time without a change is shown at once
     hold_down_s: float = 10.0  # a retrained link and two sweeps; doubles with each change
+    tell_s: float = 2.0  # a link that is down and up all the time is never told to be up
     hold_down_max_s: float = 300.0  # a link that flaps all day is shown as clear at most this late
     remembered: int = 100_000  # clear things that flapped lately; the oldest are forgotten
 
@@ -56,6 +57,7 @@ class _Track(Generic[I, T]):
     worded_ns: int  # when texts were last shown
     changes: int = 0  # since the last quiet time, without its first
     told_ns: int | None = None  # `observed_ns`, if it is told that items are gone since then
+    telling_ns: int | None = None  # when `told_ns` was last changed
 
     @property
     def gone(self) -> Collection[I]:
@@ -84,6 +86,7 @@ class Damper(Generic[K, I, T]):
     ) -> None:
         self._quiet_ns = round(settings.quiet_s * NS)
         self._base_ns = round(settings.hold_down_s * NS)
+        self._tell_ns = round(min(settings.tell_s, settings.hold_down_s) * NS)
         self._max_ns = max(round(settings.hold_down_max_s * NS), self._base_ns)
         self._remembered = settings.remembered
         self._tell = tell
@@ -140,9 +143,11 @@ class Damper(Generic[K, I, T]):
                 track.shown = {**track.shown, **track.observed}
                 track.shown_ns = track.worded_ns = now_ns
             texts = {i: track.observed.get(i, x) for i, x in track.shown.items()}
-            told_ns = track.observed_ns if self._may_tell(track, now_ns) else None
+            told_ns = self._to_tell_ns(track, now_ns)
             if texts != track.shown or told_ns != track.told_ns:
-                track.shown, track.told_ns, track.worded_ns = texts, told_ns, now_ns
+                track.shown, track.worded_ns = texts, now_ns
+            if told_ns != track.told_ns:
+                track.told_ns, track.telling_ns = told_ns, now_ns
 
     def next_due_ns(self) -> int | None:
         """Returns when the next change may be shown; None if all is shown as it is observed, and told."""
@@ -195,8 +200,18 @@ class Damper(Generic[K, I, T]):
             stood_still_ns if track.shown_ns is None else max(stood_still_ns, track.shown_ns + self._base_ns)
         )
 
-    def _may_tell(self, track: _Track[I, T], now_ns: int) -> bool:
-        return self._tell and bool(track.gone) and now_ns - track.observed_ns >= self._base_ns
+    def _to_tell_ns(self, track: _Track[I, T], now_ns: int) -> int | None:
+        """Returns what `told_ns` must be now."""
+        if not self._tell or not track.gone or now_ns < self._told_from_ns(track):
+            return track.told_ns if track.told_ns == track.observed_ns and track.gone else None
+        return track.observed_ns
+
+    def _told_from_ns(self, track: _Track[I, T]) -> int:
+        """Returns when it may be told that items are gone."""
+        stood_still_ns = track.observed_ns + self._tell_ns
+        if track.telling_ns is None:
+            return stood_still_ns
+        return max(stood_still_ns, track.telling_ns + self._base_ns)
 
     def _dues(self, track: _Track[I, T]) -> Iterator[int]:
         if track.gone:
@@ -206,9 +221,9 @@ class Damper(Generic[K, I, T]):
         if track.observed.keys() == track.shown.keys() and track.observed != track.shown:
             yield track.worded_ns + self._quiet_ns
         if track.told_ns is not None and not (track.gone and track.told_ns == track.observed_ns):
-            yield track.worded_ns + self._base_ns  # what is told is no longer true
+            yield (track.telling_ns or 0) + self._base_ns  # what is told is no longer true
         elif track.told_ns is None and track.gone and self._tell:
-            yield max(track.worded_ns, track.observed_ns) + self._base_ns
+            yield self._told_from_ns(track)
 
     def _forget(self, now_ns: int) -> None:
         clear = [key for key, t in self._tracks.items() if not t.shown and not t.observed]
