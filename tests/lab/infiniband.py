@@ -38,6 +38,7 @@ _MODEL = "MQM8700"
 _PROMPT = b"sim> "
 WAIT_S = 240.0
 _LOOK_S = 0.01
+_TRAINS_S = 2.0  # an agent looks at its ports each second
 
 # What the agent runs in place of ibnetdiscover. ibsim's client calls its only device ibsim0, and makes a
 # folder of files where it stands; it would wait for ever for an ibsim that is not there.
@@ -147,10 +148,15 @@ class InfinibandFabric:
         self._link(self.plan.node(name))
 
     def move(self, name: str, to: str) -> None:
-        """The cable's other end goes into the first free port of that switch, or home if it is that one."""
+        """The cable's other end goes into the first free port of that switch, or home if it is that one.
+
+        The port is down for a moment, as it is when hands move a cable and the link is trained again.
+        """
         node, switch = self.plan.node(name), next(one for one in self.plan.ib_switches if one.name == to)
         if name in self._linked:
             self._unlink(node)
+            self._show(name)
+            time.sleep(_TRAINS_S)
         own = self.plan.ib_leaf(node.unit)
         self._home[name] = (own, node.place) if switch == own else (switch, self._free_port(switch))
         self._link(node)

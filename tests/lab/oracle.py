@@ -68,6 +68,7 @@ class Oracle:
     worst: str = ""
     violations: list[str] = field(default_factory=list)
     _faults: list[Fault] = field(default_factory=list)
+    _leads_s: float = 0.0  # from then on a leader can publish what it sees
     _moving: set[str] = field(default_factory=set)  # may be shown where they were, or where they are
     _shown_s: dict[tuple[str, ...], float] = field(default_factory=dict)  # since when a claim is shown
     _generations: dict[int, Sequence[Object]] = field(default_factory=dict)  # anomalies of each
@@ -86,6 +87,10 @@ class Oracle:
     def end(self, fault: Fault, now_s: float) -> None:
         """After it is undone."""
         fault.ended_s = now_s
+
+    def no_leader(self, until_s: float) -> None:
+        """Until then no leader may publish, so that what is shown cannot be newer."""
+        self._leads_s = max(self._leads_s, until_s)
 
     def move(self, node: str, unit: str) -> None:
         """All cables of a node are about to be plugged in at another unit."""
@@ -118,7 +123,7 @@ class Oracle:
         shown = (*claims, *(self._shown_s if is_blind else ()))
         self._shown_s = {key: self._shown_s.get(key, now_s) for key in shown}
         for key, claim in claims.items():
-            false_s = now_s - max(self._shown_s[key], self._explained_s(claim, now_s))
+            false_s = now_s - max(self._shown_s[key], self._explained_s(claim, now_s), self._leads_s)
             if false_s > self.worst_s:
                 self.worst_s, self.worst = false_s, claim.text
             if false_s > self.limit_s:

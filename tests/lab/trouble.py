@@ -33,6 +33,7 @@ _LASTS_S = (2.0, 15.0)
 _NODE_LASTS_S = (10.0, 30.0)
 _PAUSE_S = (0.2, 3.0)
 _OUTAGE_S = (1.0, 6.0)
+_TAKES_OVER_S = 15.0  # the Lease expires after 8 s, and agents need some to come to the new leader
 _LOOK_S = 0.25
 _FREE_PORT = "swp9"
 
@@ -345,7 +346,12 @@ class Trouble:
         self.story.say(f"kill: {leader}, which leads")
         words = ("--grace-period=0", "--force")
         self.lab.kubectl("delete", "pod", leader, "-n", NAMESPACE, *words)
+        self._lose_leader()
         return True
+
+    def _lose_leader(self) -> None:
+        with self._lock:
+            self.oracle.no_leader(time.monotonic() + _TAKES_OVER_S)
 
     def kill_agents(self) -> bool:
         """All processes of the agent on a node."""
@@ -363,6 +369,7 @@ class Trouble:
         control.kill_apiserver()
         time.sleep(self._rng.uniform(*_OUTAGE_S))
         control.start_apiserver()
+        self._lose_leader()
         self.story.look_anew()
         self.story.watch.until(bool, "the HyperNodes after the API server is back")
         self.story.watch.steady(_LOOK_S)  # all of them

@@ -84,6 +84,13 @@ def test_a_dead_cable_is_accused_while_it_is_dead() -> None:
     assert judged(found, missing(*CABLE), until_s=12)
 
 
+def test_without_a_leader_nothing_newer_can_be_shown() -> None:
+    found = oracle()
+    found.no_leader(8.0)
+    assert judged(found, missing(*CABLE), until_s=11) == []
+    assert judged(found, missing(*CABLE), until_s=12)
+
+
 @pytest.mark.parametrize(
     "anomaly",
     [
