@@ -9,7 +9,7 @@ BIN := .venv/bin
 # Containers like to set this. Without bytecode each of the thousands of processes that the tests start would
 # compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-# A file's tests stay on one worker; files start in the order of their collection (the marker `long`).
+# A file's tests stay on one worker; files start in the order of their collection (`tests/conftest.py`).
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
 NARROW := -n auto --maxprocesses=8
 # Integration and real tests wait for processes more than they compute, so there are more workers than cores.
@@ -58,8 +58,7 @@ real-parts: setup
 
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
-	$(call step,real tests,$(PYTEST) $(WIDE) tests/real)
-	$(call step,properties in depth,$(PYTEST) $(NARROW) tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
+	$(call step,real tests and properties in depth,$(PYTEST) $(WIDE) tests/real tests/unit tests/integration -m "real or slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
 soak: real-parts  ## random kills and chaos for MINUTES=60, then fuzzing, with fresh seeds

@@ -39,7 +39,8 @@ _NODE_S = 180.0
 
 
 class Story:
-    """The steps, in order. `say` prints a line; `lab` is up, and nothing is installed."""
+    """The steps, in order. `say` prints a line; `lab` is up, and nothing is installed. `hold_down_s`: the
+    collector's."""
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class Story:
         wires: Wires,
         infiniband: InfinibandFabric,
         say: Callable[[str], None],
+        hold_down_s: float = 3.0,
     ) -> None:
+        self._hold_down_s = hold_down_s
         self.lab, self.wires, self.infiniband = lab, wires, infiniband
         self.plan = wires.plan
         self._say = say
@@ -184,7 +187,8 @@ class Story:
         return {
             "image": {"pullPolicy": "Never"},
             "collector": {
-                "settings": {"compute_ports": "^(rail[0-9]+|mlx5_[0-9]+)$"},
+                # A shorter hold-down than usual: each step waits for the all-clear of the one before it.
+                "settings": {"compute_ports": "^(rail[0-9]+|mlx5_[0-9]+)$", "hold_down_s": self._hold_down_s},
                 "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
                 "service": {"type": "NodePort", "nodePorts": {"grpcMtls": MTLS_NODE_PORT}},
             },

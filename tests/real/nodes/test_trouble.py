@@ -26,7 +26,6 @@ def say(line: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.long
 def test_faults_at_random(tmp_path: Path) -> None:
     say(f"trouble: seed {SEED}, {SECONDS:.0f} s")
     found = images(say)
@@ -36,7 +35,7 @@ def test_faults_at_random(tmp_path: Path) -> None:
         wires.up()
         infiniband.up()
         lab.await_ready(PLAN.names, TIMEOUT_S)
-        story = Story(lab, wires, infiniband, say)
+        story = Story(lab, wires, infiniband, say, hold_down_s=10.0)
         trouble = Trouble(story, Random(SEED), FALSE_S, BACK_S)
         try:
             trouble.tell(SECONDS)
