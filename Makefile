@@ -61,8 +61,10 @@ test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; pro
 	$(call step,real tests and properties in depth,$(PYTEST) $(WIDE) tests/real tests/unit tests/integration -m "real or slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
+soak: SOAK = -o faulthandler_timeout=$$(($(MINUTES) * 60 + 1800))
 soak: real-parts  ## random kills and chaos for MINUTES=60, then fuzzing, with fresh seeds
-	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(WIDE) tests/integration tests/real -m soak)
+	$(call step,faults on real nodes,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(SOAK) -n 0 -s tests/real/nodes -m soak)
+	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(SOAK) $(WIDE) tests/integration tests/real -m soak --ignore=tests/real/nodes)
 	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) $(NARROW) tests/unit -m hypothesis)
 
 bench-nodes: setup lab-assets images  ## a cable pulled 50 times, and an agent at rest, on six real kubelets; root

@@ -95,11 +95,6 @@ class Control:
         self.programs.remove(self._apiserver)
         self._apiserver.kill()
 
-    def start_apiserver(self) -> None:
-        """Back when it is ready."""
-        self._start_apiserver()
-        self._await_ready()
-
     def _start_store(self) -> None:
         self._run(
             "etcd",
@@ -109,7 +104,8 @@ class Control:
             *(f"--initial-cluster=default={_PEER}", "--heartbeat-interval=500", "--election-timeout=5000"),
         )
 
-    def _start_apiserver(self) -> None:
+    def start_apiserver(self) -> None:
+        """Back when it is ready."""
         keys, issuer = self._keys.folder, f"https://kubernetes.default.svc.{DOMAIN}"
         self._apiserver = self._run(
             "kube-apiserver",
@@ -127,6 +123,7 @@ class Control:
             *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
             f"--service-cluster-ip-range={SERVICES}",
         )
+        self._await_ready()
 
     def _start_controllers(self) -> None:
         keys = self._keys.folder

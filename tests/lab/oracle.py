@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lab.plan import IB_DEVICE, Plan, device_of
+from lab.plan import IB_DEVICE, Plan
 from lab.watching import Object, condition, members
 
 Kind = Literal["dead", "elsewhere"]
@@ -31,11 +31,14 @@ _OVER = re.compile(r"\b(up|over) since \S+; flapped ")
 
 @dataclass(slots=True)
 class Fault:
-    """`parts`: ports ("node1/rail0") and devices ("node1"). `ended_s`: None while it lasts."""
+    """`parts`: ports ("node1/rail0") and devices ("node1"). `ended_s`: None while it lasts. `is_shown`: a
+    claim named one of its parts meanwhile."""
 
     kind: Kind
     parts: frozenset[str]
+    began_s: float
     ended_s: float | None = None
+    is_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +70,25 @@ class Oracle:
     worst_s: float = 0.0  # the longest time that a false claim was shown
     worst: str = ""
     violations: list[str] = field(default_factory=list)
-    _faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     _leads_s: float = 0.0  # from then on a leader can publish what it sees
     _moving: set[str] = field(default_factory=set)  # may be shown where they were, or where they are
     _shown_s: dict[tuple[str, ...], float] = field(default_factory=dict)  # since when a claim is shown
-    _generations: dict[int, Sequence[Object]] = field(default_factory=dict)  # anomalies of each
+    _newest: tuple[int, Sequence[Object]] = (0, ())  # a generation, and its anomalies
 
     def __post_init__(self) -> None:
         self.nodes = {unit: set(names) for unit, names in self.plan.domains.items()}
 
     # --- what is done ---------------------------------------------------------------------------------------
 
-    def begin(self, kind: Kind, parts: Iterable[str]) -> Fault:
-        """Before it is done."""
-        fault = Fault(kind, frozenset(parts))
-        self._faults.append(fault)
+    def begin(self, kind: Kind, parts: Iterable[str], now_s: float) -> Fault:
+        """Call it before the parts are broken."""
+        fault = Fault(kind, frozenset(parts), now_s)
+        self.faults.append(fault)
         return fault
 
     def end(self, fault: Fault, now_s: float) -> None:
-        """After it is undone."""
+        """Call it after the parts are whole again."""
         fault.ended_s = now_s
 
     def no_leader(self, until_s: float) -> None:
@@ -111,7 +114,7 @@ class Oracle:
     # --- what is shown --------------------------------------------------------------------------------------
 
     def judge(self, seen: Seen, now_s: float) -> None:
-        """Remember what is wrong with it, if anything is."""
+        """Judge what is shown at a time, and keep what is wrong with it in `violations`."""
         self._judge_number(seen)
         tree = tree_of(seen.hypernodes)
         if tree == self.truth:
@@ -123,6 +126,9 @@ class Oracle:
         shown = (*claims, *(self._shown_s if is_blind else ()))
         self._shown_s = {key: self._shown_s.get(key, now_s) for key in shown}
         for key, claim in claims.items():
+            for fault in self.faults:
+                if fault.ended_s is None and fault.kind == claim.kind and fault.parts & claim.parts:
+                    fault.is_shown = True
             false_s = now_s - max(self._shown_s[key], self._explained_s(claim, now_s), self._leads_s)
             if false_s > self.worst_s:
                 self.worst_s, self.worst = false_s, claim.text
@@ -133,15 +139,18 @@ class Oracle:
         """A number names one generation, and none is lower than one before, also of another leader."""
         if seen.generation is None or seen.anomalies is None:
             return
-        highest = max(self._generations, default=0)
-        if seen.generation < highest:
-            self._complain(f"generation {seen.generation} after {highest}")
-        if self._generations.setdefault(seen.generation, seen.anomalies) != seen.anomalies:
-            self._complain(f"generation {seen.generation} names two")
+        newest, anomalies = self._newest
+        if seen.generation < newest:
+            self._complain(f"generation {seen.generation} was shown after {newest}")
+            return
+        if seen.generation == newest and seen.anomalies != anomalies:
+            self._complain(f"generation {seen.generation} was shown with two lists of anomalies")
+        self._newest = seen.generation, seen.anomalies
 
     def wrong(self, seen: Seen) -> list[str]:
         """What is not as it is in a whole fabric."""
         found = [claim.text for _, claim in self._claims(seen) if not claim.ever]
+        found += [x for x, one in seen.hypernodes.items() if condition(one, "Ready").get("status") != "True"]
         if seen.anomalies is None:
             found.append("no leader answers")
         if (tree := tree_of(seen.hypernodes)) != self.truth:
@@ -156,7 +165,7 @@ class Oracle:
         """When a fault last explained the claim."""
         ends_s = [
             now_s if claim.ever or fault.ended_s is None else fault.ended_s
-            for fault in self._faults
+            for fault in self.faults
             if fault.kind == claim.kind and fault.parts & claim.parts
         ]
         return max(ends_s, default=0.0)
@@ -180,11 +189,11 @@ class Oracle:
                 yield key, _Claim(kind, frozenset(ends), text, anomaly["kind"] == _COUNTED)
 
     def _around(self, nodes: Collection[str]) -> frozenset[str]:
-        """Nodes, their ports, and the switches that their cables lead to."""
-        cables = [cable for cable in self.plan.cables if device_of(cable.a) in nodes]
-        switches = {device_of(cable.b) for cable in cables}
-        adapters = {f"{node}/{IB_DEVICE}" for node in nodes}
-        return frozenset({*nodes, *switches, *adapters, *(cable.a for cable in cables)})
+        """Nodes, their ports, and the leaves of their present units."""
+        units = [unit for unit, names in self.nodes.items() if not names.isdisjoint(nodes)]
+        leaves = {leaf for unit in units for leaf in self.plan.leaves(unit)}
+        ports = {f"{node}/{port}" for node in nodes for port in (*self.plan.node(node).rails, IB_DEVICE)}
+        return frozenset({*nodes, *leaves, *ports})
 
     def _part(self, end: Mapping[str, Any]) -> str:
         """A port as it is called here; a device where it has no port."""

@@ -446,19 +446,33 @@ class Story:
     def kill_node(self, node: str) -> None:
         domain = self.domain_of(node)
         with self.step(f"cut the power of {node}"):
-            self.lab.kill_node(node)
-            self.wires.disconnect(node)
-            self.infiniband.disconnect(node)
+            self.power_off(node)
             self.await_condition(lambda: domain, "Ready", "False", [node], _NODE_S)
             self.show(*HYPERNODES)
         self.kill_leader(without=node)
         with self.step(f"power for {node}"):
-            self.lab.revive_node(node)
-            self.wires.connect(node)
-            self.infiniband.connect(node)
+            self.power_on(node)
             self.rolled()
             self.await_reports()
             self.await_well(f"after {node} is back")
+
+    def power_off(self, node: str) -> None:
+        self.lab.kill_node(node)
+        self.wires.disconnect(node)
+        self.infiniband.disconnect(node)
+
+    def power_on(self, node: str) -> None:
+        """Back when its kubelet runs."""
+        self.lab.revive_node(node)
+        self.wires.connect(node)
+        self.infiniband.connect(node)
+
+    def delete_at_once(self, pod: str) -> None:
+        self.lab.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--grace-period=0", "--force")
+
+    def kill_agent(self, node: str) -> None:
+        """Kill all processes of the agent on a node."""
+        self.lab.nodes[node].run(["pkill", "-KILL", "-f", "hyperscout agent|lldp.listener"], check=False)
 
     def kill_leader(self, without: str = "") -> None:
         """`without`: a node that has no power."""
@@ -466,7 +480,7 @@ class Story:
             before = self.leader()
             with self.no_flap("the fail-over"):
                 began_s = time.monotonic()
-                self.lab.kubectl("delete", "pod", before, "-n", NAMESPACE, "--grace-period=0", "--force")
+                self.delete_at_once(before)
                 while (after := self.leader()) in ("", before):
                     if time.monotonic() - began_s > _WAIT_S:
                         raise StoryError("no replica took over")
@@ -483,8 +497,8 @@ class Story:
         with self.step("kill all agents with SIGKILL"), self.no_flap("the agents' death"):
             began_s = time.monotonic()
             restarts = self.restarts()
-            for node in self.lab.nodes.values():
-                node.run(["pkill", "-KILL", "-f", "hyperscout agent|lldp.listener"])
+            for node in self.lab.nodes:
+                self.kill_agent(node)
             while self.restarts() < restarts + 2 * len(self.lab.nodes):
                 if time.monotonic() - began_s > _WAIT_S:
                     raise StoryError("the containers were not started again")

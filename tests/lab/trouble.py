@@ -16,8 +16,8 @@ from random import Random
 
 from lab.inside import CommandError
 from lab.oracle import Fault, Oracle, Seen
-from lab.plan import IB_DEVICE, device_of, make_plan
-from lab.story import NAMESPACE, Story
+from lab.plan import IB_DEVICE, LEAF_SPARE, device_of, make_plan
+from lab.story import Story
 from lab.watching import Object, StoryError
 
 # Two pods of two units: three tiers, in Ethernet and in InfiniBand.
@@ -35,7 +35,7 @@ _PAUSE_S = (0.2, 3.0)
 _OUTAGE_S = (1.0, 6.0)
 _TAKES_OVER_S = 15.0  # the Lease expires after 8 s, and agents need some to come to the new leader
 _LOOK_S = 0.25
-_FREE_PORT = "swp9"
+_LONG_S = 12.0  # a fault that lasts so long must be shown
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Trouble:
         self.back_s: list[float] = []  # how long it took after each round
         self._rng, self._within_s = rng, within_s
         self._open: list[_Open] = []
-        self._seen: Seen | None = None
+        self._seen: tuple[float, Seen] | None = None  # with the time before the look
         self._looking = threading.Event()  # cleared: the API server is down
         self._over = threading.Event()
         self._leader_ip = ""
@@ -84,14 +84,23 @@ class Trouble:
                 self.mend_all()
                 self.back_s.append(self.await_truth("after all is mended", self._within_s))
         self.story.say(f"{dict(self.done)}; looks: {dict(self.looks)}")
+        self._check_shown()
         self.story.say(f"the true picture was back after {[f'{x:.1f} s' for x in self.back_s]}")
         worst = self.oracle.worst
         self.story.say(
             f"the longest false claim: {self.oracle.worst_s:.1f} s{f' ({worst})' if worst else ''}"
         )
 
+    def _check_shown(self) -> None:
+        """Raises StoryError if less than three of four long faults were shown. Some are hidden by others."""
+        long = [x for x in self.oracle.faults if (x.ended_s or 0.0) - x.began_s >= _LONG_S]
+        shown = sum(x.is_shown for x in long)
+        self.story.say(f"{shown} of {len(long)} faults of {_LONG_S:g} s and more were shown")
+        if 4 * shown < 3 * len(long):
+            raise StoryError("not shown: " + "; ".join(str(sorted(x.parts)) for x in long if not x.is_shown))
+
     def rage(self, until_s: float) -> None:
-        """One thing after the other."""
+        """Break and mend until that time: after four small faults comes a rare one."""
         acts = itertools.cycle(self._rng.sample(self._rare, len(self._rare)))
         while time.monotonic() < until_s:
             for small in self._rng.choices(self._small, [6, 3, 2], k=4):
@@ -142,8 +151,10 @@ class Trouble:
         last: list[str] = []
         while True:
             with self._lock:
-                seen, now_s = self._seen, time.monotonic()
-                wrong = ["nothing was seen"] if seen is None else self.oracle.wrong(seen)
+                looked_s, seen = self._seen or (0.0, None)
+                now_s = time.monotonic()
+                is_new = seen is not None and looked_s > began_s
+                wrong = self.oracle.wrong(seen) if seen is not None and is_new else ["nothing was seen"]
             if not wrong:
                 self.story.took(f"the true picture {what}", now_s - began_s)
                 for text in last:
@@ -180,15 +191,18 @@ class Trouble:
             self._error = error
 
     def _look(self) -> None:
+        looked_s = time.monotonic()
         answer = self._anomalies()
         anomalies, generation = (answer["items"], int(answer["generation"])) if answer else (None, None)
         self.looks["anomalies" if answer else "no leader"] += 1
         with self._lock:
             if not self._looking.is_set():
                 return
-            self._seen = Seen(dict(self.story.watch.look()), anomalies, generation)
+            self.story.watch.check()
+            seen = Seen(dict(self.story.watch.look()), anomalies, generation)
+            self._seen = looked_s, seen
             if self._judging:
-                self.oracle.judge(self._seen, time.monotonic())
+                self.oracle.judge(seen, time.monotonic())
 
     def _anomalies(self) -> Object | None:
         """The anomalies and the number of their generation, None where no leader answers."""
@@ -198,6 +212,8 @@ class Trouble:
                 ips = [x["status"].get("podIP", "") for x in self.story.pods("collector")
                        if x["metadata"]["name"] == leader]  # fmt: skip
                 self._leader_ip = ips[0] if ips else ""
+                if not self._leader_ip:
+                    return None
             answer: Object = json.loads(self.story.rest(self._leader_ip, "v1/anomalies", "-m", "2"))
         except (CommandError, json.JSONDecodeError, KeyError):
             answer = {}
@@ -217,14 +233,14 @@ class Trouble:
     ) -> bool:
         """Do what makes these parts dead, for some time."""
         with self._lock:
-            fault = self.oracle.begin("dead", parts)
+            fault = self.oracle.begin("dead", parts, time.monotonic())
         self.story.say(f"break: {what}")
         do()
         self._open.append(_Open(fault, what, time.monotonic() + self._rng.uniform(*lasts_s), mend))
         return True
 
     def _whole(self, ports: Sequence[str]) -> list[str]:
-        """Those of these parts that no fault has now."""
+        """Return those of these parts that no open fault has broken."""
         broken = {part for one in self._open for part in one.fault.parts}
         return [port for port in ports if port not in broken and device_of(port) not in broken]
 
@@ -283,19 +299,15 @@ class Trouble:
             return False
         node = self._rng.choice(nodes)
 
-        def do() -> None:
-            self.lab.kill_node(node)
-            self.wires.disconnect(node)
-            self.infiniband.disconnect(node)
-
         def mend() -> None:
-            self.lab.revive_node(node)
-            self.wires.connect(node)
-            self.infiniband.connect(node)
+            self.story.power_on(node)
             self.lab.await_ready([node], _SETTLED_S)
             self.story.await_reports()
 
-        return self._fault(f"the power of {node}", (node, *self._cables_of(node)), do, mend, _NODE_LASTS_S)
+        parts = (node, *self._cables_of(node))
+        return self._fault(
+            f"the power of {node}", parts, lambda: self.story.power_off(node), mend, _NODE_LASTS_S
+        )
 
     def _is_free(self, part: str) -> bool:
         return bool(self._whole([part]))
@@ -312,14 +324,17 @@ class Trouble:
         home = self.plan.node(node).unit
         pod = next(pod for pod in self.plan.pods if home in pod)
         unit = home if away else next(one for one in pod if one != home)
-        place = f"swp{self.plan.node(node).place}" if away else _FREE_PORT
+        place = f"swp{self.plan.node(node).place}" if away else LEAF_SPARE[0]
         ports = {f"{node}/{rail}": f"leaf-{unit}{n}/{place}" for n, rail in enumerate(self._rails(node), 1)}
         if not all(self._is_free(device_of(end)) for end in ports.values()):
             return False
         self.story.say(f"move {node} to unit {unit}")
         parts = [*self._cables_of(node), *ports.values()]
         with self._lock:
-            faults = [self.oracle.begin("dead", parts), self.oracle.begin("elsewhere", [node, *parts])]
+            faults = [
+                self.oracle.begin("dead", parts, time.monotonic()),
+                self.oracle.begin("elsewhere", [node, *parts], time.monotonic()),
+            ]
             self.oracle.move(node, unit)
         for port, end in ports.items():
             self.wires.move(port, end)
@@ -333,7 +348,7 @@ class Trouble:
         return self.plan.node(node).rails
 
     def kill_leader(self) -> bool:
-        """Where another one is ready, which followed it."""
+        """Kill it only where another collector is ready, because only that one has followed it."""
         ready = [
             pod["metadata"]["name"]
             for pod in self.story.pods("collector")
@@ -344,8 +359,7 @@ class Trouble:
         if leader not in ready or len(ready) < 2:
             return False
         self.story.say(f"kill: {leader}, which leads")
-        words = ("--grace-period=0", "--force")
-        self.lab.kubectl("delete", "pod", leader, "-n", NAMESPACE, *words)
+        self.story.delete_at_once(leader)
         self._lose_leader()
         return True
 
@@ -354,10 +368,9 @@ class Trouble:
             self.oracle.no_leader(time.monotonic() + _TAKES_OVER_S)
 
     def kill_agents(self) -> bool:
-        """All processes of the agent on a node."""
         node = self._rng.choice(list(self.lab.nodes))
         self.story.say(f"kill: the agent on {node}")
-        self.lab.nodes[node].run(["pkill", "-KILL", "-f", "hyperscout agent|lldp.listener"], check=False)
+        self.story.kill_agent(node)
         return True
 
     def kill_apiserver(self) -> bool:
@@ -366,12 +379,12 @@ class Trouble:
         self.story.say("kill: the API server")
         with self._lock:
             self._looking.clear()
+            names = self.story.watch.look().keys()
         control.kill_apiserver()
         time.sleep(self._rng.uniform(*_OUTAGE_S))
         control.start_apiserver()
         self._lose_leader()
         self.story.look_anew()
-        self.story.watch.until(bool, "the HyperNodes after the API server is back")
-        self.story.watch.steady(_LOOK_S)  # all of them
+        self.story.watch.until(lambda now: now.keys() >= names, "all HyperNodes after the outage")
         self._looking.set()
         return True

@@ -74,6 +74,11 @@ class Watch:
     def close(self) -> None:
         self._process.kill()
 
+    def check(self) -> None:
+        """Raises StoryError if it has ended, so that nothing new would be seen."""
+        if not self._process.alive:
+            raise StoryError("kubectl get hypernodes --watch has ended")
+
     def look(self) -> Mapping[str, Object]:
         """All HyperNodes by name, as kubectl has shown them by now."""
         for event in self._events():
@@ -107,8 +112,7 @@ class Watch:
         while not (found := happened(self.look())):
             if time.monotonic() - began_s > timeout_s:
                 raise StoryError(f"not within {timeout_s:g} s: {what}\n{self.picture()}")
-            if not self._process.alive:
-                raise StoryError("kubectl get hypernodes --watch has ended")
+            self.check()
             time.sleep(_LOOK_S)
         return found, time.monotonic() - began_s
 

@@ -87,7 +87,7 @@ class InputsView:
         for name in list(nodes):
             node = _node(self._state.rows_of_node(name))
             _set(self._lldp, name, node.lldp)
-            _set(self._infiniband_up_ns, name, self._up_ns(name, node))
+            _set(self._infiniband_up_ns, name, self._up_ns(name, node))  # it compares with those before
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
@@ -133,17 +133,17 @@ class InputsView:
         )
 
     def _up_ns(self, name: str, node: _Node) -> dict[tuple[int, int], int]:
-        """Returns since when the ports are ACTIVE that were known and were not."""
-        before, up_ns = self._infiniband.get(name), self._infiniband_up_ns.get(name, {})
-        if before is None:
-            return {}
-        was_up = {(port.node_guid, port.port) for port in before if port.state == "ACTIVE"}
-        now_up = [(port.node_guid, port.port) for port in node.infiniband if port.state == "ACTIVE"]
-        return {
-            end: up_ns.get(end, node.infiniband_at_ns) if end in was_up else node.infiniband_at_ns
-            for end in now_up
-            if end not in was_up or end in up_ns
-        }
+        """Returns since when, Unix ns, the ports are ACTIVE that were in another state before."""
+        known = {(port.node_guid, port.port): port.state for port in self._infiniband.get(name, ())}
+        up_ns = self._infiniband_up_ns.get(name, {})
+        found = {}
+        for port in node.infiniband:
+            end = port.node_guid, port.port
+            if port.state == "ACTIVE" and known.get(end, "ACTIVE") != "ACTIVE":
+                found[end] = node.infiniband_at_ns
+            elif port.state == "ACTIVE" and end in up_ns:
+                found[end] = up_ns[end]
+        return found
 
     def measured(self) -> dict[str, Measured]:
         """Returns the measurements of nodes, for `tables`.

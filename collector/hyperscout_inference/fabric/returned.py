@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 
@@ -34,23 +34,30 @@ def returned_cables(
         if owner.get(end[0]) == node
     }
     missing = [cable for cable in _missing(previous) if cable[0] in up_ns]
+    if not missing:
+        return None
     swept_ns = _swept_ns({far for _, (far, _) in missing}, inputs.sweeps)
-    back = [(own, far) for own, far in missing if up_ns[own] > swept_ns[far[0]]]
+    # A switch that no sweep contains may be a dead one, with another switch in its place.
+    back = [(own, far) for own, far in missing if 0 < swept_ns[far[0]] < up_ns[own]]
     return SweepSeen(_sweep(back), _SOURCE, partial=True) if back else None
 
 
 def _missing(previous: Topology) -> Iterator[tuple[_End, _End]]:
-    """Yield the missing cables with both ports, each from either end."""
+    """Yield the missing InfiniBand cables with both ports, each from either end."""
     for one in previous.anomalies:
         if one.kind == "MissingLink" and one.peer is not None and one.confidence > _SURE:
-            ends = one.subject, one.peer
-            if all(end.device is not None and end.port is not None and end.port.isdecimal() for end in ends):
-                try:
-                    a, b = ((int(end.device or "", 16), int(end.port or "")) for end in ends)
-                except ValueError:  # not InfiniBand
-                    continue
+            a, b = _port(one.subject), _port(one.peer)
+            if a is not None and b is not None:
                 yield a, b
                 yield b, a
+
+
+def _port(end: Endpoint) -> _End | None:
+    """Return the port; None = it is unknown, or not of an InfiniBand device."""
+    try:
+        return int(end.device, 16), int(end.port or "")
+    except ValueError:
+        return None
 
 
 def _swept_ns(guids: set[int], sweeps: Iterable[SweepSeen]) -> dict[int, int]:

@@ -17,8 +17,8 @@ from support.waiting import TIMEOUT_S
 require_real("lab", "helm", "lldpd", "ibsim")
 
 SECONDS, SEED = soak_s(120), soak_seed()
-# Nothing else runs beside `make soak`. Elsewhere other tests take the cores.
-FALSE_S, BACK_S = (3.0, 15.0) if IS_SOAK else (TIMEOUT_S / 4, TIMEOUT_S)
+# `make soak` runs it alone. In `make test-real` other tests take the cores, so these limits are wide.
+FALSE_S, BACK_S = (3.0, 15.0) if IS_SOAK else (TIMEOUT_S / 8, TIMEOUT_S)
 
 
 def say(line: str) -> None:
@@ -47,4 +47,3 @@ def test_faults_at_random(tmp_path: Path) -> None:
             wires.down()
             infiniband.down()
     assert trouble.looks["anomalies"] > trouble.looks["no leader"]
-    assert not SECONDS > 100 or len(trouble.done) >= 6

@@ -443,9 +443,12 @@ def test_since_when_a_port_is_up_that_was_not(rig: Rig) -> None:
         return {name: dict(ports) for name, ports in rig.view.snapshot(at_ns).infiniband_up_ns.items()}
 
     assert up_ns(T0, "ACTIVE") == {}, "it may have been up before"
+    assert up_ns(T0, "ACTIVE") == {}
     assert up_ns(T0 + S, "DOWN") == {}
     assert up_ns(T0 + 2 * S, "INIT") == {}
     assert up_ns(T0 + 3 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}
     assert up_ns(T0 + 9 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}, "it was read again"
     assert up_ns(T0 + 9 * S, "ACTIVE", node="n2") == {"n1": {end: T0 + 3 * S}}
+    rig.put(adapter("n1", "mlx5_9", at_ns=T0 + 9 * S, guid=9), at_ns=T0 + 9 * S)
+    assert dict(rig.view.snapshot(T0).infiniband_up_ns["n1"]) == {end: T0 + 3 * S}, "a port that is new"
     assert up_ns(T0 + 10 * S, "DOWN") == {}

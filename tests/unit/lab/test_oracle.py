@@ -74,11 +74,12 @@ def test_a_healthy_cable_is_accused() -> None:
 
 def test_a_dead_cable_is_accused_while_it_is_dead() -> None:
     found = oracle()
-    fault = found.begin("dead", CABLE)
+    fault = found.begin("dead", CABLE, 0.0)
     assert judged(found, missing(*CABLE)) == []
+    assert fault.is_shown
     assert judged(found, missing(*CABLE, kind="Miswired"))
     found = oracle()
-    fault = found.begin("dead", CABLE)
+    fault = found.begin("dead", CABLE, 0.0)
     found.end(fault, 8.0)
     assert judged(found, missing(*CABLE), until_s=11) == []
     assert judged(found, missing(*CABLE), until_s=12)
@@ -105,7 +106,7 @@ def test_what_is_no_accusation(anomaly: Object) -> None:
 def test_errors_are_counted_for_an_hour() -> None:
     found = oracle()
     errors = missing(*CABLE, kind="ErroringLink", clearsAt="2026-01-01T00:00:00Z")
-    found.end(found.begin("dead", CABLE), 0.0)
+    found.end(found.begin("dead", CABLE, 0.0), 0.0)
     assert judged(found, errors) == []
     assert found.wrong(Seen(whole(), [errors])) == []
     assert judged(oracle(), errors)
@@ -113,7 +114,7 @@ def test_errors_are_counted_for_an_hour() -> None:
 
 def test_an_adapter_goes_by_its_name() -> None:
     found = oracle()
-    found.begin("dead", ("node1/mlx5_0", "ib-leaf-a/1"))
+    found.begin("dead", ("node1/mlx5_0", "ib-leaf-a/1"), 0.0)
     assert judged(found, missing("node1/1", "ib-leaf-a/1")) == []
 
 
@@ -140,10 +141,10 @@ def test_conditions(kind: str, status: str, part: str) -> None:
     tree = whole() | {"a": hypernode(1, LEAVES["a"], **{kind: status})}
     assert judged(oracle(), tree=tree)
     found = oracle()
-    found.begin("elsewhere" if kind == "Consistent" else "dead", [part])
+    found.begin("elsewhere" if kind == "Consistent" else "dead", [part], 0.0)
     assert judged(found, tree=tree) == []
     found = oracle()
-    found.begin("dead", ["node3", "leaf-b1"])
+    found.begin("dead", ["node3", "leaf-b1"], 0.0)
     assert judged(found, tree=tree)
 
 
@@ -182,8 +183,8 @@ def test_numbers_of_generations() -> None:
         found.judge(Seen(whole(), (), number), 0.0)
     assert found.violations == []
     found.judge(Seen(whole(), (), 6), 0.0)
-    assert found.violations == ["generation 6 after 7"]
+    assert found.violations == ["generation 6 was shown after 7"]
     found = oracle()
     for anomalies in ([], [missing(*CABLE)]):
         found.judge(Seen(whole(), anomalies, 4), 0.0)
-    assert found.violations == ["generation 4 names two"]
+    assert found.violations == ["generation 4 was shown with two lists of anomalies"]

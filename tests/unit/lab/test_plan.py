@@ -5,7 +5,10 @@ from collections import Counter
 import pytest
 from hyperscout_sim.fabric.fabric import Union
 from lab.panel import CableError, stub_of
-from lab.plan import PLAN, RAILS, SPINES, Cable, device_of, make_plan, port_of
+from lab.plan import PLAN, RAILS, SPINES, Cable, Plan, device_of, make_plan, port_of
+from lab.trouble import PLAN as PODS
+
+any_plan = pytest.mark.parametrize("plan", [PLAN, PODS], ids=["a pod", "two pods"])
 
 
 def test_units_and_domains() -> None:
@@ -17,11 +20,12 @@ def test_units_and_domains() -> None:
     assert [(node.name, node.unit) for node in PLAN.later] == [("node7", "a")]
 
 
-def test_a_port_has_one_cable_and_is_there() -> None:
-    ends = [end for cable in PLAN.cables for end in cable.ends]
+@any_plan
+def test_a_port_has_one_cable_and_is_there(plan: Plan) -> None:
+    ends = [end for cable in plan.cables for end in cable.ends]
     assert max(Counter(ends).values()) == 1
-    there = {f"{switch.name}/{port}" for switch in PLAN.switches for port in switch.ports}
-    there |= {f"{node.name}/{port}" for node in (*PLAN.nodes, *PLAN.later) for port in node.rails}
+    there = {f"{switch.name}/{port}" for switch in plan.switches for port in switch.ports}
+    there |= {f"{node.name}/{port}" for node in (*plan.nodes, *plan.later) for port in node.rails}
     assert set(ends) <= there
     assert all(stub_of(port) for port in there)
 
@@ -39,16 +43,17 @@ def test_every_leaf_has_a_cable_to_each_spine() -> None:
     assert PLAN.neighbours("spine-1") == {"leaf-a1", "leaf-a2", "leaf-b1", "leaf-b2"}
 
 
-def forwards(port: str) -> bool:
-    switches = {switch.name: switch for switch in PLAN.switches}
+def forwards(plan: Plan, port: str) -> bool:
+    switches = {switch.name: switch for switch in plan.switches}
     device = device_of(port)
     return device not in switches or switches[device].forwards(port_of(port))
 
 
-def test_what_forwards_has_no_loop_and_joins_each_rail() -> None:
+@any_plan
+def test_what_forwards_has_no_loop_and_joins_each_rail(plan: Plan) -> None:
     """With one cable more than this frames would circle for ever."""
     parts = Union()
-    used = [cable for cable in PLAN.cables if all(map(forwards, cable.ends))]
+    used = [cable for cable in plan.cables if all(forwards(plan, end) for end in cable.ends)]
     for cable in used:
         # Rails of a node are apart; ports of a switch are together.
         parts.join(cable.a if port_of(cable.a).startswith("rail") else device_of(cable.a), device_of(cable.b))
@@ -56,13 +61,14 @@ def test_what_forwards_has_no_loop_and_joins_each_rail() -> None:
     assert len(used) == sum(len(part) - 1 for part in parts.parts())
 
 
-def test_addresses_are_unique() -> None:
-    nodes = (*PLAN.nodes, *PLAN.later)
+@any_plan
+def test_addresses_are_unique(plan: Plan) -> None:
+    nodes = (*plan.nodes, *plan.later)
     addresses = [node.address(rail) for node in nodes for rail in range(RAILS)]
     macs = [node.mac(rail) for node in nodes for rail in range(RAILS)]
-    macs += [switch.mac(port) for switch in PLAN.switches for port in switch.ports]
+    macs += [switch.mac(port) for switch in plan.switches for port in switch.ports]
     guids = [guid for node in nodes for guid in (node.ib_guid, node.ib_guid + 1)]
-    guids += [switch.guid for switch in PLAN.ib_switches]
+    guids += [switch.guid for switch in plan.ib_switches]
     for values in (addresses, macs, guids):
         assert len(set(values)) == len(values)
 
@@ -75,6 +81,13 @@ def test_another_fabric() -> None:
     assert "node4" not in plan
     with pytest.raises(KeyError):
         plan.node("node4")
+
+
+def test_spines_of_several_pods_are_under_all_cores() -> None:
+    assert PODS.neighbours("core-1") == {"spine-11", "spine-12", "spine-21", "spine-22"}
+    assert PODS.neighbours("spine-21") == {"leaf-c1", "leaf-c2", "leaf-d1", "leaf-d2", "core-1", "core-2"}
+    above = {switch.name: switch.above for switch in PODS.ib_switches}
+    assert (above["ib-leaf-d"], above["ib-spine-2"], above["ib-core"]) == ("ib-spine-2", "ib-core", "")
 
 
 def test_names_that_the_kernel_refuses() -> None:

@@ -4,10 +4,10 @@ No configuration is needed: leases follow from the results of sweeps.
 
 A lease is granted on an active port with a GUID that no current sweep contains, until every active port is
 covered. Only a few such leases exist at a time: two such ports may be in one fabric. A port that was swept
-before, and whose cable is back, waits for the next sweep of its fabric. When a sweep contains the port of
-another lease, one of the two ends. A lease moves when its agent disconnects for long, when its port goes
-down, when its sweeps are partial or fail, or when another node must confirm one. Its successor inherits what
-it covered. Where every sweep is partial, the wait doubles after each unsuccessful move.
+before, and whose cable is back, waits for the next sweep of its fabric, which is asked for ahead of time.
+When a sweep contains the port of another lease, one of the two ends. A lease moves when its agent disconnects
+for long, when its port goes down, when its sweeps are partial or fail, or when another node must confirm one.
+Its successor inherits what it covered. Where every sweep is partial, the wait doubles after each vain move.
 """
 
 from collections.abc import Iterable, Set
@@ -177,7 +177,6 @@ class SweepLeases:
                     del self._agents[name]
 
     def _ports_seen(self, event: PortsSeen) -> None:
-        is_first = event.node not in self._agents
         agent = self._agents.setdefault(event.node, Agent(gone_ns=self._now_ns))
         by_place = {(p.device, p.port): p for p in event.ports if p.port_guid}
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
@@ -191,8 +190,8 @@ class SweepLeases:
             if places.get(lease.place) != lease.guid:
                 self._replace(lease, "the port is no longer active", blame=True)
         self._look_at(event.node, agent)
-        for lease in self._leases.values():  # a cable may lead elsewhere than the last sweep shows
-            if not is_first and not new.isdisjoint(lease.covered):
+        for lease in self._leases.values():
+            if not new.isdisjoint(lease.covered):  # the cable may lead elsewhere than the last sweep shows
                 self._sweep_now(lease)
 
     def _swept(self, event: SweepSeen) -> None:
@@ -297,7 +296,8 @@ class SweepLeases:
                 continue
             keep, drop = sorted((lease, other), key=lambda x: x.rank)
             if keep is other:
-                # Until its next sweep the kept lease covers this, or the fabric would be explored again.
+                # The kept lease covers what this sweep contains until its own next sweep. Otherwise the
+                # fabric would be explored again.
                 is_more = not drop.covered <= keep.covered
                 keep.covered |= drop.covered
                 keep.known |= drop.known

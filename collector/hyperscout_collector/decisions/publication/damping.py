@@ -7,7 +7,7 @@ a link). What is shown of it follows by these rules:
 - After that the thing flaps. New items wait for one hold-down since the last change shown.
 - Items that are gone stay shown until the shown items have neither gone nor come back for a hold-down, which
   doubles whenever they do. After a moment (`tell_s`) `flapping` returns until when they stay, if the damper
-  is to `tell` that. It changes what it tells at most once in the shortest hold-down.
+  is to `tell` that. It tells again at most once in the shortest hold-down.
 - The same items with other texts (a counter in a message) are shown after `quiet_s`, or with any other change
   that is shown.
 """
@@ -29,7 +29,7 @@ class DampingSettings:
 
     quiet_s: float = 60.0  # a change after this time without a change is shown at once
     hold_down_s: float = 10.0  # a retrained link and two sweeps; doubles with each change
-    tell_s: float = 2.0  # a link that is down and up all the time is never told to be up
+    tell_s: float = 2.0  # of a flapping link, shorter times without a change are not told
     hold_down_max_s: float = 300.0  # a link that flaps all day is shown as clear at most this late
     remembered: int = 100_000  # clear things that flapped lately; the oldest are forgotten
 
@@ -57,7 +57,7 @@ class _Track(Generic[I, T]):
     worded_ns: int  # when texts were last shown
     changes: int = 0  # since the last quiet time, without its first
     told_ns: int | None = None  # `observed_ns`, if it is told that items are gone since then
-    telling_ns: int | None = None  # when `told_ns` was last changed
+    telling_ns: int = 0  # when `told_ns` was last changed
 
     @property
     def gone(self) -> Collection[I]:
@@ -202,16 +202,14 @@ class Damper(Generic[K, I, T]):
 
     def _to_tell_ns(self, track: _Track[I, T], now_ns: int) -> int | None:
         """Returns what `told_ns` must be now."""
-        if not self._tell or not track.gone or now_ns < self._told_from_ns(track):
-            return track.told_ns if track.told_ns == track.observed_ns and track.gone else None
-        return track.observed_ns
+        if not (self._tell and track.gone):
+            return None
+        is_told = track.told_ns == track.observed_ns
+        return track.observed_ns if is_told or now_ns >= self._told_from_ns(track) else None
 
     def _told_from_ns(self, track: _Track[I, T]) -> int:
         """Returns when it may be told that items are gone."""
-        stood_still_ns = track.observed_ns + self._tell_ns
-        if track.telling_ns is None:
-            return stood_still_ns
-        return max(stood_still_ns, track.telling_ns + self._base_ns)
+        return max(track.observed_ns + self._tell_ns, track.telling_ns + self._base_ns)
 
     def _dues(self, track: _Track[I, T]) -> Iterator[int]:
         if track.gone:
@@ -221,7 +219,7 @@ class Damper(Generic[K, I, T]):
         if track.observed.keys() == track.shown.keys() and track.observed != track.shown:
             yield track.worded_ns + self._quiet_ns
         if track.told_ns is not None and not (track.gone and track.told_ns == track.observed_ns):
-            yield (track.telling_ns or 0) + self._base_ns  # what is told is no longer true
+            yield track.telling_ns + self._base_ns  # what is told is no longer true
         elif track.told_ns is None and track.gone and self._tell:
             yield self._told_from_ns(track)
 

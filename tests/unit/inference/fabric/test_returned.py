@@ -60,6 +60,31 @@ def test_it_stays_missing(up_ns: dict[str, int]) -> None:
     assert missing(after(sweep(CUT, 2), **up_ns)) == {frozenset(ENDS)}
 
 
+def test_a_switch_that_no_sweep_contains_is_not_back() -> None:
+    """Its hosts may be in another switch that has taken its place."""
+    others = tuple(c for c in FABRIC.cables if CABLE.b not in (c.a, c.b))
+    gone = replace(FABRIC, cables=others, switches=tuple(x for x in FABRIC.switches if x.guid != CABLE.b))
+    before = infer(FabricInputs(sweeps=(sweep(gone, 2),), infiniband=PORTS), previous=MISSING)
+    found = after(sweep(gone, 2), previous=MISSING, **{HOST: 3})
+    assert {x.id for x in found.switches} == {x.id for x in before.switches}
+    assert frozenset(ENDS) not in cables(found)
+
+
+def test_the_newest_sweep_of_the_switch_counts() -> None:
+    assert missing(after(sweep(CUT, 2), sweep(CUT, 4), **{HOST: 3})) == {frozenset(ENDS)}
+    other = sweep(shapes.single_rack(2, 1), 9)  # of another fabric
+    assert missing(after(sweep(CUT, 2), other, **{HOST: 3})) == set()
+
+
+def test_either_end_may_come_first_and_doubtful_ones_are_left_out() -> None:
+    turned = [replace(x, subject=x.peer or x.subject, peer=x.subject) for x in MISSING.anomalies]
+    found = after(sweep(CUT, 2), previous=replace(MISSING, anomalies=tuple(turned)), **{HOST: 3})
+    assert cables(found) == cables(BEFORE)
+    doubtful = [replace(x, confidence=0.6) for x in MISSING.anomalies]
+    found = after(sweep(CUT, 2), previous=replace(MISSING, anomalies=tuple(doubtful)), **{HOST: 3})
+    assert frozenset(ENDS) not in cables(found)
+
+
 def test_a_newer_sweep_tells() -> None:
     back = after(sweep(CUT, 2), **{HOST: 3})
     assert missing(after(sweep(CUT, 4), previous=back, **{HOST: 3})) == {frozenset(ENDS)}
