@@ -154,3 +154,9 @@ def test_lists_are_bounded() -> None:
     assert spread("a,b-[1-2]") == ["a,b-1", "a,b-2"]
     with pytest.raises(HostListError, match="more than 3 switches"):
         spread("s[1-2][1-2]", 3, "switches")
+
+
+def test_a_bracket_without_its_other_one_is_refused() -> None:
+    for text in ("a]", "a[1-2]]", "a[1[2]]"):
+        with pytest.raises(HostListError):
+            expand(text)

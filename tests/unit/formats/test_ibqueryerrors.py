@@ -101,3 +101,10 @@ def test_any_bytes(text: bytes) -> None:
     lines = text.split(b"\n")
     for problem in problems:
         assert re.match(rb"[ \t]*GUID 0x", lines[problem.line - 1])
+
+
+def test_only_so_many_ports_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_formats.infiniband.ibqueryerrors.MAX_PORTS", 2)
+    found, problems = parse(TEXT)
+    assert list(found) == [(0x131, 1), (0x2000, 8)]
+    assert [problem.reason for problem in problems] == ["more than 2 ports with errors: the rest is ignored"]

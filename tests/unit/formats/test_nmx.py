@@ -91,3 +91,9 @@ def test_any_value_anywhere(changes: list[tuple[dict[str, Any], str, Any]], data
     for text in (nmx.text(items, items), json.dumps(items).encode(), data):
         with contextlib.suppress(FormatError):
             nmx.parse(text)
+
+
+def test_more_nodes_than_there_can_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmx, "MAX_NODES", 2)
+    with pytest.raises(FormatError, match="3 compute nodes; expected at most 2"):
+        read([NODE] * 3)

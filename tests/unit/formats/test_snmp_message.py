@@ -87,3 +87,16 @@ def test_octets_of_any_kind_are_read_or_refused(data: bytes) -> None:
         response(data)
     except FormatError:
         return
+
+
+def test_a_long_community_and_a_response_that_is_longer_than_its_message() -> None:
+    community = b"c" * 300
+    asked = request(get_bulk(community, 1, OID, 1))
+    assert asked.community == community
+    whole = answer(asked, [varbind(OID, tlv(OCTETS, b"x"))])
+    assert response(whole).community == community
+    # The PDU's own length names one octet more than there is.
+    at = whole.rindex(bytes((RESPONSE,)), 0, whole.index(integer(1), 310))
+    longer = whole[: at + 1] + bytes((whole[at + 1] + 1,)) + whole[at + 2 :]
+    with pytest.raises(FormatError):
+        response(longer)

@@ -211,3 +211,27 @@ def test_any_bytes(data: bytes) -> None:
     for text in (data, b"[" + data, b"{" + data, json.dumps([PORT, HOST]).encode()[: len(data)] + data):
         with contextlib.suppress(FormatError):
             ufm.parse(text)
+
+
+def test_an_object_that_is_too_large_or_has_a_bad_number_is_refused() -> None:
+    reader = ArrayReader("ufm")
+    assert list(reader.feed(b'[{"a": "')) == []
+    with pytest.raises(FormatError, match="an object of more than 1048576 characters, or a damaged one"):
+        list(reader.feed(b"x" * (2 << 20)))
+    with pytest.raises(FormatError, match="an object with an invalid number or too many levels"):
+        list(objects(b'[{"a": ' + b"9" * 5000 + b"}]", "ufm"))
+
+
+def test_what_is_no_array_and_no_object_is_refused() -> None:
+    for text in (b"3", b'"x"'):
+        with pytest.raises(FormatError):
+            ufm.parse(text)
+
+
+def test_a_port_that_is_listed_twice_and_an_object_of_no_kind_are_named() -> None:
+    found = ufm.parse(json.dumps([PORT, PORT, {"colour": "red"}]).encode())
+    said = {problem.reason for problem in found.problems}
+    assert said >= {
+        f"port {LEAF}_5 is listed twice; the first is used",
+        "expected a port, link or system, found an object with ['colour']",
+    }

@@ -67,6 +67,9 @@ def test_a_hidden_record_is_missing_and_nothing_else() -> None:
 def test_a_sweep_from_an_adapter_sees_its_plane_alone() -> None:
     fabric = shapes.multi_plane(2, 2, 2, 2)
     start = fabric.find("node-0003 mlx5_1")
+    assert fabric.name_of(start) == "node-0003 mlx5_1"
+    with pytest.raises(KeyError, match="no device"):
+        fabric.find("node-0003")
     devices, _, said = read(sweep_text(fabric, start))
     assert said == start
     names = {description for _, _, _, description in devices}
