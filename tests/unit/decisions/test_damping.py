@@ -114,7 +114,7 @@ HELD_BACK: list[tuple[str, dict[int, str], dict[int, Told | None]]] = [
     (
         "back within the hold-down: the new time replaces the old one when it stood still",
         {100: "d", 102: "", 104: "d", 106: "", 118: "d", 119: ""},
-        {108: (2, 106, 146), 118: None, 128: (3, 119, 279)},
+        {108: (2, 106, 146), 118: None, 126: (3, 119, 279)},
     ),
     ("one that never stands still tells nothing", {t: "d" if t % 2 else "" for t in range(101, 400)}, {}),
     ("what stays tells nothing", {100: "ds", 102: "s", 104: "ds", 106: "s"}, {108: (2, 106, 146)}),

@@ -7,7 +7,8 @@ a link). What is shown of it follows by these rules:
 - After that the thing flaps. New items wait for one hold-down since the last change shown.
 - Items that are gone stay shown until the shown items have neither gone nor come back for a hold-down, which
   doubles whenever they do. After a moment (`tell_s`) `flapping` returns until when they stay, if the damper
-  is to `tell` that. It tells again at most once in the shortest hold-down.
+  is to `tell` that. What it tells changes again after a wait that doubles with each flap, up to the shortest
+  hold-down.
 - The same items with other texts (a counter in a message) are shown after `quiet_s`, or with any other change
   that is shown.
 """
@@ -209,7 +210,10 @@ class Damper(Generic[K, I, T]):
 
     def _told_from_ns(self, track: _Track[I, T]) -> int:
         """Returns when it may be told that items are gone."""
-        return max(track.observed_ns + self._tell_ns, track.telling_ns + self._base_ns)
+        return max(track.observed_ns + self._tell_ns, self._tells_again_ns(track))
+
+    def _tells_again_ns(self, track: _Track[I, T]) -> int:
+        return track.telling_ns + min(self._tell_ns << min(track.changes // 2, 40), self._base_ns)
 
     def _dues(self, track: _Track[I, T]) -> Iterator[int]:
         if track.gone:
@@ -219,7 +223,7 @@ class Damper(Generic[K, I, T]):
         if track.observed.keys() == track.shown.keys() and track.observed != track.shown:
             yield track.worded_ns + self._quiet_ns
         if track.told_ns is not None and not (track.gone and track.told_ns == track.observed_ns):
-            yield track.telling_ns + self._base_ns  # what is told is no longer true
+            yield self._tells_again_ns(track)  # what is told is no longer true
         elif track.told_ns is None and track.gone and self._tell:
             yield self._told_from_ns(track)
 
