@@ -25,6 +25,7 @@ _CONDITIONS: tuple[tuple[str, str, Kind], ...] = (
 _ELSEWHERE = ("Miswired", "SourcesDisagree", "UnknownHost")
 # No act makes a path slow, but all nodes share a few cores.
 _IGNORED = ("SlowLink",)
+_QUIET_S, _HOLD_DOWN_S = 60.0, 10.0  # as the damping of the collector has them
 _COUNTED = "ErroringLink"  # it stays for an hour, as it says
 _OVER = re.compile(r"\b(up|over) since \S+; flapped ")
 
@@ -162,13 +163,16 @@ class Oracle:
             self.violations.append(text)
 
     def _explained_s(self, claim: _Claim, now_s: float) -> float:
-        """When a fault last explained the claim."""
-        ends_s = [
-            now_s if claim.ever or fault.ended_s is None else fault.ended_s
-            for fault in self.faults
-            if fault.kind == claim.kind and fault.parts & claim.parts
-        ]
-        return max(ends_s, default=0.0)
+        """Return until when a fault explained the claim. A part that fails again soon flaps: it is not called
+        healthy before it has stood still for a moment."""
+        until_s = 0.0
+        for fault in self.faults:
+            if fault.kind == claim.kind and fault.parts & claim.parts:
+                if claim.ever or fault.ended_s is None:
+                    return now_s
+                is_again = until_s > 0.0 and fault.began_s - until_s < _QUIET_S
+                until_s = max(until_s, fault.ended_s + is_again * _HOLD_DOWN_S)
+        return until_s
 
     def _claims(self, seen: Seen) -> Iterator[tuple[tuple[str, ...], _Claim]]:
         """What is said against parts, by what it is about. What says itself that it is over is no claim."""

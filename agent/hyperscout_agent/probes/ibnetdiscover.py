@@ -104,6 +104,7 @@ class IbnetdiscoverProbe(LeasedProbe):
     """
 
     name = "ibnetdiscover"
+    runs_ahead = True
 
     def __init__(self, *, port_of: PortOf, **options: Any) -> None:
         super().__init__(**options)

@@ -55,6 +55,7 @@ class LeasedProbe(ABC):
     scope: Scope = "fabric"
     max_findings = 64
     complete = False
+    runs_ahead = False  # whether a lease that is granted again asks for a run ahead of time
 
     def __init__(
         self,
@@ -90,11 +91,13 @@ class LeasedProbe(ABC):
     def timeout_s(self) -> float: ...
 
     def take_lease(self, lease: SweepLease) -> None:
-        """Take a lease and run immediately, or update a known one, of which only the interval can change."""
+        """Take a lease and run immediately, or take a known one again: its interval may have changed, and the
+        collector may want a run ahead of time."""
         known = lease.lease_id in self._leases
         self._leases[lease.lease_id] = lease
         if not known:
             self._ended[lease.lease_id] = asyncio.Event()
+        if self.runs_ahead or not known:
             self._trigger()
 
     def revoke(self, lease_id: str) -> None:

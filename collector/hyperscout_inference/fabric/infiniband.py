@@ -33,8 +33,8 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
         return None
     owners = adapter_owners(inputs, options, previous)
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
-    if (returned := returned_cables(inputs, owners.node, previous)) is not None:
-        sweeps.insert(0, returned)
+    managers = sum(seen.source in MANAGERS for seen in sweeps)
+    sweeps[managers:managers] = returned_cables(inputs, previous)
     guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
     places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
     kind = np.zeros(len(guids), np.uint8)

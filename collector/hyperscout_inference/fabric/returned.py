@@ -2,79 +2,139 @@
 
 A sweep that was taken while a cable was out lacks it until the next sweep, which may be a minute away. The
 agent of its host sees the port come up at once. Until a newer sweep shows where the port leads, the cable is
-taken to be where it was. An agent can say this of the adapters of its own node alone.
+taken to be where it was last. Only the agent of the node under which the adapter was published can say so.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
+from hyperscout_runtime.units import NS
+from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
-_SOURCE = "infiniband"
-_SURE = 0.9  # what is missing with less confidence may never have been there
+_SOURCE: Final = "infiniband"
+_SURE: Final = 0.9  # what is missing with less confidence may never have been there
+_TAKES_NS: Final = 10 * NS  # a sweep is dated when it ends, and may have read a port so long before
+_MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
 
 
-def returned_cables(
-    inputs: FabricInputs, owner: Mapping[int, str], previous: Topology | None
-) -> SweepSeen | None:
-    """Return the missing cables that are back, as a sweep that any other one overrules; None = none is back.
+class _Cable(NamedTuple):
+    """`own`: the port of the adapter."""
 
-    `owner`: the node of each GUID.
-    """
+    own: _End
+    far: _End
+
+
+def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[SweepSeen]:
+    """Return the cables that are back, each fabric as a sweep that any sweep of an agent overrules."""
     if previous is None or not inputs.infiniband_up_ns:
-        return None
-    up_ns = {
+        return []
+    up_ns = _up_ns(inputs.infiniband_up_ns, previous)
+    sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
+    newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
+    used = Counter(end for cables in newest.values() for cable in cables for end in cable)
+    return [
+        SweepSeen(_sweep(alone), _SOURCE, partial=True)
+        for cables in newest.values()
+        if (alone := [cable for cable in cables if max(used[cable.own], used[cable.far]) == 1])
+    ]
+
+
+def _up_ns(reported: Mapping[str, Mapping[_End, int]], previous: Topology) -> dict[_End, int]:
+    """Return since when the ports are up again, of adapters that were published under the reporting node."""
+    nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
+    nodes |= {adapter.id: adapter.node for adapter in previous.adapters}
+    return {
         end: at_ns
-        for node, ports in inputs.infiniband_up_ns.items()
+        for node, ports in reported.items()
         for end, at_ns in ports.items()
-        if owner.get(end[0]) == node
+        if nodes.get(f"{end[0]:016x}") == node
     }
-    missing = [cable for cable in _missing(previous) if cable[0] in up_ns]
-    if not missing:
-        return None
-    swept_ns = _swept_ns({far for _, (far, _) in missing}, inputs.sweeps)
-    # A switch that no sweep contains may be a dead one, with another switch in its place.
-    back = [(own, far) for own, far in missing if 0 < swept_ns[far[0]] < up_ns[own]]
-    return SweepSeen(_sweep(back), _SOURCE, partial=True) if back else None
 
 
-def _missing(previous: Topology) -> Iterator[tuple[_End, _End]]:
-    """Yield the missing InfiniBand cables with both ports, each from either end."""
-    for one in previous.anomalies:
-        if one.kind == "MissingLink" and one.peer is not None and one.confidence > _SURE:
-            a, b = _port(one.subject), _port(one.peer)
-            if a is not None and b is not None:
-                yield a, b
-                yield b, a
+def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
+    """Return the published cables at these ports, and of the others the missing ones."""
+    published: dict[_End, _Cable] = {}
+    devices = {f"{guid:016x}" for guid, _ in up_ns}
+    for x in links_at(previous.links, devices) if devices else ():
+        for cable in _cables(Endpoint(x.a_device, "", x.a_port), Endpoint(x.b_device, "", x.b_port)):
+            if cable.own in up_ns:
+                published[cable.own] = cable
+    missing = [
+        cable
+        for x in previous.anomalies
+        if x.kind == "MissingLink" and x.peer is not None and x.confidence > _SURE
+        for cable in _cables(x.subject, x.peer)
+        if cable.own in up_ns and cable.own not in published
+    ]
+    return [*published.values(), *missing]
+
+
+def _cables(one: Endpoint, other: Endpoint) -> Iterator[_Cable]:
+    """Yield the cable from either end; nothing if it is no InfiniBand cable with known ports."""
+    a, b = _port(one), _port(other)
+    if a is not None and b is not None:
+        yield _Cable(a, b)
+        yield _Cable(b, a)
 
 
 def _port(end: Endpoint) -> _End | None:
-    """Return the port; None = it is unknown, or not of an InfiniBand device."""
     try:
-        return int(end.device, 16), int(end.port or "")
+        guid, port = int(end.device, 16), int(end.port or "")
     except ValueError:
         return None
+    return (guid, port) if 0 < guid <= _MAX_GUID and 0 < port <= _MAX_PORT else None
 
 
-def _swept_ns(guids: set[int], sweeps: Iterable[SweepSeen]) -> dict[int, int]:
-    """Return when each of these devices was last in a sweep, 0 = in none."""
-    wanted = np.array(sorted(guids), np.uint64)
-    found = dict.fromkeys(guids, 0)
-    for seen in sweeps:
-        for guid in wanted[np.isin(wanted, seen.sweep.guid)].tolist():
-            found[guid] = max(found[guid], seen.observed_at_ns)
+def _newest(
+    up_ns: Mapping[_End, int], sweeps: Sequence[SweepSeen], cables: Iterable[_Cable]
+) -> dict[int, list[_Cable]]:
+    """Return the cables that no sweep shows, and of which the port came up since the newest whole sweep of
+    the switch: by the index of that sweep.
+
+    A switch that no sweep contains may be a dead one, with another switch in its place.
+    """
+    cables = list(cables)
+    at: dict[int, int] = {}
+    wanted = np.array(sorted({cable.far[0] for cable in cables}), np.uint64)
+    ends = {end for cable in cables for end in cable}
+    shown: set[_End] = set()
+    for i, seen in enumerate(sweeps):
+        shown |= _shown(seen.sweep, ends)
+        for guid in [] if seen.partial else wanted[np.isin(wanted, seen.sweep.guid)].tolist():
+            if guid not in at or seen.observed_at_ns >= sweeps[at[guid]].observed_at_ns:
+                at[guid] = i
+    found: dict[int, list[_Cable]] = {}
+    for cable in cables:
+        i = at.get(cable.far[0], -1)
+        is_later = i >= 0 and sweeps[i].observed_at_ns - _TAKES_NS < up_ns[cable.own]
+        if is_later and shown.isdisjoint(cable):
+            found.setdefault(i, []).append(cable)
     return found
 
 
-def _sweep(cables: Iterable[tuple[_End, _End]]) -> Sweep:
-    """Return these cables, from an adapter to a switch, as both ends would report them."""
-    records = [record for own, far in sorted(cables) for record in ((own, far), (far, own))]
-    adapters = {own for own, _ in records[::2]}
-    kinds = {end[0]: SWITCH for _, end in records[::2]} | {guid: CA for guid, _ in adapters}
+def _shown(sweep: Sweep, ends: set[_End]) -> set[_End]:
+    """Return those of the ports that have a cable in the sweep."""
+    guids = np.array(sorted({guid for guid, _ in ends}), np.uint64)
+    found: set[_End] = set()
+    for device, port in ((sweep.device, sweep.port), (sweep.peer, sweep.peer_port)):
+        rows = np.isin(sweep.guid[device], guids)
+        found.update(zip(sweep.guid[device[rows]].tolist(), port[rows].tolist(), strict=True))
+    return found & ends
+
+
+def _sweep(cables: Iterable[_Cable]) -> Sweep:
+    """Return these cables as both ends would report them."""
+    cables = sorted(cables)
+    records = [record for own, far in cables for record in ((own, far), (far, own))]
+    kinds = {far[0]: SWITCH for _, far in cables} | {own[0]: CA for own, _ in cables}
     guids = sorted(kinds)
     place = {guid: i for i, guid in enumerate(guids)}
     n, m = len(guids), len(records)

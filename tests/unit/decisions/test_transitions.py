@@ -80,7 +80,7 @@ def leases(seed: int) -> EventLog:
 
 def test_transitions_of_leases() -> None:
     observed: set[Row] = set()
-    for seed in (0, 38, 68, 92, 104, 175, 177):  # together they take all rows
+    for seed in (0, 4, 38, 68, 92, 104, 175, 177):  # together they take all rows
         log = leases(seed)
         observed |= lease_transitions(log.entries())
         if seed % 3 == 0:

@@ -92,6 +92,14 @@ def test_without_a_leader_nothing_newer_can_be_shown() -> None:
     assert judged(found, missing(*CABLE), until_s=12)
 
 
+def test_a_cable_that_failed_twice_flaps() -> None:
+    found = oracle()
+    for began_s, ended_s in ((0.0, 4.0), (20.0, 25.0)):
+        found.end(found.begin("dead", CABLE, began_s), ended_s)
+    assert judged(found, missing(*CABLE), until_s=38) == []
+    assert judged(found, missing(*CABLE), until_s=39)
+
+
 @pytest.mark.parametrize(
     "anomaly",
     [

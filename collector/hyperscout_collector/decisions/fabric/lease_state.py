@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_runtime.backoff import Backoff, RetryTime
+from hyperscout_runtime.units import NS
 
 from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, SweepPort
 
 MAX_PORTS = 64  # of one node; further ports are ignored
+_ASK_S = 10.0  # between the first two of several requests
 _MOST_KNOWN = 4  # half of a fabric that lost its other half still knows that one
 Place = tuple[str, str, int]  # node, device, port
 
@@ -124,7 +126,9 @@ class Lease:
     swept_ns: int = 0
     partial: bool = False
     reason: str = ""
-    asked_ns: int = 0  # time of the last request to sweep ahead of time
+    asked_ns: int = 0  # time of the last request to sweep ahead of time, or to confirm a first sweep
+    asks: int = 0  # such requests in a row
+    is_wanted: bool = False  # a sweep is to be requested as soon as it may be
     bad: int = 0  # partial, failed or accused sweeps in a row
     good_since_ns: int = 0  # time of the first of the whole sweeps in a row, 0 = the last was bad
     is_provisional: bool = False  # its port is in no published cable of its node
@@ -160,6 +164,18 @@ class Lease:
             self.reason,
             unconfirmed,
         )
+
+    def may_ask(self, now_ns: int, interval_s: float) -> bool:
+        """Whether a sweep may be requested ahead of time. The wait doubles with each request in a row, up to
+        the interval of the sweeps: ports may flap for ever, and agents may lie."""
+        wait_s = min(_ASK_S * (1 << max(min(self.asks, 9) - 1, 0)), max(interval_s, _ASK_S))
+        return now_ns - self.asked_ns >= wait_s * NS
+
+    def ask(self, now_ns: int, interval_s: float) -> None:
+        """Record a request."""
+        is_in_row = now_ns - self.asked_ns < 2 * max(interval_s, _ASK_S) * NS
+        self.asks = self.asks + 1 if is_in_row else 1
+        self.asked_ns, self.is_wanted = now_ns, False
 
     def is_alone(
         self, agents: Mapping[str, Agent], gone_ns: int, inside: Collection[int] | None = None

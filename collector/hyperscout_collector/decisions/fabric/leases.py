@@ -45,7 +45,6 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     Tick,
 )
 
-_ASK_S = 10.0  # between two requests to sweep ahead of time, or to confirm a first sweep
 _FIRST = "another node confirms the first sweep of the fabric"
 
 
@@ -239,7 +238,7 @@ class SweepLeases:
         self._confirm(lease, event.reason or _FIRST, blame=event.is_accused)
 
     def _confirm(self, lease: Lease, reason: str, *, blame: bool = False) -> bool:
-        lease.asked_ns = self._now_ns
+        lease.ask(self._now_ns, self.settings.interval_s)
         self._replace(lease, reason, blame=blame, only_if_better=True, confirms=lease.is_first)
         return lease.lease_id not in self._leases
 
@@ -252,17 +251,17 @@ class SweepLeases:
                 self._replace(lease, "the agent is gone")
             elif agent.connected and self._now_ns - lease.heard_ns >= self.settings.silence_s * NS:
                 self._count_failure(lease, "no sweep came")
-            elif not lease.is_first or not self._may_ask(lease) or not self._confirm(lease, _FIRST):
+            elif lease.is_first and self._may_ask(lease) and self._confirm(lease, _FIRST):
+                pass
+            elif not lease.is_wanted or not self._sweep_now(lease):
                 continue
             acted = True
-        open_before = len(self._open.unknown)
+        before = len(self._open.unknown), len(self._back_off)
         for node in sorted({place[0] for place in self._open.returned}):
             self._look_at(node, self._agents[node])
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
-        old = [place for place, back_off in self._back_off.items() if back_off.until_ns <= forget_ns]
-        for place in old:
-            del self._back_off[place]
-        return acted or bool(old) or len(self._open.unknown) != open_before
+        self._back_off = {place: x for place, x in self._back_off.items() if x.until_ns > forget_ns}
+        return acted or before != (len(self._open.unknown), len(self._back_off))
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -296,8 +295,7 @@ class SweepLeases:
                 continue
             keep, drop = sorted((lease, other), key=lambda x: x.rank)
             if keep is other:
-                # The kept lease covers what this sweep contains until its own next sweep. Otherwise the
-                # fabric would be explored again.
+                # Until its next sweep it covers the ports of this one, too. Else they would be explored.
                 is_more = not drop.covered <= keep.covered
                 keep.covered |= drop.covered
                 keep.known |= drop.known
@@ -361,14 +359,16 @@ class SweepLeases:
     def _tell(self, lease: Lease, *, again: bool = True) -> None:
         self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s, again))
 
-    def _sweep_now(self, lease: Lease) -> None:
-        """Let the holder sweep ahead of its time: the last sweep does not contain all ports."""
-        if self._agents[lease.node].connected and self._may_ask(lease):
-            lease.asked_ns = self._now_ns
+    def _sweep_now(self, lease: Lease) -> bool:
+        """Let the holder sweep ahead of its time, or note that it must. Returns whether it was asked."""
+        lease.is_wanted = not (self._agents[lease.node].connected and self._may_ask(lease))
+        if not lease.is_wanted:
+            lease.ask(self._now_ns, self.settings.interval_s)
             self._tell(lease)
+        return not lease.is_wanted
 
     def _may_ask(self, lease: Lease) -> bool:
-        return self._now_ns - lease.asked_ns >= _ASK_S * NS
+        return lease.may_ask(self._now_ns, self.settings.interval_s)
 
     def _explore(self) -> None:
         """Grant leases on uncovered ports, first on devices of other names: rails are often fabrics."""

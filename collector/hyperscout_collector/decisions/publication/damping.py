@@ -6,9 +6,9 @@ a link). What is shown of it follows by these rules:
 - The first change after a quiet time (`quiet_s`) is shown at once.
 - After that the thing flaps. New items wait for one hold-down since the last change shown.
 - Items that are gone stay shown until the shown items have neither gone nor come back for a hold-down, which
-  doubles whenever they do. After a moment (`tell_s`) `flapping` returns until when they stay, if the damper
-  is to `tell` that. What it tells changes again after a wait that doubles with each flap, up to the shortest
-  hold-down.
+  doubles whenever they do. If the damper is to `tell` that, `flapping` returns until when they stay, as soon
+  as they have been gone for a tenth of it, at most the shortest hold-down. It no longer does once they are
+  back.
 - The same items with other texts (a counter in a message) are shown after `quiet_s`, or with any other change
   that is shown.
 """
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hyperscout_runtime.units import NS
+
+_TOLD = 10  # the share of a hold-down after which it is told, as its inverse
 
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I", bound=Hashable)  # noqa: E741 - K, I, T: key, item, text of the item
@@ -30,7 +32,6 @@ class DampingSettings:
 
     quiet_s: float = 60.0  # a change after this time without a change is shown at once
     hold_down_s: float = 10.0  # a retrained link and two sweeps; doubles with each change
-    tell_s: float = 2.0  # of a flapping link, shorter times without a change are not told
     hold_down_max_s: float = 300.0  # a link that flaps all day is shown as clear at most this late
     remembered: int = 100_000  # clear things that flapped lately; the oldest are forgotten
 
@@ -58,7 +59,6 @@ class _Track(Generic[I, T]):
     worded_ns: int  # when texts were last shown
     changes: int = 0  # since the last quiet time, without its first
     told_ns: int | None = None  # `observed_ns`, if it is told that items are gone since then
-    telling_ns: int = 0  # when `told_ns` was last changed
 
     @property
     def gone(self) -> Collection[I]:
@@ -87,7 +87,6 @@ class Damper(Generic[K, I, T]):
     ) -> None:
         self._quiet_ns = round(settings.quiet_s * NS)
         self._base_ns = round(settings.hold_down_s * NS)
-        self._tell_ns = round(min(settings.tell_s, settings.hold_down_s) * NS)
         self._max_ns = max(round(settings.hold_down_max_s * NS), self._base_ns)
         self._remembered = settings.remembered
         self._tell = tell
@@ -144,11 +143,10 @@ class Damper(Generic[K, I, T]):
                 track.shown = {**track.shown, **track.observed}
                 track.shown_ns = track.worded_ns = now_ns
             texts = {i: track.observed.get(i, x) for i, x in track.shown.items()}
-            told_ns = self._to_tell_ns(track, now_ns)
+            may_tell = self._tell and track.gone and now_ns >= self._told_from_ns(track)
+            told_ns = track.observed_ns if may_tell else None
             if texts != track.shown or told_ns != track.told_ns:
-                track.shown, track.worded_ns = texts, now_ns
-            if told_ns != track.told_ns:
-                track.told_ns, track.telling_ns = told_ns, now_ns
+                track.shown, track.told_ns, track.worded_ns = texts, told_ns, now_ns
 
     def next_due_ns(self) -> int | None:
         """Returns when the next change may be shown; None if all is shown as it is observed, and told."""
@@ -201,19 +199,9 @@ class Damper(Generic[K, I, T]):
             stood_still_ns if track.shown_ns is None else max(stood_still_ns, track.shown_ns + self._base_ns)
         )
 
-    def _to_tell_ns(self, track: _Track[I, T], now_ns: int) -> int | None:
-        """Returns what `told_ns` must be now."""
-        if not (self._tell and track.gone):
-            return None
-        is_told = track.told_ns == track.observed_ns
-        return track.observed_ns if is_told or now_ns >= self._told_from_ns(track) else None
-
     def _told_from_ns(self, track: _Track[I, T]) -> int:
-        """Returns when it may be told that items are gone."""
-        return max(track.observed_ns + self._tell_ns, self._tells_again_ns(track))
-
-    def _tells_again_ns(self, track: _Track[I, T]) -> int:
-        return track.telling_ns + min(self._tell_ns << min(track.changes // 2, 40), self._base_ns)
+        """Returns when it may be told that items are gone. A link that flaps fast is never told to be up."""
+        return track.observed_ns + min(self._hold_ns(track) // _TOLD, self._base_ns)
 
     def _dues(self, track: _Track[I, T]) -> Iterator[int]:
         if track.gone:
@@ -223,7 +211,7 @@ class Damper(Generic[K, I, T]):
         if track.observed.keys() == track.shown.keys() and track.observed != track.shown:
             yield track.worded_ns + self._quiet_ns
         if track.told_ns is not None and not (track.gone and track.told_ns == track.observed_ns):
-            yield self._tells_again_ns(track)  # what is told is no longer true
+            yield track.observed_ns  # what is told is no longer true
         elif track.told_ns is None and track.gone and self._tell:
             yield self._told_from_ns(track)
 

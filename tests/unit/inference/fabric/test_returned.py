@@ -4,22 +4,26 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.hierarchy.infer import infer
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.topology import Topology
 from support.inference import own_ports, sweep, without
 
+T = 60 * NS
 FABRIC = shapes.clos2(3, 4, 2)
 CABLE = next(c for c in FABRIC.cables if c.a in FABRIC.node_map())
 HOST, OTHER = FABRIC.node_map()[CABLE.a], FABRIC.hosts[-1]
 CUT = without(FABRIC, CABLE)
 ENDS = {(f"{CABLE.a:016x}", str(CABLE.a_port)), (f"{CABLE.b:016x}", str(CABLE.b_port))}
 PORTS = {host: own_ports(FABRIC, host) for host in FABRIC.hosts}
-BEFORE = infer(FabricInputs(sweeps=(sweep(FABRIC, 1),), infiniband=PORTS))
+BEFORE = infer(FabricInputs(sweeps=(sweep(FABRIC, 1 * T),), infiniband=PORTS))
 MISSING = infer(
-    FabricInputs(sweeps=(sweep(CUT, 2),), infiniband=PORTS | {HOST: own_ports(FABRIC, HOST, down=CABLE)}),
+    FabricInputs(sweeps=(sweep(CUT, 2 * T),), infiniband=PORTS | {HOST: own_ports(FABRIC, HOST, down=CABLE)}),
     previous=BEFORE,
 )
 
@@ -47,7 +51,7 @@ def test_it_was_missing() -> None:
 
 
 def test_it_is_where_it_was() -> None:
-    back = after(sweep(CUT, 2), **{HOST: 3})
+    back = after(sweep(CUT, 2 * T), **{HOST: 3 * T})
     assert back.anomalies == ()
     assert cables(back) == cables(BEFORE)
     assert back.hypernodes == BEFORE.hypernodes
@@ -55,40 +59,105 @@ def test_it_is_where_it_was() -> None:
     assert link.sources == ("infiniband",)
 
 
-@pytest.mark.parametrize("up_ns", [{}, {HOST: 2}, {OTHER: 3}], ids=["down", "swept since", "another's port"])
+@pytest.mark.parametrize(
+    "up_ns", [{}, {HOST: T}, {OTHER: 3 * T}], ids=["down", "swept since", "another's port"]
+)
 def test_it_stays_missing(up_ns: dict[str, int]) -> None:
-    assert missing(after(sweep(CUT, 2), **up_ns)) == {frozenset(ENDS)}
+    assert missing(after(sweep(CUT, 2 * T), **up_ns)) == {frozenset(ENDS)}
 
 
 def test_a_switch_that_no_sweep_contains_is_not_back() -> None:
     """Its hosts may be in another switch that has taken its place."""
     others = tuple(c for c in FABRIC.cables if CABLE.b not in (c.a, c.b))
     gone = replace(FABRIC, cables=others, switches=tuple(x for x in FABRIC.switches if x.guid != CABLE.b))
-    before = infer(FabricInputs(sweeps=(sweep(gone, 2),), infiniband=PORTS), previous=MISSING)
-    found = after(sweep(gone, 2), previous=MISSING, **{HOST: 3})
+    before = infer(FabricInputs(sweeps=(sweep(gone, 2 * T),), infiniband=PORTS), previous=MISSING)
+    found = after(sweep(gone, 2 * T), previous=MISSING, **{HOST: 3 * T})
     assert {x.id for x in found.switches} == {x.id for x in before.switches}
     assert frozenset(ENDS) not in cables(found)
 
 
 def test_the_newest_sweep_of_the_switch_counts() -> None:
-    assert missing(after(sweep(CUT, 2), sweep(CUT, 4), **{HOST: 3})) == {frozenset(ENDS)}
-    other = sweep(shapes.single_rack(2, 1), 9)  # of another fabric
-    assert missing(after(sweep(CUT, 2), other, **{HOST: 3})) == set()
+    assert missing(after(sweep(CUT, 2 * T), sweep(CUT, 4 * T), **{HOST: 3 * T})) == {frozenset(ENDS)}
+    other = sweep(shapes.single_rack(2, 1), 9 * T)  # of another fabric
+    assert missing(after(sweep(CUT, 2 * T), other, **{HOST: 3 * T})) == set()
 
 
 def test_either_end_may_come_first_and_doubtful_ones_are_left_out() -> None:
     turned = [replace(x, subject=x.peer or x.subject, peer=x.subject) for x in MISSING.anomalies]
-    found = after(sweep(CUT, 2), previous=replace(MISSING, anomalies=tuple(turned)), **{HOST: 3})
+    found = after(sweep(CUT, 2 * T), previous=replace(MISSING, anomalies=tuple(turned)), **{HOST: 3 * T})
     assert cables(found) == cables(BEFORE)
     doubtful = [replace(x, confidence=0.6) for x in MISSING.anomalies]
-    found = after(sweep(CUT, 2), previous=replace(MISSING, anomalies=tuple(doubtful)), **{HOST: 3})
+    found = after(sweep(CUT, 2 * T), previous=replace(MISSING, anomalies=tuple(doubtful)), **{HOST: 3 * T})
     assert frozenset(ENDS) not in cables(found)
 
 
+def test_it_stays_where_it_was_until_the_next_sweep() -> None:
+    """Also after its all-clear is published."""
+    found = MISSING
+    for _ in range(3):
+        found = after(sweep(CUT, 2 * T), previous=found, **{HOST: 3 * T})
+        assert (found.anomalies, cables(found)) == ((), cables(BEFORE))
+
+
+def test_a_sweep_that_was_under_way_says_nothing() -> None:
+    up_ns = 2 * T - 5 * NS
+    assert missing(after(sweep(CUT, 2 * T), **{HOST: up_ns})) == set()
+    assert missing(after(sweep(CUT, 2 * T), **{HOST: up_ns - 5 * NS})) == {frozenset(ENDS)}
+
+
+def test_a_partial_sweep_is_no_answer() -> None:
+    partial = replace(sweep(CUT, 4 * T), partial=True)
+    assert missing(after(sweep(CUT, 2 * T), partial, **{HOST: 3 * T})) == set()
+
+
+def test_of_two_cables_at_one_port_none_is_back() -> None:
+    (one,) = MISSING.anomalies
+    assert one.peer is not None
+    other = replace(one, peer=replace(one.peer, port="33"))
+    found = after(sweep(CUT, 2 * T), previous=replace(MISSING, anomalies=(one, other)), **{HOST: 3 * T})
+    assert len(cables(found)) == len(CUT.cables)
+    assert [x for x in found.anomalies if x.kind == "SourcesDisagree"] == []
+
+
+def test_only_the_node_of_the_adapter_can_say_so() -> None:
+    """Another one reports the GUID, too, and the node itself is silent."""
+    ports = {host: mine for host, mine in PORTS.items() if host != HOST} | {OTHER: PORTS[HOST]}
+    up = {OTHER: {(CABLE.a, CABLE.a_port): 3 * T}}
+    inputs = FabricInputs(sweeps=(sweep(CUT, 2 * T),), infiniband=ports, infiniband_up_ns=up)
+    assert frozenset(ENDS) in missing(infer(inputs, previous=MISSING))
+
+
+def test_fabrics_stay_apart() -> None:
+    """Both cables of a host are back, each in a fabric of its own."""
+    rails = shapes.rail_only(1, 4, 2)
+    host = rails.hosts[0]
+    mine = [c for c in rails.cables if rails.node_map().get(c.a) == host]
+    texts = sweep_texts(rails)
+    ports = {name: own_ports(rails, name) for name in rails.hosts}
+
+    def seen(fabric: SimFabric, at_ns: int) -> tuple[SweepSeen, ...]:
+        return tuple(SweepSeen(parse(text), observed_at_ns=at_ns) for text in sweep_texts(fabric))
+
+    assert len(texts) == len(mine) == 2
+    before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
+    cut = seen(without(rails, *mine), 2 * T)
+    gone = infer(FabricInputs(sweeps=cut, infiniband=ports), previous=before)
+    up = {host: {(c.a, c.a_port): 3 * T for c in mine}}
+    back = infer(FabricInputs(sweeps=cut, infiniband=ports, infiniband_up_ns=up), previous=gone)
+    assert {(x.a_device, x.fabric) for x in back.links} == {(x.a_device, x.fabric) for x in before.links}
+
+
+def test_a_manager_that_still_shows_it_changes_nothing() -> None:
+    manager = sweep(FABRIC, 2 * T, "ufm")
+    found = after(manager, sweep(CUT, 2 * T), **{HOST: 3 * T})
+    assert cables(found) == cables(BEFORE)
+    assert missing(found) == set()
+
+
 def test_a_newer_sweep_tells() -> None:
-    back = after(sweep(CUT, 2), **{HOST: 3})
-    assert missing(after(sweep(CUT, 4), previous=back, **{HOST: 3})) == {frozenset(ENDS)}
-    found = after(sweep(FABRIC, 4), previous=back, **{HOST: 3})
+    back = after(sweep(CUT, 2 * T), **{HOST: 3 * T})
+    assert missing(after(sweep(CUT, 4 * T), previous=back, **{HOST: 3 * T})) == {frozenset(ENDS)}
+    found = after(sweep(FABRIC, 4 * T), previous=back, **{HOST: 3 * T})
     assert (found.anomalies, cables(found)) == ((), cables(BEFORE))
 
 
@@ -97,7 +166,7 @@ def test_a_port_that_is_taken_since() -> None:
     mine = next(c for c in FABRIC.cables if c.a in FABRIC.node_map() and c.b != CABLE.b)
     there = mine._replace(b=CABLE.b, b_port=CABLE.b_port)
     moved: SimFabric = replace(CUT, cables=tuple(there if c == mine else c for c in CUT.cables))
-    found = after(sweep(moved, 2), **{HOST: 3})
+    found = after(sweep(moved, 2 * T), **{HOST: 3 * T})
     assert frozenset(ENDS) not in cables(found)
     assert [x.kind for x in found.anomalies if x.kind == "SourcesDisagree"] == []
 
@@ -109,4 +178,4 @@ def test_what_is_no_infiniband_port_is_left_out() -> None:
             replace(x, subject=replace(x.subject, device="02:00:00:00:00:01")) for x in MISSING.anomalies
         ),
     )
-    assert after(sweep(CUT, 2), previous=odd, **{HOST: 3}).links
+    assert after(sweep(CUT, 2 * T), previous=odd, **{HOST: 3 * T}).links
