@@ -48,7 +48,7 @@ class Story:
         wires: Wires,
         infiniband: InfinibandFabric,
         say: Callable[[str], None],
-        hold_down_s: float = 3.0,
+        hold_down_s: float,
     ) -> None:
         self._hold_down_s = hold_down_s
         self.lab, self.wires, self.infiniband = lab, wires, infiniband

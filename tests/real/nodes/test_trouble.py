@@ -4,15 +4,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from lab.cluster import Lab
-from lab.images import images
-from lab.infiniband import InfinibandFabric
-from lab.story import Story
 from lab.trouble import PLAN, Trouble
-from lab.wires import Wires
 from support.real import require_real
 from support.soak import IS_SOAK, soak_s, soak_seed
 from support.waiting import TIMEOUT_S
+from support.wired_lab import wired_lab
 
 require_real("lab", "helm", "lldpd", "ibsim")
 
@@ -28,22 +24,7 @@ def say(line: str) -> None:
 @pytest.mark.soak
 def test_faults_at_random(tmp_path: Path) -> None:
     say(f"trouble: seed {SEED}, {SECONDS:.0f} s")
-    found = images(say)
-    with Lab(tmp_path / "lab", images=[found.agent, found.collector], say=say) as lab:
-        lab.add_nodes(PLAN.names)
-        wires, infiniband = Wires(lab, PLAN), InfinibandFabric(lab, PLAN)
-        wires.up()
-        infiniband.up()
-        lab.await_ready(PLAN.names, TIMEOUT_S)
-        story = Story(lab, wires, infiniband, say, hold_down_s=10.0)
+    with wired_lab(tmp_path / "lab", PLAN, say, hold_down_s=10.0) as story:
         trouble = Trouble(story, Random(SEED), FALSE_S, BACK_S)
-        try:
-            trouble.tell(SECONDS)
-        except Exception:
-            story.show_logs()
-            raise
-        finally:
-            story.close()
-            wires.down()
-            infiniband.down()
+        trouble.tell(SECONDS)
     assert trouble.looks["anomalies"] > trouble.looks["no leader"]
