@@ -1,7 +1,7 @@
 """Real nodes, installed with helm: how soon a pulled cable shows in kubectl, what an agent costs at rest.
 
 Six kubelets, six switches with lldpd, two collectors, a control plane and a watching kubectl share the
-machine's cores, so the figures are for all of them together. `hold_down_s` is set short, since
+machine's cores, so the figures are for all of them together. `hold_down_s` is shorter still, since
 the same few cables are pulled again and again; nothing else differs from what
 tests/real/nodes/test_nodes.py installs.
 """
@@ -26,6 +26,7 @@ from lab.watching import Object, condition
 from lab.wires import Wires
 
 PULLS = 50
+HOLD_DOWN_S = 0.15
 REST_S = 120.0
 BUDGET_MIB, BUDGET_CPU = 96, 1
 PARTS = ("probe", "stream", "inference", "API write")
@@ -50,16 +51,7 @@ def unix_s(text: str) -> float:
     return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{rest or 0}")
 
 
-class QuickStory(Story):
-    """Without damping: see above."""
-
-    def values(self) -> Object:
-        values = super().values()
-        values["collector"]["settings"] |= {"hold_down_s": 0.15}
-        return values
-
-
-def pulls(story: QuickStory) -> None:
+def pulls(story: Story) -> None:
     """Pull cables of all nodes in turn; where the time between carrier and kubectl goes."""
     rails = [f"{node.name}/{rail}" for node in PLAN.nodes for rail in node.rails]
     totals: list[float] = []
@@ -152,7 +144,7 @@ def at_rest(lab: Lab) -> None:
     row("agent pod at rest, memory (Pss), worst of 6", f"{max(memory):.0f} MiB", "", "", f"{BUDGET_MIB} MiB")
 
 
-def start_up(story: QuickStory) -> None:
+def start_up(story: Story) -> None:
     """From a container's start to the collector's first word, by the agents' own logs and the kernel."""
     took: list[float] = []
     boot_s = float(
@@ -203,7 +195,7 @@ def main() -> int:
             infiniband.up()
             lab.await_ready(PLAN.names, 120.0)
             row("six nodes, six switches, control plane up", f"{time.monotonic() - began_s:.0f} s")
-            story = QuickStory(lab, wires, infiniband, note)
+            story = Story(lab, wires, infiniband, note, HOLD_DOWN_S)
             try:
                 story.install()
                 story.discovered()
