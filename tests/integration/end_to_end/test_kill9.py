@@ -87,7 +87,7 @@ async def killed(collector: CollectorProcess, player: Player, data_dir: Path) ->
 @pytest.mark.soak
 async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:
     rng = Random(seed := soak_seed())
-    print(f"kill -9: seed {seed}")
+    print(f"HYPERSCOUT_SOAK_SEED={seed}")
     fabric = clos2(leaves=10, hosts_per_leaf=20, spines=4)
     assert len(fabric.hosts) == HOSTS
     flags = ("--restart-grace-s", "0")

@@ -262,7 +262,7 @@ async def settled(chaos: Chaos) -> dict[str, Any]:
 
 @pytest.mark.soak
 async def test_whatever_happens_hypernodes_come_true(own_kube: Callable[[], Cluster], tmp_path: Path) -> None:
-    print(f"chaos: seed {SEED}, {SECONDS:.0f} s")
+    print(f"HYPERSCOUT_SOAK_SEED={SEED}")
     kube = own_kube()
     async with chaos(kube, tmp_path, Random(SEED)) as trouble, recording(kube.plane) as recorder:
         before = await settled(trouble)

@@ -23,7 +23,7 @@ def say(line: str) -> None:
 
 @pytest.mark.soak
 def test_faults_at_random(tmp_path: Path) -> None:
-    say(f"trouble: seed {SEED}, {SECONDS:.0f} s")
+    say(f"HYPERSCOUT_SOAK_SEED={SEED}")
     with wired_lab(tmp_path / "lab", PLAN, say, hold_down_s=10.0) as story:
         trouble = Trouble(story, Random(SEED), FALSE_S, BACK_S)
         trouble.tell(SECONDS)
