@@ -113,6 +113,7 @@ def evidence(draw: st.DrawFn) -> FabricInputs:
         lldp,
         own,
         {host: draw(st.integers(0, 4)) for host in own},
+        {host: {(guid, draw(st.integers(1, 8))): 1} for host, guid in adapters.items()},
         node_map,
         gpus=draw(st.dictionaries(hosts, several, max_size=6)),
         pairs=pairs_of_rows(list(rows.values())),
