@@ -34,10 +34,13 @@ class _Cable(NamedTuple):
 
 def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[SweepSeen]:
     """Return the cables that are back, each fabric as a sweep that any sweep of an agent overrules."""
-    if previous is None or not inputs.infiniband_up_ns:
-        return []
-    up_ns = _up_ns(inputs.infiniband_up_ns, previous)
     sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
+    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
+    if previous is None or oldest_ns is None:
+        return []
+    up_ns = _up_ns(inputs.infiniband_up_ns, previous, oldest_ns - _TAKES_NS)
+    if not up_ns:
+        return []
     newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
     used = Counter(end for cables in newest.values() for cable in cables for end in cable)
     return [
@@ -47,23 +50,27 @@ def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Swe
     ]
 
 
-def _up_ns(reported: Mapping[str, Mapping[_End, int]], previous: Topology) -> dict[_End, int]:
-    """Return since when the ports are up again, of adapters that were published under the reporting node."""
-    nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
-    nodes |= {adapter.id: adapter.node for adapter in previous.adapters}
-    return {
-        end: at_ns
+def _up_ns(reported: Mapping[str, Mapping[_End, int]], previous: Topology, after_ns: int) -> dict[_End, int]:
+    """Return since when the ports are up that came up after a time, of adapters that were published under the
+    reporting node."""
+    later = [
+        (node, end, at_ns)
         for node, ports in reported.items()
         for end, at_ns in ports.items()
-        if nodes.get(f"{end[0]:016x}") == node
-    }
+        if at_ns > after_ns
+    ]
+    if not later:  # the common case
+        return {}
+    nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
+    nodes |= {adapter.id: adapter.node for adapter in previous.adapters}
+    return {end: at_ns for node, end, at_ns in later if nodes.get(f"{end[0]:016x}") == node}
 
 
 def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
     """Return the published cables at these ports, and of the others the missing ones."""
     published: dict[_End, _Cable] = {}
     devices = {f"{guid:016x}" for guid, _ in up_ns}
-    for x in links_at(previous.links, devices) if devices else ():
+    for x in links_at(previous.links, devices):
         for cable in _cables(Endpoint(x.a_device, "", x.a_port), Endpoint(x.b_device, "", x.b_port)):
             if cable.own in up_ns:
                 published[cable.own] = cable
