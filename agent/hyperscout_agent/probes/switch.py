@@ -7,6 +7,7 @@ announce, so the probe also reads from lldpd the switch's own chassis id and por
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from re import Pattern
 
@@ -40,9 +41,8 @@ _IF_MISSING = "install lldpd, or set `lldp.lldpctl_command`"
 # More than any switch has: 64 cages, each split into eight, are 512 ports.
 _MAX_PORTS = 1024
 # A new neighbour is heard some seconds after the carrier comes up, without another carrier change. So the
-# probe runs at the first interval until the port has been up without a neighbour for the second time span.
-_YOUNG_INTERVAL_S = 2.0
-_YOUNG_S = 60.0
+# probe runs at these intervals (second) until a port has been up without a neighbour for so long (first).
+_YOUNG_S = ((5.0, 0.5), (60.0, 2.0))
 # Changed counters (drops change on healthy ports too) are reported at this interval, or with other changes.
 _COUNTERS_EVERY_S = 60.0
 
@@ -102,11 +102,10 @@ class SwitchProbe:
     def interval_s(self) -> float | None:
         """Seconds between runs; shorter while a port that came up has no neighbour yet."""
         now_s = self._clock()
-        young = any(
-            reported.quiet_since_s is not None and now_s - reported.quiet_since_s < _YOUNG_S
-            for reported in self._reported.values()
-        )
-        return min(self._interval_s, _YOUNG_INTERVAL_S) if young else self._interval_s
+        quiet_since_s = (reported.quiet_since_s for reported in self._reported.values())
+        age_s = now_s - max((since_s for since_s in quiet_since_s if since_s is not None), default=-inf)
+        young_s = (interval_s for limit_s, interval_s in _YOUNG_S if age_s < limit_s)
+        return min(self._interval_s, next(young_s, self._interval_s))
 
     async def observe(self) -> Observation:
         own = await self._own()
