@@ -18,7 +18,7 @@ from hyperscout_topology.topology import Endpoint, Topology
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
-_SOURCE: Final = "infiniband"
+RETURNED: Final = "infiniband"  # the only source of such a cable
 _SURE: Final = 0.9  # what is missing with less confidence may never have been there
 _TAKES_NS: Final = 10 * NS  # a sweep is dated when it ends, and may have read a port so long before
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
@@ -44,10 +44,32 @@ def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Swe
     newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
     used = Counter(end for cables in newest.values() for cable in cables for end in cable)
     return [
-        SweepSeen(_sweep(alone), _SOURCE, partial=True)
+        SweepSeen(_sweep(alone), RETURNED, partial=True)
         for cables in newest.values()
         if (alone := [cable for cable in cables if max(used[cable.own], used[cable.far]) == 1])
     ]
+
+
+def up_since_sweeps(inputs: FabricInputs, previous: Topology | None) -> set[tuple[str, str | None]]:
+    """Return the ports, by device and port, that came up after the newest whole sweep of their fabric."""
+    sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS and not seen.partial]
+    oldest_ns = min((seen.observed_at_ns for seen in sweeps), default=None)
+    if previous is None or oldest_ns is None:
+        return set()
+    up_ns = _up_ns(inputs.infiniband_up_ns, previous, oldest_ns)
+    if not up_ns:
+        return set()
+    far = {cable.own: cable.far for cable in _last_known(up_ns, previous)}
+    wanted = np.array(sorted({guid for guid, _ in (*up_ns, *far.values())}), np.uint64)
+    swept_ns: dict[int, int] = {}
+    for seen in sweeps:
+        for guid in wanted[np.isin(wanted, seen.sweep.guid)].tolist():
+            swept_ns[guid] = max(swept_ns.get(guid, 0), seen.observed_at_ns)
+    return {
+        (f"{end[0]:016x}", str(end[1]))
+        for end, at_ns in up_ns.items()
+        if at_ns > max(swept_ns.get(guid, 0) for guid, _ in (end, far.get(end, end)))
+    }
 
 
 def _up_ns(reported: Mapping[str, Mapping[_End, int]], previous: Topology, after_ns: int) -> dict[_End, int]:
@@ -146,7 +168,7 @@ def _sweep(cables: Iterable[_Cable]) -> Sweep:
     place = {guid: i for i, guid in enumerate(guids)}
     n, m = len(guids), len(records)
     return Sweep(
-        source=_SOURCE,
+        source=RETURNED,
         guid=np.array(guids, np.uint64),
         kind=np.array([kinds[guid] for guid in guids], np.uint8),
         port_count=np.zeros(n, np.int32),

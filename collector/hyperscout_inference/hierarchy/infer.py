@@ -20,6 +20,7 @@ from hyperscout_topology.topology import (
 )
 
 from hyperscout_inference.audit.erroring import erroring_links
+from hyperscout_inference.audit.guesses import without_guesses
 from hyperscout_inference.audit.host_cabling import host_rank
 from hyperscout_inference.audit.missing_switches import missing_switches
 from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
@@ -78,7 +79,7 @@ def infer(
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
-    suspicions = _suspicions(net, level, layers, inputs.sweeps)
+    suspicions = without_guesses(net, _suspicions(net, level, layers, inputs.sweeps), inputs, previous)
     suspicions += _no_trees(net, layers, no_tree)
     suspicions += erroring_links(present, level, layers, inputs, damped)
     if inputs.labels:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.fabric.returned import RETURNED
 from hyperscout_inference.hierarchy.infer import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
@@ -32,6 +33,11 @@ def after(*sweeps: SweepSeen, previous: Topology = MISSING, **up_ns: Any) -> Top
     """`up_ns`: by node, since when its port of the cable is up."""
     up = {node: {(CABLE.a, CABLE.a_port): at_ns} for node, at_ns in up_ns.items()}
     return infer(FabricInputs(sweeps=sweeps, infiniband=PORTS, infiniband_up_ns=up), previous=previous)
+
+
+def seen(fabric: SimFabric, at_ns: int) -> tuple[SweepSeen, ...]:
+    """What sweeps of all parts of a fabric see."""
+    return tuple(SweepSeen(parse(text), observed_at_ns=at_ns) for text in sweep_texts(fabric))
 
 
 def missing(topology: Topology) -> set[Any]:
@@ -135,9 +141,6 @@ def test_fabrics_stay_apart() -> None:
     texts = sweep_texts(rails)
     ports = {name: own_ports(rails, name) for name in rails.hosts}
 
-    def seen(fabric: SimFabric, at_ns: int) -> tuple[SweepSeen, ...]:
-        return tuple(SweepSeen(parse(text), observed_at_ns=at_ns) for text in sweep_texts(fabric))
-
     assert len(texts) == len(mine) == 2
     before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
     cut = seen(without(rails, *mine), 2 * T)
@@ -179,3 +182,41 @@ def test_what_is_no_infiniband_port_is_left_out() -> None:
         ),
     )
     assert after(sweep(CUT, 2 * T), previous=odd, **{HOST: 3 * T}).links
+
+
+def test_a_guess_accuses_no_port() -> None:
+    """A host moves: two sweeps show its cables at the new leaves. The third port is up, and not swept yet."""
+    rails = shapes.multi_plane(3, 3, 4, 2)
+    host = rails.hosts[0]
+    mine = [c for c in rails.cables if rails.node_map().get(c.a) == host]
+    ports = {name: own_ports(rails, name) for name in rails.hosts}
+    before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
+    leaf_of = {c.a: c.b for c in rails.cables if rails.node_map().get(c.a) == rails.hosts[-1]}
+    there = [c._replace(b=b, b_port=30) for c, b in zip(mine, leaf_of.values(), strict=True)]
+    moved = replace(without(rails, *mine), cables=(*without(rails, *mine).cables, *there[:2]))
+    up = {host: {(c.a, c.a_port): 3 * T for c in mine}}
+    inputs = FabricInputs(sweeps=seen(moved, 2 * T), infiniband=ports)
+    assert {x.kind for x in infer(inputs, previous=before).anomalies} == {"MissingLink"}
+    found = infer(replace(inputs, infiniband_up_ns=up), previous=before)
+    assert found.anomalies == ()
+    assert sum(x.sources == (RETURNED,) for x in found.links) == 1
+
+
+def test_a_port_that_came_up_since_its_sweep_is_not_called_miswired() -> None:
+    """The cable was pulled and plugged in so fast that no sweep lacks it."""
+    rails = shapes.multi_plane(3, 3, 4, 2)
+    host = rails.hosts[0]
+    mine = [c for c in rails.cables if rails.node_map().get(c.a) == host]
+    ports = {name: own_ports(rails, name) for name in rails.hosts}
+    before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
+    leaf_of = {c.a: c.b for c in rails.cables if rails.node_map().get(c.a) == rails.hosts[-1]}
+    there = [c._replace(b=b, b_port=30) for c, b in zip(mine, leaf_of.values(), strict=True)]
+    moved = replace(without(rails, *mine), cables=(*without(rails, *mine).cables, *there[:2], mine[2]))
+
+    def kinds(up_ns: int) -> set[str]:
+        up = {host: {(c.a, c.a_port): up_ns for c in mine}}
+        inputs = FabricInputs(sweeps=seen(moved, 2 * T), infiniband=ports, infiniband_up_ns=up)
+        return {x.kind for x in infer(inputs, previous=before).anomalies}
+
+    assert "Miswired" in kinds(T)
+    assert kinds(3 * T) == set()
