@@ -63,6 +63,7 @@ class ConditionFacts:
 
 
 NO_FACTS = ConditionFacts()
+NO_EVIDENCE = "no fabric shows it"  # of a node that is not ready
 
 
 def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
@@ -78,7 +79,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             by_hypernode.setdefault(anomaly.hypernode, []).append(anomaly)
     switches = {s.id: s.level for s in topology.switches}
     totals = _link_totals(topology, by_hypernode, switches)
-    why_down = {**dict.fromkeys(topology.nodes_without_evidence, "no fabric shows it"), **facts.down_nodes}
+    why_down = {**dict.fromkeys(topology.nodes_without_evidence, NO_EVIDENCE), **facts.down_nodes}
     down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
     stale_switches = _stale_switches(topology, facts.stale_switches)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 from hyperscout_topology.link_changes import (
     DENIED,
     UNREPORTED,
@@ -25,6 +26,7 @@ from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
 _SWITCHES = frozenset({"switch", "snmp", "netq"})  # sources that are switches, or ask them
+_SWEEPS = frozenset({"ibnetdiscover", "ufm", "infiniband"})  # sources that show a whole fabric
 
 
 class LostCable(NamedTuple):
@@ -53,15 +55,17 @@ def recall(
     previous: Topology,
     published: set[str],
     tiers: dict[str, int],
+    unreported: Collection[LostCable] = (),
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `published`: names of the present HyperNodes; `tiers`: the tier of each.
+    `published`: names of the present HyperNodes; `tiers`: the tier of each. `unreported`: cables whose
+    switches are not missing.
     """
     ids = {ident: i for i, ident in enumerate(net.ids)}
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
-    gone = _gone_switches(previous, ids, lost)
+    gone = _gone_switches(previous, ids.keys() | {device for x in unreported for device in x.devices}, lost)
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
@@ -199,23 +203,59 @@ def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topolo
     """Return those lost cables that no reporter could show now. They are not missing, only not known, unless
     they were missing before.
 
-    These are cables that the agent of a host showed, which reports nothing now, and cables that switches
-    alone showed, of which neither does. Whether the host has lost its power is not for its switch to say.
+    These are cables that the agent of a host showed, which reports nothing now; cables that switches alone
+    showed, of which neither does; and cables of a fabric that no sweep shows now, unless the agent of a host
+    reports its port as not ACTIVE. Whether the host has lost its power is not for its switch to say.
     """
+    missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
+    lost = [x for x in lost if x.ends not in missing]
     if not lost:
         return []
     host_of = hosts_of(previous)
     heard = inputs.lldp.keys() | inputs.infiniband.keys()
     reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
     reporting |= {port.chassis_id for seen in inputs.tables for port in seen.table.ports}
-    missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
+    # Sweeps without agents, as from files, are complete.
+    has_agents = bool(inputs.infiniband) or not inputs.sweeps
+    is_swept = has_agents and any(_SWEEPS.issuperset(x.sources) for x in lost)
+    unswept = _unswept(previous.links, inputs) if is_swept else frozenset()
+    active = {
+        (f"{port.node_guid:016x}", str(port.port))
+        for ports in inputs.infiniband.values()
+        for port in (ports if unswept else ())
+        if port.state == "ACTIVE"
+    }
 
     def is_unknown(x: LostCable) -> bool:
         if "lldp" in x.sources:
             return not any(host_of.get(device, device) in heard for device in x.devices)
-        return _SWITCHES.issuperset(x.sources) and reporting.isdisjoint(x.devices)
+        if _SWITCHES.issuperset(x.sources):
+            return reporting.isdisjoint(x.devices)
+        ends = ((x.a_device, x.a_port), (x.b_device, x.b_port))
+        return (
+            _SWEEPS.issuperset(x.sources)
+            and unswept.issuperset(x.devices)
+            and not any(host_of.get(end[0]) in inputs.infiniband and end not in active for end in ends)
+        )
 
-    return [x for x in lost if x.ends not in missing and is_unknown(x)]
+    return [x for x in lost if is_unknown(x)]
+
+
+def _unswept(links: Sequence[Link], inputs: FabricInputs) -> frozenset[str]:
+    """Return the devices of the fabrics of which no device is in a sweep."""
+    table = table_of(links)
+    swept = {guid for seen in inputs.sweeps for guid in seen.sweep.guid.tolist()}
+    is_swept = np.fromiter((_guid(device) in swept for device in table.devices), np.bool_)
+    fabrics = np.unique(table.fabric[is_swept[table.a] | is_swept[table.b]])
+    rows = ~np.isin(table.fabric, fabrics)
+    return frozenset(table.devices[i] for i in np.union1d(table.a[rows], table.b[rows]).tolist())
+
+
+def _guid(device: str) -> int | None:
+    try:
+        return int(device, 16)
+    except ValueError:
+        return None
 
 
 def with_unreported(

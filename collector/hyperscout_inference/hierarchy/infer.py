@@ -127,15 +127,15 @@ def infer(
         unknown = unreported(lost, inputs, previous)
         lost = sorted(set(lost).difference(unknown))
         if unknown:
-            # Their agents have been silent since a take-over: these hosts become stale, and are not absent.
-            # Cables of hosts that left the cluster are forgotten.
+            # Their reporters have been silent since a take-over: these hosts are not absent. Cables of hosts
+            # that left the cluster are forgotten.
             host_of, ids = hosts_of(previous), {switch.id for switch in previous.switches}
             hosts = {x: {host_of.get(d, d) for d in x.devices if d not in ids} for x in unknown}
             unknown = [x for x in unknown if hosts[x] <= expected]
             links, switches = with_unreported(links, switches, unknown, previous)
             absent -= frozenset().union(*(hosts[x] for x in unknown))
         tiers = {h.name: h.tier for h in hypernodes}
-        anomalies = recall(present, anomalies, lost, previous, published, tiers)
+        anomalies = recall(present, anomalies, lost, previous, published, tiers, unknown)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     topology = Topology(
         generation=previous.generation + 1 if previous else 1,

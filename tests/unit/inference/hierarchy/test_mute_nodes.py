@@ -35,7 +35,7 @@ def test_switches_that_only_this_node_could_see_are_not_missing() -> None:
         assert after.switches == before.switches
         assert len(after.links) == len(before.links)
         assert {x.note for x in after.links if "h21" in (x.a_device, x.b_device)} == {
-            "not reported now: the agent of its host has not reported"
+            "not reported now: its reporters have not reported yet"
         }
     back = infer(BY_HOSTS.inputs(), NODES, after)
     assert list(back.links) == list(before.links)
