@@ -15,7 +15,7 @@ from hyperscout_collector.decisions.publication.damping import DampingSettings
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.state import AgentRow, EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import Cause
@@ -50,6 +50,7 @@ class Rig:
         self.raises: Callable[[FabricInputs], bool] = poisoned
         self.tried: list[FabricInputs] = []
         self.all_published: list[Topology] = []
+        self.judged = 0  # how often the sweeps that are held were judged
         settings = GenerationSettings(DampingSettings(0.0, 0.0, 0.0), 0.0, 0.0, details_s=0.0)
         view = InputsView(self.state, 3000.0, T0)
         view.touch(self.state.nodes)
@@ -65,6 +66,7 @@ class Rig:
             NoCluster(),
             publish=self._publish,
             superseded=lambda looks: None,
+            held=self._judge,
             inferred=lambda seconds: None,
             clock_ns=lambda: self.now_ns,
             debounce_s=0.0,
@@ -74,6 +76,9 @@ class Rig:
     def _publish(self, topology: Topology, _cause: Cause) -> None:
         self.published = topology
         self.all_published.append(topology)
+
+    def _judge(self, _sweeps: object) -> None:
+        self.judged += 1
 
     def infer(
         self, inputs: FabricInputs, options: InferOptions, previous: Topology | None = None
@@ -92,6 +97,15 @@ class Rig:
     def report(self, host: str, port: str = "") -> None:
         found = lldp(host, "eth0", self.now_ns, neighbour=where(host), port=port or f"swp{host[1:]}")
         self.put(found)
+
+    def starts(self, host: str, instance: int, *findings: Finding) -> None:
+        """The full state of an agent that was started."""
+        plan = EvidencePlan(self.state, self.now_ns)
+        for finding in findings:
+            plan.upsert(row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns), b"")
+        plan.agents[host] = AgentRow(host, instance, "0.1.0")
+        self.pipeline.follow(self.state.commit(plan))
+        self.pipeline.full_state(host)
 
     def pass_s(self, seconds: float) -> None:
         self.now_ns += int(seconds * S)

@@ -65,6 +65,7 @@ class InputsView:
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
         self._infiniband_up_ns: dict[str, dict[tuple[int, int], int]] = {}
+        self._instances: dict[str, int] = {}  # of agents, at their last full state
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._latency: dict[str, Measured] = {}
         self._pair_grace = PairGrace()
@@ -103,6 +104,25 @@ class InputsView:
             _set(self._failed_ns, name, node.failed_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
+            if name in self._state.agents:
+                self._instances.setdefault(name, self._state.agents[name].instance)
+            else:
+                self._instances.pop(name, None)
+
+    def full_state(self, name: str) -> bool:
+        """The full state of an agent was committed. Returns whether its InfiniBand ports are up since then.
+
+        That is so for a new process: nobody has seen its ports between the end of the old process and now.
+        """
+        agent = self._state.agents.get(name)
+        if agent is None or self._instances.get(name) == agent.instance:
+            return False
+        self._instances[name] = agent.instance
+        at_ns = self._infiniband_at_ns.get(name, 0)
+        ports = self._infiniband.get(name, ())
+        up_ns = {(port.node_guid, port.port): at_ns for port in ports if port.state == "ACTIVE"}
+        _set(self._infiniband_up_ns, name, up_ns)
+        return bool(up_ns)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         limit_ns = now_ns - self._stale_after_ns

@@ -143,6 +143,8 @@ class Pipeline:
 
         It counts from the next snapshot on. The one that is being inferred from does not contain it.
         """
+        if self._view.full_state(node):
+            self._infer_soon()
         takeover = self._inference.takeover
         if takeover is not None:
             self._full_states.add(node)
@@ -294,8 +296,7 @@ class Pipeline:
                 _log.error("evidence: %s", problem)
             self._unread = result.resolved.problems
         self._take(result.decision)
-        if not result.is_takeover:
-            self._held_until_ns = self._held_sweeps(result.resolved.held)
+        self._held_until_ns = self._held_sweeps(result.resolved.held)
         if superseded := result.resolved.superseded:
             self._superseded({key: [row for row in evidence.sweeps if row.key == key] for key in superseded})
 
