@@ -108,13 +108,14 @@ def held_back(anomaly: Anomaly, *, is_up: bool) -> Anomaly:
 
     `is_up`: whether the cable or switch that was missing is there.
     """
-    state = "up" if is_up else "over"
-    times = "once" if anomaly.flaps == 1 else f"{anomaly.flaps} times"
-    message = (
-        f"{state} since {rfc3339(anomaly.changed_ns)}; flapped {times}; "
-        f"clears at {rfc3339(anomaly.clears_ns)}{_BEFORE}{anomaly.message}"
-    )
-    return replace(anomaly, message=message)
+    state = over_since("up" if is_up else "over", anomaly.changed_ns, anomaly.flaps, anomaly.clears_ns)
+    return replace(anomaly, message=f"{state}{_BEFORE}{anomaly.message}")
+
+
+def over_since(state: str, changed_ns: int, flaps: int, clears_ns: int) -> str:
+    """The text that something is over, and how long it stays shown. Times are Unix ns."""
+    times = "once" if flaps == 1 else f"{flaps} times"
+    return f"{state} since {rfc3339(changed_ns)}; flapped {times}; clears at {rfc3339(clears_ns)}"
 
 
 def state_of(anomaly: Anomaly) -> str:

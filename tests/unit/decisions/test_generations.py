@@ -246,7 +246,10 @@ def test_a_node_that_goes_down_shows_at_once_and_flaps_damped() -> None:
         player.offer(second + 1, tree(TEN))
     player.run(2000)
     ready = [(at, condition(t, "l00", "Ready").status) for at, t in player.log[1:]]
-    assert ready == [(200, "False"), (519, "True")]
+    assert ready == [(200, "False"), (229, "False"), (519, "True")]
+    message = condition(next(t for at, t in player.log if at == 229), "l00", "Ready").message
+    assert "n0001 (kubelet stopped; over since " in message
+    assert "; flapped 10 times; clears at " in message
     player.offer(3000, tree(TEN), ConditionFacts(stale={"n0001": player.ns(1)}))
     assert condition(player.last, "l00", "Stale").status == "True"
     switch = player.last.hypernodes[0].switches[0]
@@ -280,7 +283,9 @@ def test_the_first_evidence_of_a_member_since_the_start_shows_at_once(absent: tu
     ready = [(at, condition(t, "l00", "Ready").message) for at, t in player.log]
     not_ready = "3 of 4 nodes ready; not ready: n0001 (no fabric shows it)"
     changes = [x for i, x in enumerate(ready) if i == 0 or x[1] != ready[i - 1][1]]
-    after = [(5, "4 of 4 nodes ready"), (20, not_ready), (32, "4 of 4 nodes ready")]
+    over = "; over since 2026-01-01T00:00:22Z; flapped once; clears at 2026-01-01T00:00:32Z)"
+    told = not_ready.removesuffix(")") + over
+    after = [(5, "4 of 4 nodes ready"), (20, not_ready), (23, told), (32, "4 of 4 nodes ready")]
     assert changes == (after if absent else [(2, not_ready), *after])
     assert player.last.nodes_without_evidence == ("spare",)
 

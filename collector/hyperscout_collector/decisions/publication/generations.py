@@ -13,6 +13,7 @@ from typing import Any
 
 from hyperscout_inference.hierarchy.conditions import (
     INFERENCE_FAILED,
+    NO_EVIDENCE,
     NO_FACTS,
     ConditionFacts,
     with_conditions,
@@ -21,7 +22,7 @@ from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.topology import Anomaly, Topology
+from hyperscout_topology.topology import Anomaly, Topology, over_since
 
 from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
 from hyperscout_collector.decisions.publication.details import same_details, with_waiting
@@ -125,11 +126,9 @@ class Generations:
             flapping=flapping_of(before.anomalies),
             tell=True,
         )
-        self._absent: Damper[str, str, str] = Damper(
-            settings.damping, {node: {"": ""} for node in before.nodes_without_evidence}, now_ns
-        )
+        self._absent: Damper[str, str, str] = Damper(settings.damping, _absent(before), now_ns, tell=True)
         self._seen: set[str] = set()  # nodes that evidence has shown since the start
-        self._down: Damper[str, str, str] = Damper(settings.damping)
+        self._down: Damper[str, str, str] = Damper(settings.damping, tell=True)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
         self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
         failed = any(c.reason == INFERENCE_FAILED for h in before.hypernodes for c in h.conditions)
@@ -240,7 +239,7 @@ class Generations:
         # During a take-over the published topology is offered again, and says nothing about what is over.
         held_back = by_link(x for x in offered.anomalies if x.is_over)
         self._anomalies.observe(by_link(offered.anomalies), now_ns, unknown=held_back)
-        self._absent.observe({node: {"": ""} for node in offered.nodes_without_evidence}, now_ns)
+        self._absent.observe(_absent(offered), now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}
         if (held := self._membership.held) is not None:
@@ -309,7 +308,7 @@ class Generations:
         shown = ((x, self._anomalies.flapping(link)) for link, _, x in self._anomalies.shown())
         anomalies = (replace(x, since_ns=self._since[x.key]) for x in with_flapping(shown, offered))
         facts = ConditionFacts(
-            {node: why for node, _, why in self._down.shown()},
+            {**_reasons(self._absent), **_reasons(self._down)},
             {node: seen for node, _, seen in self._stale.shown()},
             {id_: seen for id_, _, seen in self._silent.shown()},
             next((why for _, _, why in self._failing.shown()), ""),
@@ -341,6 +340,23 @@ class Generations:
             self._new_until_ns = now_ns + round(self._settings.new_s * NS)
         self._published = replace(built, generation=self._highest, hypernodes=hypernodes)
         return self._published
+
+
+def _absent(topology: Topology) -> dict[str, dict[str, str]]:
+    return {node: {"": NO_EVIDENCE} for node in topology.nodes_without_evidence}
+
+
+def _reasons(nodes: Damper[str, str, str]) -> dict[str, str]:
+    """Returns why nodes are not ready, and since when that is over."""
+    found = {}
+    for node, item, why in nodes.shown():
+        flapping = nodes.flapping(node)
+        if flapping is not None and item in flapping.gone:
+            over = over_since("over", flapping.changed_ns, flapping.flaps, flapping.clears_ns)
+            found[node] = f"{why}; {over}"
+        else:
+            found[node] = why
+    return found
 
 
 def _only_nvlink(before: Topology, lost: Loss) -> bool:
