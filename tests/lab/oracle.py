@@ -71,6 +71,7 @@ class Oracle:
     worst_s: float = 0.0  # the longest time that a false claim was shown
     worst: str = ""
     violations: list[str] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)  # claims that came (+) and went (-); the caller empties it
     faults: list[Fault] = field(default_factory=list)
     _leads_s: float = 0.0  # from then on a leader can publish what it sees
     _moving: set[str] = field(default_factory=set)  # may be shown where they were, or where they are
@@ -125,6 +126,8 @@ class Oracle:
         claims = dict(self._claims(seen))
         is_blind = seen.anomalies is None  # anomalies that were shown before go on
         shown = (*claims, *(self._shown_s if is_blind else ()))
+        self.news += [f"+ {claim.text}" for key, claim in claims.items() if key not in self._shown_s]
+        self.news += [f"- {' '.join(key)}" for key in self._shown_s if key not in shown]
         self._shown_s = {key: self._shown_s.get(key, now_s) for key in shown}
         for key, claim in claims.items():
             for fault in self.faults:

@@ -203,6 +203,9 @@ class Trouble:
             self._seen = looked_s, seen
             if self._judging:
                 self.oracle.judge(seen, time.monotonic())
+                for line in self.oracle.news:
+                    self.story.say(line)
+                self.oracle.news.clear()
 
     def _anomalies(self) -> Object | None:
         """The anomalies and the number of their generation, None where no leader answers."""
