@@ -112,11 +112,19 @@ def chassis(name: str) -> str:
 
 
 def adapter(
-    node: str, device: str = "mlx5_0", at_ns: int = T0, *, guid: int = 1, state: str = "ACTIVE"
+    node: str,
+    device: str = "mlx5_0",
+    at_ns: int = T0,
+    *,
+    guid: int = 1,
+    state: str = "ACTIVE",
+    since_ns: int = 0,
 ) -> Finding:
+    name = f"{node} {device}"
     fact = InfinibandPort(
-        device, 1, guid, guid + 1, guid, state, "LinkUp", 400.0, 1, 1, f"{node} {device}", "InfiniBand"
-    )
+        device, 1, guid, guid + 1, guid, state, "LinkUp", 400.0, 1, 1, name, "InfiniBand", "", 0,
+        active_since_ns=since_ns,
+    )  # fmt: skip
     return Finding(
         key=FindingKey(node=node, probe="infiniband", subject=f"{device}/1"),
         observed_at=stamp(at_ns),

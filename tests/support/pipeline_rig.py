@@ -15,7 +15,7 @@ from hyperscout_collector.decisions.publication.damping import DampingSettings
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.rows import row_of
-from hyperscout_collector.evidence.state import AgentRow, EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import Cause
@@ -97,15 +97,6 @@ class Rig:
     def report(self, host: str, port: str = "") -> None:
         found = lldp(host, "eth0", self.now_ns, neighbour=where(host), port=port or f"swp{host[1:]}")
         self.put(found)
-
-    def starts(self, host: str, instance: int, *findings: Finding) -> None:
-        """The full state of an agent that was started."""
-        plan = EvidencePlan(self.state, self.now_ns)
-        for finding in findings:
-            plan.upsert(row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns), b"")
-        plan.agents[host] = AgentRow(host, instance, "0.1.0")
-        self.pipeline.follow(self.state.commit(plan))
-        self.pipeline.full_state(host)
 
     def pass_s(self, seconds: float) -> None:
         self.now_ns += int(seconds * S)

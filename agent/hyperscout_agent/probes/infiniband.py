@@ -6,6 +6,7 @@ Counters are read once a minute, and when a port changed (a link counts errors w
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hyperscout_formats.facts.wire import infiniband_to_proto
@@ -43,10 +44,13 @@ class InfinibandProbe:
         root: Path = Path("/sys/class/infiniband"),
         interval_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.interval_s: float | None = interval_s
         self._root = root
         self._clock = clock
+        self._clock_ns = clock_ns
+        self._active_since_ns: dict[str, int] = {}  # by subject
         self._counted: dict[str, bytes] = {}
         self._counted_at_s: float | None = None
         self._tree: dict[str, bytes] = {}
@@ -70,7 +74,14 @@ class InfinibandProbe:
             for problem in problems:
                 _log.warning("%s", problem)
         self._tree, self._problems = tree, problems
-        samples = {f"{port.device}/{port.port}": data(infiniband_to_proto(port)) for port in ports}
+        before, now_ns = self._active_since_ns, self._clock_ns()
+        active = [f"{port.device}/{port.port}" for port in ports if port.state == "ACTIVE"]
+        self._active_since_ns = {subject: before.get(subject, now_ns) for subject in active}
+        samples = {}
+        for port in ports:
+            subject = f"{port.device}/{port.port}"
+            since_ns = self._active_since_ns.get(subject, 0)
+            samples[subject] = data(infiniband_to_proto(replace(port, active_since_ns=since_ns)))
         for path in tree:
             match path.split("/"):
                 case [device, "ports", number, *_] if f"{device}/{number}" not in samples:

@@ -116,6 +116,7 @@ class InfinibandPort:
     board_id: str = ""
     link_downed: int = 0
     counters: PortCounters = PortCounters()  # rx_errors includes symbol errors
+    active_since_ns: int = 0  # since the agent sees it as ACTIVE, by the agent's clock; 0 = not, or unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class _Node:
     lldp: tuple[LldpPort, ...]
     infiniband: tuple[InfinibandPort, ...]
     infiniband_at_ns: int
+    infiniband_up_ns: dict[tuple[int, int], int]
     gpus: tuple[Gpu, ...]
     latency: list[Row]
     nccl: tuple[NcclRun, ...]
@@ -65,7 +66,6 @@ class InputsView:
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
         self._infiniband_up_ns: dict[str, dict[tuple[int, int], int]] = {}
-        self._instances: dict[str, int] = {}  # of agents, at their last full state
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._latency: dict[str, Measured] = {}
         self._pair_grace = PairGrace()
@@ -88,8 +88,8 @@ class InputsView:
         for name in list(nodes):
             node = _node(self._state.rows_of_node(name))
             _set(self._lldp, name, node.lldp)
-            _set(self._infiniband_up_ns, name, self._up_ns(name, node))  # it compares with those before
             _set(self._infiniband, name, node.infiniband)
+            _set(self._infiniband_up_ns, name, node.infiniband_up_ns)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
             before = self._latency.get(name)
@@ -104,25 +104,6 @@ class InputsView:
             _set(self._failed_ns, name, node.failed_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
-            if name in self._state.agents:
-                self._instances.setdefault(name, self._state.agents[name].instance)
-            else:
-                self._instances.pop(name, None)
-
-    def full_state(self, name: str) -> bool:
-        """The full state of an agent was committed. Returns whether its InfiniBand ports are up since then.
-
-        That is so for a new process: nobody has seen its ports between the end of the old process and now.
-        """
-        agent = self._state.agents.get(name)
-        if agent is None or self._instances.get(name) == agent.instance:
-            return False
-        self._instances[name] = agent.instance
-        at_ns = self._infiniband_at_ns.get(name, 0)
-        ports = self._infiniband.get(name, ())
-        up_ns = {(port.node_guid, port.port): at_ns for port in ports if port.state == "ACTIVE"}
-        _set(self._infiniband_up_ns, name, up_ns)
-        return bool(up_ns)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         limit_ns = now_ns - self._stale_after_ns
@@ -152,19 +133,6 @@ class InputsView:
             dict(self._infiniband_up_ns),
         )
 
-    def _up_ns(self, name: str, node: _Node) -> dict[tuple[int, int], int]:
-        """Returns since when, Unix ns, the ports are ACTIVE that were in another state before."""
-        known = {(port.node_guid, port.port): port.state for port in self._infiniband.get(name, ())}
-        up_ns = self._infiniband_up_ns.get(name, {})
-        found = {}
-        for port in node.infiniband:
-            end = port.node_guid, port.port
-            if port.state == "ACTIVE" and known.get(end, "ACTIVE") != "ACTIVE":
-                found[end] = node.infiniband_at_ns
-            elif port.state == "ACTIVE" and end in up_ns:
-                found[end] = up_ns[end]
-        return found
-
     def measured(self) -> dict[str, Measured]:
         """Returns the measurements of nodes, for `tables`.
 
@@ -191,6 +159,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     seen_ns = device_seen_ns = infiniband_at_ns = 0
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
+    infiniband_up_ns: dict[tuple[int, int], int] = {}
     gpus: list[Gpu] = []
     latency: list[Row] = []
     nccl: list[NcclRun] = []
@@ -213,6 +182,9 @@ def _node(rows: Iterable[Row]) -> _Node:
                 infiniband.append(row.fact)
                 # The newest reading dates them all: an unchanged port is not sent again.
                 infiniband_at_ns = max(infiniband_at_ns, row.seen_ns)
+                if since_ns := row.fact.active_since_ns:
+                    end = row.fact.node_guid, row.fact.port
+                    infiniband_up_ns[end] = min(since_ns - row.offset_ns, row.seen_ns)
             case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)
             case Gpu():
@@ -227,6 +199,7 @@ def _node(rows: Iterable[Row]) -> _Node:
         lldp=tuple(sorted(lldp, key=lambda port: port.interface)),
         infiniband=tuple(sorted(infiniband, key=lambda port: (port.device, port.port))),
         infiniband_at_ns=infiniband_at_ns,
+        infiniband_up_ns=infiniband_up_ns,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.pci_address)),
         latency=latency,
         nccl=tuple(sorted(nccl, key=lambda run: (run.peer, run.method))),

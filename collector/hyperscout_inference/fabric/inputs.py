@@ -78,7 +78,7 @@ class FabricInputs:
     )  # by node, Unix ns: an agent's report that is newer than the sweep wins
     infiniband_up_ns: Mapping[str, Mapping[tuple[int, int], int]] = field(
         default_factory=dict
-    )  # by node: the ports (node GUID, port) that are ACTIVE and were not, and since when, Unix ns
+    )  # by node: since when, Unix ns, its agent sees ports (node GUID, port) as ACTIVE
     node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
     gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)
     answering: frozenset[str] = frozenset()  # nodes that can take part in measurements

@@ -461,6 +461,7 @@ class InfinibandPort(_message.Message):
     BOARD_ID_FIELD_NUMBER: _builtins.int
     LINK_DOWNED_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    ACTIVE_SINCE_NS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """Name of the device, "mlx5_0"."""
     port: _builtins.int
@@ -489,6 +490,10 @@ class InfinibandPort(_message.Message):
     """Board id, which names the product."""
     link_downed: _builtins.int
     """Number of times that the link failed and was retrained, from the port's own counter."""
+    active_since_ns: _builtins.int
+    """Since when this agent sees the port as ACTIVE, Unix nanoseconds by its own clock: since the port came up, or since
+    the agent's first reading. 0 = the port is not ACTIVE, or an earlier version reports it.
+    """
     @_builtins.property
     def counters(self) -> Global___PortCounters:
         """rx_errors: symbol errors and other receive errors of the port. tx_dropped: packets that it could not send."""
@@ -511,10 +516,11 @@ class InfinibandPort(_message.Message):
         board_id: _builtins.str = ...,
         link_downed: _builtins.int = ...,
         counters: Global___PortCounters | None = ...,
+        active_since_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

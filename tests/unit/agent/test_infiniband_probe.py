@@ -108,3 +108,20 @@ async def test_an_adapter_that_goes_takes_its_counters_along(tmp_path: Path) -> 
     shutil.rmtree(tmp_path / "mlx5_1")
     look = await probe.observe()
     assert (sorted(look.samples), look.complete) == (["mlx5_0/1"], True)
+
+
+async def test_since_when_a_port_is_active(tmp_path: Path) -> None:
+    now = [0.0, 1_000]  # seconds, and ns of the wall clock
+    probe = InfinibandProbe(root=tmp_path, clock=lambda: now[0], clock_ns=lambda: int(now[1]))
+    for at, state, errors, since_ns in (
+        (1, "4: ACTIVE", "0", 1_001),
+        (2, "1: DOWN", "0", 0),
+        (3, "2: INIT", "0", 0),
+        (4, "4: ACTIVE", "0", 1_004),
+        (70, "4: ACTIVE", "5", 1_004),
+    ):
+        now[:] = float(at), 1_000 + at
+        adapter(tmp_path, state=state, **{"counters/symbol_error": errors})
+        payload = (await probe.observe()).samples["mlx5_0/1"].payload
+        assert isinstance(payload, InfinibandPort)
+        assert payload.active_since_ns == since_ns, at

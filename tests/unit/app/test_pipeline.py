@@ -16,7 +16,7 @@ from hyperscout_collector.evidence.snapshot import Resolved, resolve
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
-from support.findings import T0, S, adapter
+from support.findings import T0
 from support.pipeline_rig import HOSTS, Rig, running, until
 from support.waiting import TIMEOUT_S
 
@@ -136,15 +136,3 @@ async def test_a_take_over_that_waits_for_a_sweep_judges_those_that_are_held(
     async with running(rig, monkeypatch) as task:
         await until(task, lambda: rig.judged > 0)
         assert rig.tried == [], "it infers nothing yet"
-
-
-async def test_a_restarted_agent_has_its_infiniband_ports_considered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else in its report is new."""
-    rig = Rig()
-    rig.starts("n1", 1, adapter("n1", at_ns=T0))
-    async with running(rig, monkeypatch) as task:
-        await until(task, lambda: len(rig.tried) == 1)
-        rig.now_ns = T0 + S
-        rig.starts("n1", 2, adapter("n1", at_ns=T0 + S))
-        await until(task, lambda: len(rig.tried) == 2)
-        assert rig.tried[-1].infiniband_up_ns == {"n1": {(1, 1): T0 + S}}

@@ -11,7 +11,7 @@ from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.snapshot import Resolved, stale_nodes, stale_switches
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import AgentRow, EvidencePlan
+from hyperscout_collector.evidence.state import EvidencePlan
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
@@ -435,40 +435,17 @@ def test_a_burst_that_failed_is_no_restart(rig: Rig) -> None:
     assert pairs_seen(rig, T0 + 2 * S) == []
 
 
-def test_since_when_a_port_is_up_that_was_not(rig: Rig) -> None:
-    end = (1, 1)  # GUID and port
-
-    def up_ns(at_ns: int, state: str, *, node: str = "n1") -> dict[str, dict[tuple[int, int], int]]:
-        rig.put(adapter(node, at_ns=at_ns, state=state), at_ns=at_ns)
-        return {name: dict(ports) for name, ports in rig.view.snapshot(at_ns).infiniband_up_ns.items()}
-
-    assert up_ns(T0, "ACTIVE") == {}, "it may have been up before"
-    assert up_ns(T0, "ACTIVE") == {}
-    assert up_ns(T0 + S, "DOWN") == {}
-    assert up_ns(T0 + 2 * S, "INIT") == {}
-    assert up_ns(T0 + 3 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}
-    assert up_ns(T0 + 9 * S, "ACTIVE") == {"n1": {end: T0 + 3 * S}}, "it was read again"
-    assert up_ns(T0 + 9 * S, "ACTIVE", node="n2") == {"n1": {end: T0 + 3 * S}}
-    rig.put(adapter("n1", "mlx5_9", at_ns=T0 + 9 * S, guid=9), at_ns=T0 + 9 * S)
-    assert dict(rig.view.snapshot(T0).infiniband_up_ns["n1"]) == {end: T0 + 3 * S}, "a port that is new"
-    assert up_ns(T0 + 10 * S, "DOWN") == {}
-
-
-def test_ports_are_up_since_their_agent_came_back(rig: Rig) -> None:
-    """A node without power says nothing, so its ports were last reported as ACTIVE."""
-
-    def up_ns(at_ns: int, instance: int) -> tuple[bool, dict[str, dict[tuple[int, int], int]]]:
-        plan = EvidencePlan(rig.state, at_ns)
-        plan.upsert(row_of(adapter("n1", at_ns=at_ns), sent_ns=at_ns, received_ns=at_ns), b"")
-        plan.agents["n1"] = AgentRow("n1", instance, "0.1.0")
-        rig.view.follow(rig.state.commit(plan))
-        is_new = rig.view.full_state("n1")
-        return is_new, {
-            name: dict(ports) for name, ports in rig.view.snapshot(at_ns).infiniband_up_ns.items()
-        }
-
-    assert up_ns(T0, 7) == (False, {}), "the first agent: its ports may have been up before"
-    assert up_ns(T0 + S, 7) == (False, {}), "the same process: its stream was interrupted"
-    assert up_ns(T0 + 5 * S, 8) == (True, {"n1": {(1, 1): T0 + 5 * S}})
-    assert up_ns(T0 + 9 * S, 8) == (False, {"n1": {(1, 1): T0 + 5 * S}})
-    assert not rig.view.full_state("unknown")
+def test_since_when_ports_are_up_by_our_clock(rig: Rig) -> None:
+    """The clock of n1 is an hour ahead. n2 claims a time that is to come."""
+    hour = 3600 * S
+    plan = EvidencePlan(rig.state, T0)
+    for finding, sent_ns in (
+        (adapter("n1", at_ns=T0 + hour, since_ns=T0 + hour - 5 * S), T0 + hour),
+        (adapter("n1", "mlx5_1", at_ns=T0 + hour, guid=9), T0 + hour),
+        (adapter("n2", at_ns=T0, since_ns=T0 + hour), T0),
+    ):
+        plan.upsert(row_of(finding, sent_ns=sent_ns, received_ns=T0), b"")
+    rig.view.follow(rig.state.commit(plan))
+    assert dict(rig.view.snapshot(T0).infiniband_up_ns) == {"n1": {(1, 1): T0 - 5 * S}, "n2": {(1, 1): T0}}
+    rig.put(adapter("n2", at_ns=T0 + S, state="DOWN"), at_ns=T0 + S)
+    assert set(rig.view.snapshot(T0).infiniband_up_ns) == {"n1"}

@@ -143,8 +143,6 @@ class Pipeline:
 
         It counts from the next snapshot on. The one that is being inferred from does not contain it.
         """
-        if self._view.full_state(node):
-            self._infer_soon()
         takeover = self._inference.takeover
         if takeover is not None:
             self._full_states.add(node)
