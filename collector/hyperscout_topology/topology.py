@@ -91,6 +91,11 @@ class Anomaly:
         peer = self.peer or Endpoint("", "")
         return (self.kind, self.subject.device, self.subject.port or "", peer.device, peer.port or "")
 
+    @property
+    def ends(self) -> frozenset[tuple[str, str | None]]:
+        """(device, port) of both ends, in no order."""
+        return frozenset((end.device, end.port) for end in (self.subject, self.peer) if end is not None)
+
 
 MEASURING = frozenset({"latency", "nccl"})  # sources that observe no links, but measure paths
 

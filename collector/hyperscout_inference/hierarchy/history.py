@@ -1,32 +1,22 @@
-"""Name missing links and switches by the previous topology, which has their ports and ids.
-
-Links that no reporter could show now are kept.
-"""
+"""Name missing links and switches by the previous topology, which has their ports and ids."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 from hyperscout_topology.link_changes import (
     DENIED,
-    UNREPORTED,
-    extended,
     links_at,
     lost_links,
-    table_of,
     wired_devices,
 )
-from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Switch, Topology, say
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
-from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
-_SWITCHES = frozenset({"switch", "snmp", "netq"})  # sources that are switches, or ask them
-_SWEEPS = frozenset({"ibnetdiscover", "ufm", "infiniband"})  # sources that show a whole fabric
 
 
 class LostCable(NamedTuple):
@@ -44,7 +34,7 @@ class LostCable(NamedTuple):
 
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:
-        """Both ports, as `_ends` has them."""
+        """Both ports, as `Anomaly.ends` has them."""
         return frozenset([(self.a_device, self.a_port), (self.b_device, self.b_port)])
 
 
@@ -73,7 +63,7 @@ def recall(
     for i, x in enumerate(result):
         if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
             guesses.setdefault(_pair(x.subject.device, x.peer), []).append(i)
-    full = {_ends(x) for x in result}
+    full = {x.ends for x in result}
 
     def end(device: str, port: str | None) -> Endpoint:
         name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
@@ -177,7 +167,7 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
     A cable that was surely miswired is not lost when it is gone. One that others deny was none, and takes no
     port.
     """
-    strays = {_ends(x) for x in previous.anomalies if x.kind == "Miswired" and x.confidence > EITHER}
+    strays = {x.ends for x in previous.anomalies if x.kind == "Miswired" and x.confidence > EITHER}
     found = {
         LostCable(x.a_device, x.a_port, x.b_device, x.b_port, x.sources)
         for x in lost_links(previous.links, links)
@@ -197,81 +187,6 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
         for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))
     }
     return sorted(x for x in found if in_use.isdisjoint(x.ends))
-
-
-def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topology) -> list[LostCable]:
-    """Return those lost cables that no reporter could show now. They are not missing, only not known, unless
-    they were missing before.
-
-    These are cables that the agent of a host showed, which reports nothing now; cables that switches alone
-    showed, of which neither does; and cables of a fabric that no sweep shows now, unless the agent of a host
-    reports its port as not ACTIVE. Whether the host has lost its power is not for its switch to say.
-    """
-    missing = {_ends(x) for x in previous.anomalies if x.kind == "MissingLink"}
-    lost = [x for x in lost if x.ends not in missing]
-    if not lost:
-        return []
-    host_of = hosts_of(previous)
-    heard = inputs.lldp.keys() | inputs.infiniband.keys()
-    reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
-    reporting |= {port.chassis_id for seen in inputs.tables for port in seen.table.ports}
-    # Sweeps without agents, as from files, are complete.
-    has_agents = bool(inputs.infiniband) or not inputs.sweeps
-    is_swept = has_agents and any(_SWEEPS.issuperset(x.sources) for x in lost)
-    unswept = _unswept(previous.links, inputs) if is_swept else frozenset()
-    active = {
-        (f"{port.node_guid:016x}", str(port.port))
-        for ports in inputs.infiniband.values()
-        for port in (ports if unswept else ())
-        if port.state == "ACTIVE"
-    }
-
-    def is_unknown(x: LostCable) -> bool:
-        if "lldp" in x.sources:
-            return not any(host_of.get(device, device) in heard for device in x.devices)
-        if _SWITCHES.issuperset(x.sources):
-            return reporting.isdisjoint(x.devices)
-        ends = ((x.a_device, x.a_port), (x.b_device, x.b_port))
-        return (
-            _SWEEPS.issuperset(x.sources)
-            and unswept.issuperset(x.devices)
-            and not any(host_of.get(end[0]) in inputs.infiniband and end not in active for end in ends)
-        )
-
-    return [x for x in lost if is_unknown(x)]
-
-
-def _unswept(links: Sequence[Link], inputs: FabricInputs) -> frozenset[str]:
-    """Return the devices of the fabrics of which no device is in a sweep."""
-    table = table_of(links)
-    swept = {guid for seen in inputs.sweeps for guid in seen.sweep.guid.tolist()}
-    is_swept = np.fromiter((_guid(device) in swept for device in table.devices), np.bool_)
-    fabrics = np.unique(table.fabric[is_swept[table.a] | is_swept[table.b]])
-    rows = ~np.isin(table.fabric, fabrics)
-    return frozenset(table.devices[i] for i in np.union1d(table.a[rows], table.b[rows]).tolist())
-
-
-def _guid(device: str) -> int | None:
-    try:
-        return int(device, 16)
-    except ValueError:
-        return None
-
-
-def with_unreported(
-    links: Sequence[Link], switches: Iterable[Switch], known: Sequence[LostCable], previous: Topology
-) -> tuple[Sequence[Link], list[Switch]]:
-    """Return links and switches with the `known` cables, as they were published, and the switches at them."""
-    if not known:
-        return links, [*switches]
-    devices, ends = {device for x in known for device in x.devices}, {x.ends for x in known}
-    kept = [
-        replace(x, note=UNREPORTED)
-        for x in links_at(previous.links, devices)
-        if frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) in ends
-    ]
-    found = {x.id: x for x in previous.switches if x.id in devices} | {x.id: x for x in switches}
-    return extended(table_of(links), kept), [*found.values()]
 
 
 def _gone_switches(previous: Topology, present: Collection[str], lost: Sequence[LostCable]) -> list[str]:
@@ -333,9 +248,3 @@ def hosts_of(previous: Topology) -> dict[str, str]:
 
 def _pair(device: str, peer: Endpoint) -> frozenset[str]:
     return frozenset((device, peer.device))
-
-
-def _ends(x: Anomaly) -> frozenset[tuple[str, str | None]]:
-    return frozenset(
-        [(x.subject.device, x.subject.port)] + ([(x.peer.device, x.peer.port)] if x.peer else [])
-    )

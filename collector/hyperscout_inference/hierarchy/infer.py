@@ -46,12 +46,11 @@ from hyperscout_inference.hierarchy.history import (
     lost_cables,
     named_since,
     recall,
-    unreported,
-    with_unreported,
 )
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
+from hyperscout_inference.hierarchy.unreported import unreported, with_unreported
 from hyperscout_inference.labels.labelled import against_wires, with_labels
 from hyperscout_inference.measured.measured import measure
 
@@ -123,6 +122,7 @@ def infer(
     switches = [
         Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
     ]
+    adapters = [*_adapters(present), *nvlink.adapters]
     if previous is not None:
         unknown = unreported(lost, inputs, previous)
         lost = sorted(set(lost).difference(unknown))
@@ -132,7 +132,7 @@ def infer(
             host_of, ids = hosts_of(previous), {switch.id for switch in previous.switches}
             hosts = {x: {host_of.get(d, d) for d in x.devices if d not in ids} for x in unknown}
             unknown = [x for x in unknown if hosts[x] <= expected]
-            links, switches = with_unreported(links, switches, unknown, previous)
+            links, switches, adapters = with_unreported(links, switches, adapters, unknown, previous)
             absent -= frozenset().union(*(hosts[x] for x in unknown))
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, anomalies, lost, previous, published, tiers, unknown)
@@ -141,7 +141,7 @@ def infer(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
-        adapters=(*_adapters(present), *nvlink.adapters),
+        adapters=tuple(adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
