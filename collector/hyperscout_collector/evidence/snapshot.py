@@ -192,7 +192,7 @@ def resolve(
             managed = {**shown.gpus, **managed}
     verdicts = _verdicts(read, snapshot, node_map, published, alone)
     needed = {key for verdict in verdicts.values() for key in verdict.needed}
-    current: list[tuple[Row, Sweep]] = []
+    current: list[SweepSeen] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
     kept -= {row.key for row, _ in read}
     any_whole = any(row.rank == WHOLE for row, _ in read)
@@ -200,12 +200,13 @@ def resolve(
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
             continue  # It shows only its own adapter, which a whole sweep shows better.
         verdict = verdicts.get((row.key, row.rank))
+        disputed: frozenset[tuple[int, int]] = frozenset()
         if verdict is not None:
             if verdict.judged.counts == "nothing":
                 if row.seen_ns >= snapshot.limit_ns and not needed:
                     kept.add(row.key)
                 continue
-            sweep = verdict.judged.sweep  # noqa: PLW2901 - what counts of it
+            sweep, disputed = verdict.judged.sweep, verdict.judged.disputed  # noqa: PLW2901 - what counts
         switches = _switches(sweep)
         # A manager's data and sweeps are independent sources: neither replaces the other. But a stale sweep
         # is dropped if any newer one shares a switch with it.
@@ -214,15 +215,12 @@ def resolve(
             continue
         if row.seen_ns < snapshot.limit_ns and any(np.isin(switches, ids).any() for ids in seen.values()):
             continue
-        current.append((row, sweep))
+        current.append(SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns, disputed))
         kept.add(row.key)
         if row.rank == WHOLE:
             seen[row.key.probe] = np.union1d(known, switches)
     inputs = FabricInputs(
-        tuple(
-            SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns)
-            for row, sweep in reversed(current)
-        ),
+        tuple(reversed(current)),
         snapshot.lldp,
         snapshot.infiniband,
         snapshot.infiniband_at_ns,
@@ -273,7 +271,9 @@ def _verdicts(
             is_partial = row.rank != WHOLE
             is_current = row.seen_ns >= snapshot.limit_ns
             claims.append(
-                SweepClaim(row.key.node, fact.device, fact.port_guid, sweep, is_partial, is_current)
+                SweepClaim(
+                    row.key.node, fact.device, fact.port_guid, sweep, is_partial, is_current, row.seen_ns
+                )
             )
     has_manager = any(
         row.key.probe != SWEEP_PROBE and row.seen_ns >= snapshot.limit_ns for row, _ in read
@@ -287,6 +287,7 @@ def _verdicts(
         },
         node_map,
         () if has_manager else alone,
+        snapshot.infiniband_up_ns,
     )
     verdicts = judge_sweeps(claims, published, witnesses) if claims else []
     return {

@@ -5,6 +5,7 @@ The `infer` command fills it from files, the collector from its evidence store.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from hyperscout_formats.facts.facts import (
     Gpu,
@@ -15,19 +16,27 @@ from hyperscout_formats.facts.facts import (
     SwitchTable,
 )
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep
+from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Anomaly
 
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 
+# A sweep is dated when it ends, and may have read a port so long before.
+TAKES_NS: Final = 10 * NS
+
 
 @dataclass(frozen=True, slots=True)
 class SweepSeen:
-    """One sweep of one fabric. `source` is the probe (or file) that findings name as the reporter."""
+    """One sweep of one fabric. `source` is the probe (or file) that findings name as the reporter.
+
+    `disputed`: the ports (node GUID, port) whose published cables stay until another sweep confirms this one.
+    """
 
     sweep: Sweep
     source: str = "ibnetdiscover"
     partial: bool = False
     observed_at_ns: int = 0
+    disputed: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,23 @@ taken to be where it was last. Only the agent of the node under which the adapte
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Endpoint, Topology
 
-from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.fabric.inputs import TAKES_NS, FabricInputs, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
 RETURNED: Final = "infiniband"  # the only source of such a cable
 _SURE: Final = 0.9  # what is missing with less confidence may never have been there
-_TAKES_NS: Final = 10 * NS  # a sweep is dated when it ends, and may have read a port so long before
+_CONFIRMED_NS: Final = 60 * NS  # by then another node has confirmed a sweep, or has not
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
 
@@ -38,7 +40,8 @@ def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Swe
     oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
     if previous is None or oldest_ns is None:
         return []
-    up_ns = _up_ns(inputs.infiniband_up_ns, previous, oldest_ns - _TAKES_NS)
+    later = _came_up_after(inputs, oldest_ns - TAKES_NS)
+    up_ns = _owned(_not_shown(later, sweeps), previous)
     if not up_ns:
         return []
     newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
@@ -50,42 +53,83 @@ def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Swe
     ]
 
 
-def up_since_sweeps(inputs: FabricInputs, previous: Topology | None) -> set[tuple[str, str | None]]:
-    """Return the ports, by device and port, that came up after the newest whole sweep of their fabric."""
-    sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS and not seen.partial]
-    oldest_ns = min((seen.observed_at_ns for seen in sweeps), default=None)
-    if previous is None or oldest_ns is None:
-        return set()
-    up_ns = _up_ns(inputs.infiniband_up_ns, previous, oldest_ns)
+def up_since_sweeps(
+    inputs: FabricInputs, previous: Topology, devices: Collection[str]
+) -> dict[tuple[str, str | None], int]:
+    """Return the ports of these devices that came up after the newest sweep that tells where they lead, by
+    device and port, and since when they are up.
+
+    That is a whole sweep of their fabric, or a partial one that shows their cable. It counts a minute earlier
+    if it disputes that cable.
+    """
+    sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
+    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
+    if oldest_ns is None:
+        return {}
+    later = _came_up_after(inputs, oldest_ns - _CONFIRMED_NS)
+    up_ns = _owned([one for one in later if f"{one.end[0]:016x}" in devices], previous)
     if not up_ns:
-        return set()
+        return {}
     far = {cable.own: cable.far for cable in _last_known(up_ns, previous)}
     wanted = np.array(sorted({guid for guid, _ in (*up_ns, *far.values())}), np.uint64)
-    swept_ns: dict[int, int] = {}
+    swept = dict.fromkeys(up_ns, 0)
     for seen in sweeps:
-        for guid in wanted[np.isin(wanted, seen.sweep.guid)].tolist():
-            swept_ns[guid] = max(swept_ns.get(guid, 0), seen.observed_at_ns)
-    return {
-        (f"{end[0]:016x}", str(end[1]))
-        for end, at_ns in up_ns.items()
-        if at_ns > max(swept_ns.get(guid, 0) for guid, _ in (end, far.get(end, end)))
-    }
+        guids = set(wanted[np.isin(wanted, seen.sweep.guid)].tolist())
+        shown = _shown(seen.sweep, set(up_ns)) if seen.partial else set()
+        for end in up_ns:
+            if end in shown if seen.partial else not guids.isdisjoint({end[0], far.get(end, end)[0]}):
+                at_ns = seen.observed_at_ns - (_CONFIRMED_NS if end in seen.disputed else 0)
+                swept[end] = max(swept[end], at_ns)
+    return {(f"{end[0]:016x}", str(end[1])): at for end, at in up_ns.items() if at > swept[end]}
 
 
-def _up_ns(reported: Mapping[str, Mapping[_End, int]], previous: Topology, after_ns: int) -> dict[_End, int]:
-    """Return since when the ports are up that came up after a time, of adapters that were published under the
-    reporting node."""
-    later = [
-        (node, end, at_ns)
-        for node, ports in reported.items()
+class _Up(NamedTuple):
+    """A port that is up. `node`: whose agent says so."""
+
+    node: str
+    end: _End
+    at_ns: int
+
+
+def _came_up_after(inputs: FabricInputs, ns: int) -> list[_Up]:
+    return [
+        _Up(node, end, at_ns)
+        for node, ports in inputs.infiniband_up_ns.items()
         for end, at_ns in ports.items()
-        if at_ns > after_ns
+        if at_ns > ns
     ]
-    if not later:  # the common case
+
+
+def _not_shown(ports: Sequence[_Up], sweeps: Sequence[SweepSeen]) -> list[_Up]:
+    """Return the ports that have no cable in any of the sweeps.
+
+    After a start of all agents these are few of many, so they are found by a hash of GUID and port.
+    """
+    if not ports:
+        return []
+    found = _hash(
+        np.fromiter((one.end[0] for one in ports), np.uint64, len(ports)),
+        np.fromiter((one.end[1] for one in ports), np.uint64, len(ports)),
+    )
+    is_shown = np.zeros(len(ports), np.bool_)
+    for sweep in (seen.sweep for seen in sweeps):
+        for device, port in ((sweep.device, sweep.port), (sweep.peer, sweep.peer_port)):
+            is_shown |= np.isin(found, _hash(sweep.guid[device], port.astype(np.uint64)))
+    return [ports[i] for i in np.flatnonzero(~is_shown).tolist()]
+
+
+def _hash(guids: npt.NDArray[np.uint64], ports: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    return guids + ports * _MIX
+
+
+def _owned(ports: Iterable[_Up], previous: Topology) -> dict[_End, int]:
+    """Return since when the ports are up of adapters that were published under the reporting node."""
+    ports = list(ports)
+    if not ports:  # the common case
         return {}
     nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
     nodes |= {adapter.id: adapter.node for adapter in previous.adapters}
-    return {end: at_ns for node, end, at_ns in later if nodes.get(f"{end[0]:016x}") == node}
+    return {one.end: one.at_ns for one in ports if nodes.get(f"{one.end[0]:016x}") == one.node}
 
 
 def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
@@ -143,7 +187,7 @@ def _newest(
     found: dict[int, list[_Cable]] = {}
     for cable in cables:
         i = at.get(cable.far[0], -1)
-        is_later = i >= 0 and sweeps[i].observed_at_ns - _TAKES_NS < up_ns[cable.own]
+        is_later = i >= 0 and sweeps[i].observed_at_ns - TAKES_NS < up_ns[cable.own]
         if is_later and shown.isdisjoint(cable):
             found.setdefault(i, []).append(cable)
     return found

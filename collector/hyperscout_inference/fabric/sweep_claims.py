@@ -17,7 +17,7 @@ Disputed are:
 
 - published cables of which the sweep connects an end to another port;
 - published cables that a whole sweep lacks, unless the current agent at an end reports that the port is not
-  ACTIVE;
+  ACTIVE, or only since the sweep;
 - new cables between switches, and all cables of new switches;
 - new cables of adapters whose port no current agent reports as connected. It must be the agent of the node
   that the record, the node map or the description names, if that is current. Without a record, and where no
@@ -25,7 +25,7 @@ Disputed are:
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from hyperscout_formats.text.counts import count
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
+from hyperscout_inference.fabric.inputs import TAKES_NS
 from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.sweep_record import (
     Comparison,
@@ -65,7 +66,7 @@ _NO_ROWS: Final[Rows] = np.zeros(0, np.intp)
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepClaim:
     """A sweep of an agent. `device`, `port_guid`: the port that it started from. `is_current`: it is not
-    stale."""
+    stale. `observed_at_ns`: when it ended, Unix ns."""
 
     node: str
     device: str
@@ -73,6 +74,7 @@ class SweepClaim:
     sweep: Sweep
     is_partial: bool = False
     is_current: bool = True
+    observed_at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +84,7 @@ class SweepVerdict:
     `reason`: what waits for the sweep of another node, "" = nothing. `is_known`: its port is in a published
     cable of its reporter. `is_first`: it counts only because its fabric was never published. `agreeing`: the
     indices of the claims of other nodes without which it would not count so. `is_answered`: a current sweep
-    of another node shows a device of it.
+    of another node shows a device of it. `disputed`: the ends of the published cables that stay in `sweep`.
     """
 
     counts: Literal["whole", "reduced", "nothing"]
@@ -93,11 +95,12 @@ class SweepVerdict:
     agreeing: tuple[int, ...] = ()
     anomaly: Anomaly | None = None
     is_answered: bool = False
+    disputed: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """What agents report. `ports`: the InfiniBand ports of nodes. `current`: the nodes whose agents are
+    """What agents report. `ports`, `up_ns`: see `FabricInputs`. `current`: the nodes whose agents are
     current and report InfiniBand ports with GUIDs. `node_map`: adapter GUID -> node. `alone`: nodes and
     devices whose sweeps no other agent can confirm."""
 
@@ -105,6 +108,7 @@ class Witnesses:
     current: Collection[str]
     node_map: Mapping[int, str]
     alone: Collection[tuple[str, str]] = ()
+    up_ns: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
 
 
 class _Disputed(NamedTuple):
@@ -209,7 +213,8 @@ class _Judge:
         contradicted = sum(row in compared.moved or self._has_agent(row) for row in rows)
         is_wholesale = contradicted > max(WHOLESALE_LEAST, WHOLESALE_SHARE * compared.known)
         anomaly = _anomaly(claim, text) if is_wholesale else None
-        return SweepVerdict("reduced", kept, text, is_known, is_first, agreeing, anomaly)
+        ends = frozenset(end for row in rows for end in self._record.ends(row))
+        return SweepVerdict("reduced", kept, text, is_known, is_first, agreeing, anomaly, disputed=ends)
 
     def _is_answered(self, i: int) -> bool:
         sweep = self._claims[i].sweep
@@ -281,7 +286,8 @@ class _Judge:
         ports = np.array(list(shown), np.intp)
         if is_alone:
             return _Disputed(_NO_ROWS, distinct(ports))
-        missing = [] if claim.is_partial else [r for r in compared.missing.tolist() if not self._is_dead(r)]
+        missing = [] if claim.is_partial else compared.missing.tolist()
+        missing = [row for row in missing if not (self._is_dead(row) or self._is_newer(row, claim))]
         cables = np.concatenate([compared.moved, np.array(missing, np.intp)])
         return _Disputed(np.sort(cables), distinct(np.concatenate([compared.between, ports])))
 
@@ -304,6 +310,14 @@ class _Judge:
                 if port is None or port.state != "ACTIVE":
                     return True
         return False
+
+    def _is_newer(self, row: int, claim: SweepClaim) -> bool:
+        """Return whether the agent at an end of a published cable sees its port as ACTIVE only since the
+        sweep."""
+        since_ns = claim.observed_at_ns - TAKES_NS
+        ends = self._record.ends(row)
+        ports = ((self._witnesses.up_ns.get(self._owner.get(end[0], ""), {}), end) for end in ends)
+        return any(end in up_ns and up_ns[end] > since_ns for up_ns, end in ports)
 
     def _is_reported(self, shown: PortShown, *, is_strict: bool) -> bool:
         """Return whether the current agent of its node reports a port as connected.

@@ -184,39 +184,79 @@ def test_what_is_no_infiniband_port_is_left_out() -> None:
     assert after(sweep(CUT, 2 * T), previous=odd, **{HOST: 3 * T}).links
 
 
+RAILS = shapes.multi_plane(3, 3, 4, 2)
+MOVER = RAILS.hosts[0]
+MINE = [c for c in RAILS.cables if RAILS.node_map().get(c.a) == MOVER]
+RAIL_PORTS = {name: own_ports(RAILS, name) for name in RAILS.hosts}
+SETTLED = infer(FabricInputs(sweeps=seen(RAILS, T), infiniband=RAIL_PORTS))
+_LEAVES = [c.b for c in RAILS.cables if RAILS.node_map().get(c.a) == RAILS.hosts[-1]]
+THERE = [c._replace(b=b, b_port=30) for c, b in zip(MINE, _LEAVES, strict=True)]
+
+
+def moved(*cables: Any) -> SimFabric:
+    """The host has these cables."""
+    return replace(without(RAILS, *MINE), cables=(*without(RAILS, *MINE).cables, *cables))
+
+
+def rails_after(sweeps: tuple[SweepSeen, ...], up_ns: int, previous: Topology = SETTLED) -> Topology:
+    up = {MOVER: {(c.a, c.a_port): up_ns for c in MINE}}
+    return infer(FabricInputs(sweeps=sweeps, infiniband=RAIL_PORTS, infiniband_up_ns=up), previous=previous)
+
+
+def kinds(topology: Topology) -> set[str]:
+    return {x.kind for x in topology.anomalies}
+
+
 def test_a_guess_accuses_no_port() -> None:
     """A host moves: two sweeps show its cables at the new leaves. The third port is up, and not swept yet."""
-    rails = shapes.multi_plane(3, 3, 4, 2)
-    host = rails.hosts[0]
-    mine = [c for c in rails.cables if rails.node_map().get(c.a) == host]
-    ports = {name: own_ports(rails, name) for name in rails.hosts}
-    before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
-    leaf_of = {c.a: c.b for c in rails.cables if rails.node_map().get(c.a) == rails.hosts[-1]}
-    there = [c._replace(b=b, b_port=30) for c, b in zip(mine, leaf_of.values(), strict=True)]
-    moved = replace(without(rails, *mine), cables=(*without(rails, *mine).cables, *there[:2]))
-    up = {host: {(c.a, c.a_port): 3 * T for c in mine}}
-    inputs = FabricInputs(sweeps=seen(moved, 2 * T), infiniband=ports)
-    assert {x.kind for x in infer(inputs, previous=before).anomalies} == {"MissingLink"}
-    found = infer(replace(inputs, infiniband_up_ns=up), previous=before)
+    sweeps = seen(moved(*THERE[:2]), 2 * T)
+    assert kinds(rails_after(sweeps, T)) == {"MissingLink"}
+    found = rails_after(sweeps, 3 * T)
     assert found.anomalies == ()
     assert sum(x.sources == (RETURNED,) for x in found.links) == 1
 
 
 def test_a_port_that_came_up_since_its_sweep_is_not_called_miswired() -> None:
     """The cable was pulled and plugged in so fast that no sweep lacks it."""
-    rails = shapes.multi_plane(3, 3, 4, 2)
-    host = rails.hosts[0]
-    mine = [c for c in rails.cables if rails.node_map().get(c.a) == host]
-    ports = {name: own_ports(rails, name) for name in rails.hosts}
-    before = infer(FabricInputs(sweeps=seen(rails, T), infiniband=ports))
-    leaf_of = {c.a: c.b for c in rails.cables if rails.node_map().get(c.a) == rails.hosts[-1]}
-    there = [c._replace(b=b, b_port=30) for c, b in zip(mine, leaf_of.values(), strict=True)]
-    moved = replace(without(rails, *mine), cables=(*without(rails, *mine).cables, *there[:2], mine[2]))
+    sweeps = seen(moved(*THERE[:2], MINE[2]), 2 * T)
+    assert "Miswired" in kinds(rails_after(sweeps, T))
+    assert kinds(rails_after(sweeps, 3 * T)) == set()
 
-    def kinds(up_ns: int) -> set[str]:
-        up = {host: {(c.a, c.a_port): up_ns for c in mine}}
-        inputs = FabricInputs(sweeps=seen(moved, 2 * T), infiniband=ports, infiniband_up_ns=up)
-        return {x.kind for x in infer(inputs, previous=before).anomalies}
 
-    assert "Miswired" in kinds(T)
-    assert kinds(3 * T) == set()
+def test_what_was_published_for_long_stays() -> None:
+    """Only the agent was started: it sees its ports as up since then."""
+    sweeps = seen(moved(*THERE[:2], MINE[2]), 2 * T)
+    published = rails_after(sweeps, T)
+    known = [replace(x, since_ns=2 * T) for x in published.anomalies]
+    for up_ns, stays in ((9 * T, True), (3 * T, False)):
+        found = rails_after(sweeps, up_ns, replace(published, anomalies=tuple(known)))
+        assert ("Miswired" in kinds(found)) is stays, up_ns
+
+
+def test_a_newer_partial_sweep_that_shows_the_cable_answers() -> None:
+    wrong = moved(*THERE[:2], MINE[2])
+    partial = tuple(replace(one, partial=True) for one in seen(wrong, 9 * T))
+    assert "Miswired" in kinds(rails_after((*seen(wrong, 2 * T), *partial), 3 * T))
+
+
+@pytest.mark.parametrize(("up_ns", "says"), [(T, True), (3 * T, False)])
+def test_a_sweep_that_disputes_the_cable_is_no_answer_for_a_minute(up_ns: int, says: bool) -> None:
+    """Another node confirms it by then, or does not."""
+    disputed = frozenset([(MINE[2].a, MINE[2].a_port)])
+    sweeps = tuple(replace(one, disputed=disputed) for one in seen(moved(*THERE[:2], MINE[2]), 3 * T + NS))
+    assert ("Miswired" in kinds(rails_after(sweeps, up_ns))) is says
+
+
+def test_a_missing_link_that_names_host_and_adapter_is_left_out_too() -> None:
+    """No sweep shows the port, and another host's cable is where it was."""
+    other = next(c for c in RAILS.cables if c.b == THERE[2].b and c.a in RAILS.node_map())
+    taken = moved(*THERE[:2])
+    taken = replace(
+        without(taken, other),
+        cables=(*without(taken, other).cables, other._replace(b=MINE[2].b, b_port=MINE[2].b_port)),
+    )
+    published = rails_after(seen(moved(*THERE[:2]), 2 * T), T)
+    before = rails_after(seen(taken, 3 * T), T, published)
+    assert (MOVER, "mlx5_2") in {(x.subject.device, x.subject.port) for x in before.anomalies}
+    found = rails_after(seen(taken, 3 * T), 4 * T, published)
+    assert MOVER not in {x.subject.name for x in found.anomalies}

@@ -12,6 +12,7 @@ from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_inference.hierarchy import infer
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_text
@@ -309,3 +310,20 @@ def test_a_partial_sweep_is_judged_by_the_cables_that_it_shows() -> None:
     moved = {c.a for c in SWAPPED.cables} - half
     rest = replace(SWAPPED, cables=tuple(c for c in SWAPPED.cables if c.a not in {*moved, *half}))
     assert counts(from_host(SWAPPED), partial(from_host(rest, HOSTS[5]))) == ["reduced", "whole"]
+
+
+@pytest.mark.parametrize(("after_s", "counted"), [(-11, "reduced"), (-9, "whole"), (5, "whole")])
+def test_cables_whose_ports_came_up_after_the_sweep_are_not_disputed(after_s: int, counted: str) -> None:
+    """It was under way, and lacks more of them than a sweep may without an accusation."""
+    gone = [CABLE[ADAPTER[host].guid] for host in HOSTS[4:]]
+    cut = replace(FABRIC, cables=tuple(c for c in FABRIC.cables if c not in gone))
+    at_ns = 100 * NS
+    up = {host: {(c.a, c.a_port): at_ns + after_s * NS} for host, c in zip(HOSTS[4:], gone, strict=True)}
+    witnesses = Witnesses(AGENTS, AGENTS.keys(), {}, (), up)
+    (found,) = judge_sweeps([replace(from_host(cut), observed_at_ns=at_ns)], RECORD, witnesses)
+    assert found.counts == counted
+    assert (found.anomaly is not None) is (counted == "reduced")
+    of_others = {HOSTS[0]: {end: ns for ports in up.values() for end, ns in ports.items()}}
+    witnesses = replace(witnesses, up_ns=of_others)
+    (found,) = judge_sweeps([replace(from_host(cut), observed_at_ns=at_ns)], RECORD, witnesses)
+    assert found.counts == "reduced", "one node cannot say so of others' ports"
