@@ -41,8 +41,8 @@ _IF_MISSING = "install lldpd, or set `lldp.lldpctl_command`"
 # More than any switch has: 64 cages, each split into eight, are 512 ports.
 _MAX_PORTS = 1024
 # A new neighbour is heard some seconds after the carrier comes up, without another carrier change. So the
-# probe runs at these intervals (second) until a port has been up without a neighbour for so long (first).
-_YOUNG_S = ((5.0, 0.5), (60.0, 2.0))
+# probe then runs at shorter intervals: seconds for which a port is up without a neighbour, and the interval.
+_QUIET_INTERVALS_S = ((5.0, 0.5), (60.0, 2.0))
 # Changed counters (drops change on healthy ports too) are reported at this interval, or with other changes.
 _COUNTERS_EVERY_S = 60.0
 
@@ -104,8 +104,8 @@ class SwitchProbe:
         now_s = self._clock()
         quiet_since_s = (reported.quiet_since_s for reported in self._reported.values())
         age_s = now_s - max((since_s for since_s in quiet_since_s if since_s is not None), default=-inf)
-        young_s = (interval_s for limit_s, interval_s in _YOUNG_S if age_s < limit_s)
-        return min(self._interval_s, next(young_s, self._interval_s))
+        intervals_s = (interval_s for limit_s, interval_s in _QUIET_INTERVALS_S if age_s < limit_s)
+        return min(self._interval_s, next(intervals_s, self._interval_s))
 
     async def observe(self) -> Observation:
         own = await self._own()

@@ -21,7 +21,7 @@ from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.measurements import Measured, PairGrace, PairTables, measured_by
-from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
+from hyperscout_collector.evidence.rows import FAILED, SAME_CLOCK_NS, Row, SweepFact
 from hyperscout_collector.evidence.snapshot import Snapshot
 from hyperscout_collector.evidence.state import COUNTING_PROBE, EvidenceState, KeyChange
 from hyperscout_collector.evidence.switch_tables import TableReading, readings_of
@@ -182,9 +182,10 @@ def _node(rows: Iterable[Row]) -> _Node:
                 infiniband.append(row.fact)
                 # The newest reading dates them all: an unchanged port is not sent again.
                 infiniband_at_ns = max(infiniband_at_ns, row.seen_ns)
-                if since_ns := row.fact.active_since_ns:
-                    end = row.fact.node_guid, row.fact.port
-                    infiniband_up_ns[end] = min(since_ns - row.offset_ns, row.seen_ns)
+                since_ns = row.fact.active_since_ns - row.offset_ns
+                # A later time is of a clock that was set since, or false.
+                if row.fact.active_since_ns and since_ns <= row.seen_ns + SAME_CLOCK_NS:
+                    infiniband_up_ns[row.fact.node_guid, row.fact.port] = since_ns
             case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)
             case Gpu():

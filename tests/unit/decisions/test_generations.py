@@ -9,7 +9,7 @@ from hyperscout_collector.decisions.publication.generations import (
     Generations,
     GenerationSettings,
 )
-from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_inference.hierarchy.conditions import NO_FACTS, ConditionFacts
 from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
@@ -538,4 +538,21 @@ def test_an_anomaly_of_a_domain_that_is_not_published_counts_where_its_ends_are(
     assert [(x.kind, x.hypernode, x.tier) for x in player.last.anomalies] == [
         ("MissingLink", "l00", 1),
         ("UnknownHost", None, None),
+    ]
+
+
+def test_of_two_reasons_the_one_that_is_true_is_shown() -> None:
+    """A node is back in the cluster, and in no fabric; then in the fabric, too."""
+    player = running(tree(TEN))
+    down, absent = ConditionFacts(down_nodes={"n0001": "kubelet stopped"}), tree(TEN, absent=["n0001"])
+    for at, offered, facts in ((200, absent, down), (220, absent, NO_FACTS), (230, tree(TEN), NO_FACTS)):
+        player.offer(at, offered, facts)
+        player.run(at + 4)
+    player.run(1000)
+    texts = [condition(t, "l00", "Ready").message for at, t in player.log[1:]]
+    reasons = [x.partition("n0001 (")[2].partition(";")[0].partition(")")[0] for x in texts]
+    assert [x for i, x in enumerate(reasons) if i == 0 or x != reasons[i - 1]] == [
+        "kubelet stopped",
+        "no fabric shows it",
+        "",
     ]

@@ -436,16 +436,20 @@ def test_a_burst_that_failed_is_no_restart(rig: Rig) -> None:
 
 
 def test_since_when_ports_are_up_by_our_clock(rig: Rig) -> None:
-    """The clock of n1 is an hour ahead. n2 claims a time that is to come."""
+    """The clock of n1 is an hour ahead. That of n3 was set back, or n3 claims a time that is to come."""
     hour = 3600 * S
     plan = EvidencePlan(rig.state, T0)
     for finding, sent_ns in (
         (adapter("n1", at_ns=T0 + hour, since_ns=T0 + hour - 5 * S), T0 + hour),
         (adapter("n1", "mlx5_1", at_ns=T0 + hour, guid=9), T0 + hour),
-        (adapter("n2", at_ns=T0, since_ns=T0 + hour), T0),
+        (adapter("n2", at_ns=T0, since_ns=T0 + S), T0),
+        (adapter("n3", at_ns=T0, since_ns=T0 + 3 * S), T0),
     ):
         plan.upsert(row_of(finding, sent_ns=sent_ns, received_ns=T0), b"")
     rig.view.follow(rig.state.commit(plan))
-    assert dict(rig.view.snapshot(T0).infiniband_up_ns) == {"n1": {(1, 1): T0 - 5 * S}, "n2": {(1, 1): T0}}
+    assert dict(rig.view.snapshot(T0).infiniband_up_ns) == {
+        "n1": {(1, 1): T0 - 5 * S},
+        "n2": {(1, 1): T0 + S},
+    }
     rig.put(adapter("n2", at_ns=T0 + S, state="DOWN"), at_ns=T0 + S)
     assert set(rig.view.snapshot(T0).infiniband_up_ns) == {"n1"}

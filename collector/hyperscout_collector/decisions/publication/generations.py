@@ -9,6 +9,7 @@ topology is therefore always a tree that was offered, or the tree before with cu
 """
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from hyperscout_inference.hierarchy.conditions import (
@@ -308,7 +309,7 @@ class Generations:
         shown = ((x, self._anomalies.flapping(link)) for link, _, x in self._anomalies.shown())
         anomalies = (replace(x, since_ns=self._since[x.key]) for x in with_flapping(shown, offered))
         facts = ConditionFacts(
-            {**_reasons(self._absent), **_reasons(self._down)},
+            _reasons(self._absent, self._down),
             {node: seen for node, _, seen in self._stale.shown()},
             {id_: seen for id_, _, seen in self._silent.shown()},
             next((why for _, _, why in self._failing.shown()), ""),
@@ -346,17 +347,19 @@ def _absent(topology: Topology) -> dict[str, dict[str, str]]:
     return {node: {"": NO_EVIDENCE} for node in topology.nodes_without_evidence}
 
 
-def _reasons(nodes: Damper[str, str, str]) -> dict[str, str]:
-    """Returns why nodes are not ready, and since when that is over."""
-    found = {}
-    for node, item, why in nodes.shown():
-        flapping = nodes.flapping(node)
-        if flapping is not None and item in flapping.gone:
-            over = over_since("over", flapping.changed_ns, flapping.flaps, flapping.clears_ns)
-            found[node] = f"{why}; {over}"
-        else:
-            found[node] = why
-    return found
+def _reasons(*reasons: Damper[str, str, str]) -> dict[str, str]:
+    """Returns why nodes are not ready. If all reasons of a node are over: since when, and until when it is
+    shown."""
+    found: dict[str, tuple[float, str]] = {}  # until when, and the text
+    for nodes in reasons:
+        for node, item, why in nodes.shown():
+            until_ns, text, flapping = inf, why, nodes.flapping(node)
+            if flapping is not None and item in flapping.gone:
+                until_ns = flapping.clears_ns
+                text = f"{why}; {over_since('over', flapping.changed_ns, flapping.flaps, flapping.clears_ns)}"
+            if node not in found or until_ns >= found[node][0]:
+                found[node] = until_ns, text
+    return {node: text for node, (_, text) in found.items()}
 
 
 def _only_nvlink(before: Topology, lost: Loss) -> bool:
