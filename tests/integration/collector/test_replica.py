@@ -469,3 +469,17 @@ async def test_a_follower_shows_its_identity(tmp_path: Path) -> None:
 
 async def soon(_delay_s: float) -> None:
     await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(("used", "shown"), [(7, 7), (1007, 1008)], ids=["released", "killed"])
+async def test_a_new_leader_shows_no_number_below_those_that_may_have_been_shown(
+    tmp_path: Path, used: int, shown: int
+) -> None:
+    """The former leader may have published more to its own readers, such as when it was cut off."""
+    previous = replace(infer(FabricInputs(), InferOptions(cluster_nodes=frozenset(HOSTS))), generation=7)
+    async with (
+        Collector(settings(tmp_path), previous=previous, used=used) as collector,
+        connected(collector.address) as connection,
+    ):
+        found = await TopologyServiceStub(connection).GetTopology(pb.GetTopologyRequest())
+        assert found.topology.generation == shown

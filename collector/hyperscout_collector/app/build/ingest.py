@@ -82,7 +82,8 @@ async def open_storage(
     published = await published_before(settings, context.kube, previous, saved)
     is_takeover = published is not saved
     if published is not None:
-        published = not_after(published, clock_ns())
+        # A leader that could not reach the API server may have shown numbers that no replica received.
+        published = after_crash(not_after(published, clock_ns()), used)
     writer = StoreWriter()
     over = is_takeover and settings.leader_election
     reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
