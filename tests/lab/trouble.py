@@ -34,6 +34,7 @@ _NODE_LASTS_S = (10.0, 30.0)
 _PAUSE_S = (0.2, 3.0)
 _OUTAGE_S = (1.0, 6.0)
 _TAKES_OVER_S = 15.0  # the Lease expires after 8 s, and agents need some to come to the new leader
+_WITHOUT_A_NODE_S = 10.0  # a new leader waits so long for the agent of a dead node
 _LOOK_S = 0.25
 _LONG_S = 12.0  # a fault that lasts so long must be shown
 
@@ -307,10 +308,19 @@ class Trouble:
             self.lab.await_ready([node], _SETTLED_S)
             self.story.await_reports()
 
+        def power_off() -> None:
+            leads = self._runs_on(self.story.leader()) == node
+            self.story.power_off(node)
+            if leads:
+                self.story.say("the leader ran there")
+                self._lose_leader(_WITHOUT_A_NODE_S)
+
         parts = (node, *self._cables_of(node))
-        return self._fault(
-            f"the power of {node}", parts, lambda: self.story.power_off(node), mend, _NODE_LASTS_S
-        )
+        return self._fault(f"the power of {node}", parts, power_off, mend, _NODE_LASTS_S)
+
+    def _runs_on(self, collector: str) -> str:
+        pods = {pod["metadata"]["name"]: pod for pod in self.story.pods("collector")}
+        return str(pods[collector]["spec"].get("nodeName", "")) if collector in pods else ""
 
     def _is_free(self, part: str) -> bool:
         return bool(self._whole([part]))
@@ -366,9 +376,9 @@ class Trouble:
         self._lose_leader()
         return True
 
-    def _lose_leader(self) -> None:
+    def _lose_leader(self, more_s: float = 0.0) -> None:
         with self._lock:
-            self.oracle.no_leader(time.monotonic() + _TAKES_OVER_S)
+            self.oracle.no_leader(time.monotonic() + _TAKES_OVER_S + more_s)
 
     def kill_agents(self) -> bool:
         node = self._rng.choice(list(self.lab.nodes))

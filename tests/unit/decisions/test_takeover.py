@@ -25,7 +25,10 @@ def started(previous: Topology, agents: Mapping[str, int] | None = None) -> Take
         pytest.param(
             ["n01", "n02", "n03", "n04"], [], SWITCHES, 1, True, id="all were heard, and a sweep came"
         ),
-        pytest.param(["n01", "n02", "n03"], [], SWITCHES, 29, False, id="one is missing"),
+        pytest.param(["n01", "n02", "n03"], [], SWITCHES, 9, False, id="one is missing"),
+        pytest.param(["n01", "n02", "n03"], [], SWITCHES, 10, True, id="one is still missing"),
+        pytest.param(["n01", "n02"], [], SWITCHES, 29, False, id="two of four are missing"),
+        pytest.param(["n01", "n02", "n03"], [], [], 29, False, id="one is missing, and the sweep"),
         pytest.param(["n01", "n02", "n03", "n04"], [], [], 29, False, id="the sweep is missing"),
         pytest.param(["n01", "n02", "n03", "n04"], [], [["t1"]], 29, False, id="a sweep of another fabric"),
         pytest.param(["n01", "n02", "n03"], ["n04"], SWITCHES, 1, True, id="the missing one is down"),
@@ -247,3 +250,12 @@ def test_when_it_has_ended_a_node_without_an_agent_is_not_stale() -> None:
     assert takeover.stale(START) == {"n1": 0, "n4": START}
     assert takeover.ended(START + 30 * NS, [], [], {})
     assert takeover.stale(START + 30 * NS) == {"n4": START}
+
+
+def test_when_the_wait_may_end_without_news() -> None:
+    takeover = started(two_leaves())
+    assert takeover.next_look_ns(START) == START + 10 * NS
+    assert takeover.next_look_ns(START + 10 * NS) == START + 30 * NS
+    takeover.full_state("n01", START)
+    assert takeover.ended(START + 30 * NS, [], [], {})
+    assert takeover.next_look_ns(START) is None

@@ -237,7 +237,7 @@ class Pipeline:
             self._refresh_at_ns,
             self._held_until_ns,
             self._view.next_stale_ns,
-            self._takeover_until_ns,
+            takeover.next_look_ns(self._inferred_ns) if takeover is not None else None,
             takeover.next_stale_ns(self._inferred_ns) if takeover is not None else None,
             self.failures.retry_ns,
         )

@@ -12,7 +12,9 @@ have arrived:
 - for every member: LLDP neighbours of its ports. An agent that has just started to listen reports that it
   does not know them yet.
 
-The wait ends after a time limit: a failed agent must not block all others.
+The wait ends after a time limit: a failed agent must not block all others. It ends after a third of that time
+if only few agents are missing, such as that of the dead node on which the former leader ran. What only these
+could show stays as it was published.
 
 An agent that the former leader knew and that has not reported since is silent. Its node is stale if it was
 stale before, and in any case when it has been silent for the limit of stale evidence.
@@ -31,6 +33,7 @@ from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
+_FEW: Final = 5  # the share of the members that are few, as its inverse; one is always few
 # Sources of links that come from a sweep or a manager of a whole fabric, not from an agent of a node or
 # switch.
 SWEEPS = frozenset({"ibnetdiscover", "ufm"})
@@ -83,7 +86,8 @@ class TakeoverFacts:
     `listening`: members that reported LLDP neighbours, or all members of a published tree without links, as
     read from HyperNodes; `unsure`: those that do not know them yet. `silent`: agents that were known at the
     start and have not reported since; `spoken`: agents of switches and fabrics that have; both by the names
-    under which they report. `heard`: ids of switches in their reports.
+    under which they report. `heard`: ids of switches in their reports. `few`: so many members may be missing
+    from `few_from_ns` (Unix ns) on.
     """
 
     started_ns: int
@@ -97,6 +101,8 @@ class TakeoverFacts:
     spoken: set[str] = field(default_factory=set)
     heard: set[str] = field(default_factory=set)
     is_timed_out: bool = False
+    few: int = 0
+    few_from_ns: int = 0
 
 
 class TakeoverMachine:
@@ -135,13 +141,15 @@ class TakeoverMachine:
         facts = self.facts
         if now_ns < facts.started_ns:  # the clock was set back
             until_ns -= facts.started_ns - now_ns
+            facts.few_from_ns -= facts.started_ns - now_ns
             facts.started_ns = now_ns
         facts.fabrics = {name: ids for name, ids in facts.fabrics.items() if name not in event.swept}
         facts.missing -= event.down
         facts.heard |= event.heard
         facts.cables = {ends for ends in facts.cables if ends.isdisjoint(facts.heard)}
         facts.unsure = (facts.listening & event.unsure) - event.down
-        waits = bool(facts.missing or facts.fabrics or facts.cables or facts.unsure)
+        is_few = len(facts.missing) <= facts.few and now_ns >= facts.few_from_ns
+        waits = bool((facts.missing and not is_few) or facts.fabrics or facts.cables or facts.unsure)
         facts.is_timed_out = waits and now_ns >= until_ns
         facts.until_ns = until_ns if waits and not facts.is_timed_out else None
 
@@ -177,6 +185,8 @@ class Takeover:
             _cables_of_switches(previous),
             heard if previous.links else set(members),
             silent={*self._agents},
+            few=max(1, len(members) // _FEW),
+            few_from_ns=now_ns + int(limit_s / 3 * NS),
         )
         self._members = frozenset(members)
         self._machine = TakeoverMachine(self._facts, log)
@@ -193,6 +203,13 @@ class Takeover:
     @property
     def active(self) -> bool:
         return self.until_ns is not None
+
+    def next_look_ns(self, after_ns: int) -> int | None:
+        """When the wait may end without news, later than `after_ns` (Unix ns); None = it has ended."""
+        facts = self._facts
+        if facts.until_ns is None:
+            return None
+        return facts.few_from_ns if facts.few_from_ns > after_ns else facts.until_ns
 
     def full_state(self, node: str, now_ns: int) -> None:
         """Record an agent's full state, which the next evidence contains."""
