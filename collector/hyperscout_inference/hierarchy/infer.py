@@ -66,7 +66,8 @@ def infer(
     """
     damped = previous
     if previous is not None:
-        previous = replace(previous, anomalies=tuple(map(undamped, previous.anomalies)))
+        current = (x for x in previous.anomalies if not x.is_over)  # the others are shown a while longer
+        previous = replace(previous, anomalies=tuple(map(undamped, current)))
     gpus = with_own_ids(inputs.gpus, previous)
     gpus, disagreements = with_managed(gpus, inputs.managed_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)

@@ -556,3 +556,18 @@ def test_of_two_reasons_the_one_that_is_true_is_shown() -> None:
         "no fabric shows it",
         "",
     ]
+
+
+def test_a_link_of_a_missing_switch_does_not_flap() -> None:
+    """It is missing first, then as a part of its switch, and again until the switch hears its neighbours."""
+    link = lost_uplink(1)
+    assert link.peer is not None
+    switch = replace(link, kind="MissingSwitch", subject=replace(link.peer, port=None), peer=None)
+    player = running(tree(TEN))
+    for at, found in ((200, [link]), (201, [switch]), (210, [link]), (211, [])):
+        player.offer(at, tree(TEN, found))
+    player.run(1000)
+    shown = [(at, [(x.kind, x.is_over) for x in t.anomalies]) for at, t in player.log[1:]]
+    of_link = [(at, [is_over for kind, is_over in found if kind == "MissingLink"]) for at, found in shown]
+    changes = [x for i, x in enumerate(of_link) if i == 0 or x[1] != of_link[i - 1][1]]
+    assert changes == [(200, [False]), (201, []), (210, [False]), (212, [True]), (221, [])]

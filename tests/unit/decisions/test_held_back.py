@@ -189,11 +189,12 @@ def test_inference_continues_from_what_it_found_itself() -> None:
 
 def test_a_switch_that_is_missing_again_is_not_over() -> None:
     """Inference takes a missing switch from what is published."""
-    lost = inferred(FABRICS["spine"], previous=inferred(WHOLE))
+    whole = inferred(WHOLE)
+    lost = inferred(FABRICS["spine"], previous=whole)
     (missing,) = lost.anomalies
     assert missing.kind == "MissingSwitch"
     over = held_back(replace(missing, flaps=2, changed_ns=8 * NS, clears_ns=9 * NS), is_up=True)
-    again = inferred(FABRICS["spine"], previous=replace(lost, anomalies=(over,)))
+    again = inferred(FABRICS["spine"], previous=replace(whole, anomalies=(over,)))
     assert again.anomalies == (missing,)
 
 

@@ -8,6 +8,7 @@ lists and measured figures change with any other part, or a little later (figure
 topology is therefore always a tree that was offered, or the tree before with current conditions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -239,7 +240,9 @@ class Generations:
             self._since.setdefault(x.key, now_ns)
         # During a take-over the published topology is offered again, and says nothing about what is over.
         held_back = by_link(x for x in offered.anomalies if x.is_over)
-        self._anomalies.observe(by_link(offered.anomalies), now_ns, unknown=held_back)
+        observed = by_link(offered.anomalies)
+        self._anomalies.forget(self._of_missing_switches(observed))
+        self._anomalies.observe(observed, now_ns, unknown=held_back)
         self._absent.observe(_absent(offered), now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}
@@ -249,6 +252,16 @@ class Generations:
         self._stale.observe(stale, now_ns)
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
         self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
+
+    def _of_missing_switches(self, observed: Mapping[LinkKey, Mapping[AnomalyKey, Anomaly]]) -> list[LinkKey]:
+        """Returns the links that are missing as a part of a missing switch: they have not come up."""
+        found = (x for items in observed.values() for x in items.values())
+        switches = {x.subject.device for x in found if x.kind == "MissingSwitch"}
+        return [
+            link
+            for link, _, x in self._anomalies.shown()
+            if x.kind == "MissingLink" and link not in observed and any(end[0] in switches for end in link)
+        ]
 
     def _see(self, offered: Topology) -> None:
         """The first evidence of a member since the start is no flapping: it shows at once."""

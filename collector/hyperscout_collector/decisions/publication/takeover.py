@@ -87,7 +87,7 @@ class TakeoverFacts:
     read from HyperNodes; `unsure`: those that do not know them yet. `silent`: agents that were known at the
     start and have not reported since; `spoken`: agents of switches and fabrics that have; both by the names
     under which they report. `heard`: ids of switches in their reports. `few`: so many members may be missing
-    from `few_from_ns` (Unix ns) on.
+    after a third of the time.
     """
 
     started_ns: int
@@ -102,7 +102,11 @@ class TakeoverFacts:
     heard: set[str] = field(default_factory=set)
     is_timed_out: bool = False
     few: int = 0
-    few_from_ns: int = 0
+
+    @property
+    def few_from_ns(self) -> int | None:
+        """From when on few members may be missing, Unix ns."""
+        return self.started_ns + (self.until_ns - self.started_ns) // 3 if self.until_ns is not None else None
 
 
 class TakeoverMachine:
@@ -141,14 +145,15 @@ class TakeoverMachine:
         facts = self.facts
         if now_ns < facts.started_ns:  # the clock was set back
             until_ns -= facts.started_ns - now_ns
-            facts.few_from_ns -= facts.started_ns - now_ns
             facts.started_ns = now_ns
         facts.fabrics = {name: ids for name, ids in facts.fabrics.items() if name not in event.swept}
         facts.missing -= event.down
         facts.heard |= event.heard
         facts.cables = {ends for ends in facts.cables if ends.isdisjoint(facts.heard)}
         facts.unsure = (facts.listening & event.unsure) - event.down
-        is_few = len(facts.missing) <= facts.few and now_ns >= facts.few_from_ns
+        is_few = (
+            len(facts.missing) <= facts.few and 3 * (now_ns - facts.started_ns) >= until_ns - facts.started_ns
+        )
         waits = bool((facts.missing and not is_few) or facts.fabrics or facts.cables or facts.unsure)
         facts.is_timed_out = waits and now_ns >= until_ns
         facts.until_ns = until_ns if waits and not facts.is_timed_out else None
@@ -186,7 +191,6 @@ class Takeover:
             heard if previous.links else set(members),
             silent={*self._agents},
             few=max(1, len(members) // _FEW),
-            few_from_ns=now_ns + int(limit_s / 3 * NS),
         )
         self._members = frozenset(members)
         self._machine = TakeoverMachine(self._facts, log)
@@ -206,10 +210,8 @@ class Takeover:
 
     def next_look_ns(self, after_ns: int) -> int | None:
         """When the wait may end without news, later than `after_ns` (Unix ns); None = it has ended."""
-        facts = self._facts
-        if facts.until_ns is None:
-            return None
-        return facts.few_from_ns if facts.few_from_ns > after_ns else facts.until_ns
+        few_from_ns, until_ns = self._facts.few_from_ns, self._facts.until_ns
+        return few_from_ns if few_from_ns is not None and few_from_ns > after_ns else until_ns
 
     def full_state(self, node: str, now_ns: int) -> None:
         """Record an agent's full state, which the next evidence contains."""

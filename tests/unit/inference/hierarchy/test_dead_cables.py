@@ -11,7 +11,7 @@ from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Topology, held_back
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -224,3 +224,23 @@ def test_a_stray_cable_that_is_pulled_is_forgotten() -> None:
     before = infer(Wiring([*PAIRS, stray]).inputs(), previous=infer(Wiring(PAIRS).inputs()))
     assert "Miswired" in {x.kind for x in before.anomalies}
     assert infer(Wiring(PAIRS).inputs(), previous=before).anomalies == ()
+
+
+def test_a_missing_cable_that_is_over_is_no_memory_of_its_ports() -> None:
+    """Its all-clear is held back when the cable at its new place dies, too."""
+    first = next(
+        text for text in PAIRS if not is_switch(cable(text)[0][0]) or not is_switch(cable(text)[1][0])
+    )
+    host, leaf = sorted(cable(first), key=lambda end: is_switch(end[0]))
+    there = f"{leaf[0]}/swp30 {'/'.join(host)}"
+    moved = Wiring([*(text for text in PAIRS if text != first), there], dark=[leaf])
+    before = infer(Wiring(PAIRS).inputs())
+    cut = infer(Wiring(PAIRS).without(first).inputs(), previous=before)
+    assert len(cut.anomalies) == 1
+    settled = infer(moved.inputs(), previous=cut)
+    assert settled.anomalies == ()
+    over = [held_back(replace(x, flaps=1, changed_ns=1, clears_ns=2), is_up=False) for x in cut.anomalies]
+    after = infer(moved.without(there).inputs(), previous=replace(settled, anomalies=tuple(over)))
+    [x] = after.anomalies
+    assert x.peer is not None
+    assert {x.subject.port, x.peer.port} == {host[1], "swp30"}
