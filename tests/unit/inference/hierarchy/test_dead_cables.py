@@ -228,9 +228,7 @@ def test_a_stray_cable_that_is_pulled_is_forgotten() -> None:
 
 def test_a_missing_cable_that_is_over_is_no_memory_of_its_ports() -> None:
     """Its all-clear is held back when the cable at its new place dies, too."""
-    first = next(
-        text for text in PAIRS if not is_switch(cable(text)[0][0]) or not is_switch(cable(text)[1][0])
-    )
+    first = next(text for text in PAIRS if hosts_of([text]))
     host, leaf = sorted(cable(first), key=lambda end: is_switch(end[0]))
     there = f"{leaf[0]}/swp30 {'/'.join(host)}"
     moved = Wiring([*(text for text in PAIRS if text != first), there], dark=[leaf])
