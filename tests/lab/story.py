@@ -158,6 +158,11 @@ class Story:
         lease = self.lab.get("lease", COLLECTOR, "-n", NAMESPACE)
         return str(lease["spec"].get("holderIdentity") or "").partition("_")[0]
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The nodes through which agents on switches reach the collector."""
+        return self.plan.names[:2]
+
     def rolled(self) -> None:
         """Until all pods are there, in their present form."""
         for what in (f"deployment/{COLLECTOR}", f"daemonset/{AGENT}"):
@@ -231,7 +236,7 @@ class Story:
         """The agents on the switches, which come in by the second port with certificates."""
         secret = self.lab.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)
         self._collector_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
-        addresses = [f"{self.lab.nodes[name].ip}:{MTLS_NODE_PORT}" for name in list(self.lab.nodes)[:2]]
+        addresses = [f"{self.lab.nodes[name].ip}:{MTLS_NODE_PORT}" for name in self.entries]
         self.wires.agents_up(
             collectors=addresses,
             ca=self._collector_ca,

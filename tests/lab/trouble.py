@@ -35,6 +35,7 @@ _PAUSE_S = (0.2, 3.0)
 _OUTAGE_S = (1.0, 6.0)
 _TAKES_OVER_S = 15.0  # the Lease expires after 8 s, and agents need some to come to the new leader
 _WITHOUT_A_NODE_S = 10.0  # a new leader waits so long for the agent of a dead node
+_DEAD_WAY_S = 35.0  # until an agent on a switch gives up a connection through a dead node
 _LOOK_S = 0.25
 _LONG_S = 12.0  # a fault that lasts so long must be shown
 
@@ -311,7 +312,10 @@ class Trouble:
         def power_off() -> None:
             leads = self._runs_on(self.story.leader()) == node
             self.story.power_off(node)
-            if leads:
+            if node in self.story.entries:
+                self.story.say("the agents on switches reach the collector through it")
+                self._lose_leader(_DEAD_WAY_S)
+            elif leads:
                 self.story.say("the leader ran there")
                 self._lose_leader(_WITHOUT_A_NODE_S)
 
