@@ -73,13 +73,12 @@ def up_since_sweeps(
     far = {cable.own: cable.far for cable in _last_known(up_ns, previous)}
     wanted = np.array(sorted({guid for guid, _ in (*up_ns, *far.values())}), np.uint64)
     swept = dict.fromkeys(up_ns, 0)
-    for seen in sweeps:
+    for seen in sorted(sweeps, key=lambda seen: seen.observed_at_ns):  # the newest one counts
         guids = set(wanted[np.isin(wanted, seen.sweep.guid)].tolist())
         shown = _shown(seen.sweep, set(up_ns)) if seen.partial else set()
         for end in up_ns:
             if end in shown if seen.partial else not guids.isdisjoint({end[0], far.get(end, end)[0]}):
-                at_ns = seen.observed_at_ns - (_CONFIRMED_NS if end in seen.disputed else 0)
-                swept[end] = max(swept[end], at_ns)
+                swept[end] = seen.observed_at_ns - (_CONFIRMED_NS if end in seen.disputed else 0)
     return {(f"{end[0]:016x}", str(end[1])): at for end, at in up_ns.items() if at > swept[end]}
 
 

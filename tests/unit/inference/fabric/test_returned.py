@@ -260,3 +260,10 @@ def test_a_missing_link_that_names_host_and_adapter_is_left_out_too() -> None:
     assert (MOVER, "mlx5_2") in {(x.subject.device, x.subject.port) for x in before.anomalies}
     found = rails_after(seen(taken, 3 * T), 4 * T, published)
     assert MOVER not in {x.subject.name for x in found.anomalies}
+
+
+def test_the_newest_sweep_decides_whether_the_cable_is_disputed() -> None:
+    """An older one shows the new place, and the newest one keeps the old one until it is confirmed."""
+    disputed = frozenset([(MINE[2].a, MINE[2].a_port)])
+    kept = tuple(replace(one, disputed=disputed) for one in seen(moved(*THERE[:2], MINE[2]), 3 * T + 2 * NS))
+    assert kinds(rails_after((*seen(moved(*THERE), 3 * T + NS), *kept), 3 * T)) == set()
