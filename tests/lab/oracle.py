@@ -174,7 +174,9 @@ class Oracle:
                 if claim.ever or fault.ended_s is None:
                     return now_s
                 is_again = until_s > 0.0 and fault.began_s - until_s < _QUIET_S
-                until_s = max(until_s, fault.ended_s + is_again * _HOLD_DOWN_S)
+                # A new leader sees only then that the part stands still.
+                still_s = max(fault.ended_s, self._leads_s) + _HOLD_DOWN_S if is_again else fault.ended_s
+                until_s = max(until_s, still_s)
         return until_s
 
     def _claims(self, seen: Seen) -> Iterator[tuple[tuple[str, ...], _Claim]]:
