@@ -75,12 +75,12 @@ class InfinibandProbe:
                 _log.warning("%s", problem)
         self._tree, self._problems = tree, problems
         before, now_ns = self._active_since_ns, self._clock_ns()
-        active = [f"{port.device}/{port.port}" for port in ports if port.state == "ACTIVE"]
-        self._active_since_ns = {subject: before.get(subject, now_ns) for subject in active}
+        self._active_since_ns = dict(before) if problems else {}  # of ports that cannot be read
         samples = {}
         for port in ports:
             subject = f"{port.device}/{port.port}"
-            since_ns = self._active_since_ns.get(subject, 0)
+            since_ns = (before.get(subject) or now_ns) if port.state == "ACTIVE" else 0
+            self._active_since_ns[subject] = since_ns
             samples[subject] = data(infiniband_to_proto(replace(port, active_since_ns=since_ns)))
         for path in tree:
             match path.split("/"):

@@ -21,7 +21,7 @@ from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
 RETURNED: Final = "infiniband"  # the only source of such a cable
 _SURE: Final = 0.9  # what is missing with less confidence may never have been there
-_CONFIRMED_NS: Final = 60 * NS  # by then another node has confirmed a sweep, or has not
+_CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
@@ -77,7 +77,7 @@ def up_since_sweeps(
         guids = set(wanted[np.isin(wanted, seen.sweep.guid)].tolist())
         shown = _shown(seen.sweep, set(up_ns)) if seen.partial else set()
         for end in up_ns:
-            if end in shown if seen.partial else not guids.isdisjoint({end[0], far.get(end, end)[0]}):
+            if end in shown if seen.partial else far.get(end, end)[0] in guids:
                 swept[end] = seen.observed_at_ns - (_CONFIRMED_NS if end in seen.disputed else 0)
     return {(f"{end[0]:016x}", str(end[1])): at for end, at in up_ns.items() if at > swept[end]}
 
@@ -132,7 +132,11 @@ def _owned(ports: Iterable[_Up], previous: Topology) -> dict[_End, int]:
 
 
 def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
-    """Return the published cables at these ports, and of the others the missing ones."""
+    """Return the published cables at these ports, and of the others the missing ones.
+
+    One that was missing for a minute when its port came up waits for the next sweep, which is asked for at
+    once: perhaps only its agent was started.
+    """
     published: dict[_End, _Cable] = {}
     devices = {f"{guid:016x}" for guid, _ in up_ns}
     for x in links_at(previous.links, devices):
@@ -145,6 +149,7 @@ def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
         if x.kind == "MissingLink" and x.peer is not None and x.confidence > _SURE
         for cable in _cables(x.subject, x.peer)
         if cable.own in up_ns and cable.own not in published
+        if not 0 < x.since_ns < up_ns[cable.own] - _CONFIRMED_NS
     ]
     return [*published.values(), *missing]
 

@@ -267,3 +267,10 @@ def test_the_newest_sweep_decides_whether_the_cable_is_disputed() -> None:
     disputed = frozenset([(MINE[2].a, MINE[2].a_port)])
     kept = tuple(replace(one, disputed=disputed) for one in seen(moved(*THERE[:2], MINE[2]), 3 * T + 2 * NS))
     assert kinds(rails_after((*seen(moved(*THERE), 3 * T + NS), *kept), 3 * T)) == set()
+
+
+@pytest.mark.parametrize(("since_ns", "is_back"), [(0, True), (2 * T, True), (T, False)])
+def test_a_cable_that_was_missing_for_a_minute_waits_for_the_next_sweep(since_ns: int, is_back: bool) -> None:
+    """Perhaps only the agent was started, which sees its port as up since then."""
+    known = replace(MISSING, anomalies=tuple(replace(x, since_ns=since_ns) for x in MISSING.anomalies))
+    assert (missing(after(sweep(CUT, 2 * T), previous=known, **{HOST: 3 * T})) == set()) is is_back
