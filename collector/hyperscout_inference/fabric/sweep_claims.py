@@ -4,8 +4,8 @@ A sweep describes the ports of all nodes, so one agent could move every host of 
 topology is the record that each sweep is compared with:
 
 - A whole sweep counts only if it contains the port that it started from, with the GUID of that port.
-- A sweep is provisional while its port is in no published cable of its reporter. Where it describes a
-  published fabric, it counts when the sweep of another node shows all of its cables.
+- A sweep is provisional while its port is in no published or missing cable of its reporter. Where it
+  describes a published fabric, it counts when the sweep of another node shows all of its cables.
 - Of a sweep from a published port, the disputed cables count when the sweep of another node shows the same.
   Until then published cables stay, and new ones are left out. All other cables count at once.
 - A fabric that was never published is taken from its first sweep, without the disputed cables.
@@ -147,7 +147,9 @@ class _Judge:
         rows = distinct(np.concatenate([one.missing for one in self._compared]))
         ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
         shown = {port.guid for one in self._compared for port in one.ports}
-        self._owner = _owners(starts | ends | shown, previous)
+        missing = [] if previous is None else [x for x in previous.anomalies if x.kind == "MissingLink"]
+        self._missing = {one for x in missing for one in x.ends}
+        self._owner = _owners(starts | ends | shown, previous, missing)
         self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
         if ends or shown:
@@ -334,6 +336,8 @@ class _Judge:
         end = self._own[i]
         if end is None or self._owner.get(end[0]) != self._claims[i].node:
             return False
+        if (f"{end[0]:016x}", str(end[1])) in self._missing:
+            return True
         record, guid = self._record, np.uint64(end[0])
         at_a = (record.a == guid) & (record.a_port == end[1])
         return bool(np.any(at_a | ((record.b == guid) & (record.b_port == end[1]))))
@@ -368,10 +372,15 @@ def _starts_at(claim: SweepClaim) -> tuple[int, int] | None:
     return int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
 
 
-def _owners(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
-    """Return the nodes of these adapters, as published."""
+def _owners(
+    guids: Collection[int], previous: Topology | None, missing: Collection[Anomaly]
+) -> dict[int, str]:
+    """Return the nodes of these adapters, as published, and as named by missing cables."""
     if not guids:
         return {}
     wanted = {f"{guid:016x}" for guid in guids}
+    unknown = wanted.difference(one.id for one in previous.switches) if previous is not None else wanted
+    named = [end for x in missing for end in (x.subject, x.peer) if end and end.device in unknown]
     adapters = previous.adapters if previous is not None else ()
-    return {int(one.id, 16): one.node for one in adapters if one.id in wanted}
+    found = {int(end.device, 16): end.name for end in named}
+    return found | {int(one.id, 16): one.node for one in adapters if one.id in wanted}

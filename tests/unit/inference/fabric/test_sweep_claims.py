@@ -327,3 +327,17 @@ def test_cables_whose_ports_came_up_after_the_sweep_are_not_disputed(after_s: in
     witnesses = replace(witnesses, up_ns=of_others)
     (found,) = judge_sweeps([replace(from_host(cut), observed_at_ns=at_ns)], RECORD, witnesses)
     assert found.counts == "reduced", "one node cannot say so of others' ports"
+
+
+def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
+    """Its adapter is in no published cable meanwhile."""
+    cable = CABLE[ADAPTER[HOSTS[0]].guid]
+    cut = replace(FABRIC, cables=tuple(c for c in FABRIC.cables if c != cable))
+    down = AGENTS | {HOSTS[0]: tuple(replace(x, state="DOWN") for x in AGENTS[HOSTS[0]])}
+    inputs = FabricInputs(sweeps=(SweepSeen(from_host(cut, HOSTS[1]).sweep),), infiniband=down)
+    record = infer(inputs, OPTIONS, RECORD)
+    assert f"{cable.a:016x}" not in {x.id for x in record.adapters}
+    (found,) = judged(from_host(FABRIC), record=record)
+    assert (found.counts, found.is_known, found.anomaly) == ("whole", True, None)
+    (found,) = judged(replace(from_host(FABRIC), node=HOSTS[1]), record=record)
+    assert not found.is_known, "it is the port of another node"
