@@ -129,11 +129,15 @@ def state_of(anomaly: Anomaly) -> str:
 
 
 def undamped(anomaly: Anomaly) -> Anomaly:
-    """The anomaly as inference found it: without what damping added."""
+    """The anomaly as inference found it: without what damping added.
+
+    One that came again while it was still shown is there since then.
+    """
     if not anomaly.flaps:
         return anomaly
     if not anomaly.is_over:
-        return replace(anomaly, flaps=0, changed_ns=0)
+        since_ns = max(anomaly.since_ns, anomaly.changed_ns) if anomaly.since_ns else 0
+        return replace(anomaly, since_ns=since_ns, flaps=0, changed_ns=0)
     message = anomaly.message.partition(_BEFORE)[2]
     return replace(anomaly, message=message, flaps=0, changed_ns=0, clears_ns=0)
 

@@ -274,3 +274,10 @@ def test_a_cable_that_was_missing_for_a_minute_waits_for_the_next_sweep(since_ns
     """Perhaps only the agent was started, which sees its port as up since then."""
     known = replace(MISSING, anomalies=tuple(replace(x, since_ns=since_ns) for x in MISSING.anomalies))
     assert (missing(after(sweep(CUT, 2 * T), previous=known, **{HOST: 3 * T})) == set()) is is_back
+
+
+def test_a_cable_that_flaps_is_missing_since_it_went_last() -> None:
+    """Its anomaly was shown all the time, because the all-clear is held back."""
+    known = replace(MISSING.anomalies[0], since_ns=T, flaps=4, changed_ns=2 * T + T // 2)
+    found = after(sweep(CUT, 2 * T), previous=replace(MISSING, anomalies=(known,)), **{HOST: 3 * T})
+    assert missing(found) == set()
