@@ -92,7 +92,8 @@ def infer(
     nvlink = nvlink_domains(inputs.gpus)
     managed = frozenset(inputs.managed_gpus)
     nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements], managed=managed)
-    family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
+    heard = inputs.lldp.keys() | inputs.infiniband.keys() | inputs.answering
+    family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes, heard)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)

@@ -9,7 +9,7 @@ that was published, if a manager reports it, or if there are no cables. If such 
 outer domains, it is not joined. The tier of leaves does not appear because one host left its NVLink domain.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,8 +55,12 @@ def with_nvlink(
     domains: NvlinkDomains,
     past: Past,
     cluster: frozenset[str] | None,
+    heard: Collection[str],
 ) -> WithNvlink:
-    """Return the layers with the tier "nvlink" as innermost, if there are NVLink domains of several hosts."""
+    """Return the layers with the tier "nvlink" as innermost, if there are NVLink domains of several hosts.
+
+    `heard`: hosts whose agents report something. Of the others it is not known whether they have GPUs.
+    """
     if not domains.adapters and past.labels(NAME) is None:
         return WithNvlink([*layers], ())
     group, founders, mute, apart = _groups(net, layers[0], domains, past)
@@ -88,7 +92,8 @@ def with_nvlink(
         if depth + 1 < len(layers):
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
-    suspicions = [*_faults(net, domains, group), *torn, *(_no_gpus(net, h, group) for h in mute), *disputes]
+    suspicions = [*_faults(net, domains, group), *torn, *disputes]
+    suspicions += [_no_gpus(net, i, group) for i in mute if net.hosts[i] in heard]
     if layers[0].name not in in_use and _groups_nothing(layers[0], sizes, outer, past):
         return _without_leaf(result, sizes, suspicions)
     return WithNvlink(result, suspicions, outer=1)

@@ -195,6 +195,17 @@ def test_faults_of_a_tray(name: str, before: bool) -> None:
         assert healed.anomalies == ()
 
 
+def test_a_host_whose_agent_is_silent_is_not_said_to_have_no_gpu() -> None:
+    """As after a take-over, where its agent is late or its node is dead."""
+    before = inferred_racks(SMALL)
+    inputs = seen(SMALL, {host: mine for host, mine in SMALL.gpus.items() if host != TRAY})
+    assert len(infer(inputs, previous=before).anomalies) == 1
+    ports = {host: mine for host, mine in inputs.infiniband.items() if host != TRAY}
+    silent = infer(replace(inputs, infiniband=ports), previous=before)
+    assert silent.anomalies == ()
+    assert tiers(silent) == tiers(before)
+
+
 def test_a_new_domain_does_not_take_a_name_that_lives() -> None:
     well = inferred_racks(SMALL)
     apart = inferred_racks(
