@@ -7,16 +7,14 @@ for at once.
 from collections.abc import Sequence
 
 import numpy as np
-from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.fabric.network import Network
-from hyperscout_inference.fabric.returned import RETURNED, up_since_sweeps
+from hyperscout_inference.fabric.returned import CONFIRMED_NS, RETURNED, up_since_sweeps
 
 _KINDS = ("Miswired", "MissingLink")
-_PUBLISHED_NS = 60 * NS
 
 
 def without_guesses(
@@ -43,7 +41,7 @@ def without_guesses(
         if x.kind not in _KINDS or up_ns.keys().isdisjoint(x.ends):
             return True
         published_ns = since_ns.get((x.kind, x.ends), 0)
-        return 0 < published_ns < max(up_ns.get(end, 0) for end in x.ends) - _PUBLISHED_NS
+        return 0 < published_ns < max(up_ns.get(end, 0) for end in x.ends) - CONFIRMED_NS
 
     return [x for x in found if stands(x)]
 

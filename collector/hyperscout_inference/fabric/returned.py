@@ -21,8 +21,8 @@ from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
 RETURNED: Final = "infiniband"  # the only source of such a cable
 _SURE: Final = 0.9  # what is missing with less confidence may never have been there
-_CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
+CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
 
@@ -66,7 +66,7 @@ def up_since_sweeps(
     oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
     if oldest_ns is None:
         return {}
-    later = _came_up_after(inputs, oldest_ns - _CONFIRMED_NS)
+    later = _came_up_after(inputs, oldest_ns - CONFIRMED_NS)
     up_ns = _owned([one for one in later if f"{one.end[0]:016x}" in devices], previous)
     if not up_ns:
         return {}
@@ -78,7 +78,7 @@ def up_since_sweeps(
         shown = _shown(seen.sweep, set(up_ns)) if seen.partial else set()
         for end in up_ns:
             if end in shown if seen.partial else far.get(end, end)[0] in guids:
-                swept[end] = seen.observed_at_ns - (_CONFIRMED_NS if end in seen.disputed else 0)
+                swept[end] = seen.observed_at_ns - (CONFIRMED_NS if end in seen.disputed else 0)
     return {(f"{end[0]:016x}", str(end[1])): at for end, at in up_ns.items() if at > swept[end]}
 
 
@@ -121,9 +121,8 @@ def _hash(guids: npt.NDArray[np.uint64], ports: npt.NDArray[np.uint64]) -> npt.N
     return guids + ports * _MIX
 
 
-def _owned(ports: Iterable[_Up], previous: Topology) -> dict[_End, int]:
+def _owned(ports: Sequence[_Up], previous: Topology) -> dict[_End, int]:
     """Return since when the ports are up of adapters that were published under the reporting node."""
-    ports = list(ports)
     if not ports:  # the common case
         return {}
     nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
@@ -149,7 +148,7 @@ def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
         if x.kind == "MissingLink" and x.peer is not None and x.confidence > _SURE
         for cable in _cables(x.subject, x.peer)
         if cable.own in up_ns and cable.own not in published
-        if not 0 < x.since_ns < up_ns[cable.own] - _CONFIRMED_NS
+        if not 0 < x.since_ns < up_ns[cable.own] - CONFIRMED_NS
     ]
     return [*published.values(), *missing]
 

@@ -124,7 +124,6 @@ def infer(
     switches = [
         Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
     ]
-    adapters = [*_adapters(present), *nvlink.adapters]
     if previous is not None:
         unknown = unreported(lost, inputs, previous)
         lost = sorted(set(lost).difference(unknown))
@@ -134,7 +133,7 @@ def infer(
             host_of, ids = hosts_of(previous), {switch.id for switch in previous.switches}
             hosts = {x: {host_of.get(d, d) for d in x.devices if d not in ids} for x in unknown}
             unknown = [x for x in unknown if hosts[x] <= expected]
-            links, switches, adapters = with_unreported(links, switches, adapters, unknown, previous)
+            links, switches = with_unreported(links, switches, unknown, previous)
             absent -= frozenset().union(*(hosts[x] for x in unknown))
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, anomalies, lost, previous, published, tiers, unknown)
@@ -143,7 +142,7 @@ def infer(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
-        adapters=tuple(adapters),
+        adapters=(*_adapters(present), *nvlink.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hyperscout_topology.link_changes import UNREPORTED, extended, links_at, table_of
-from hyperscout_topology.topology import Adapter, Link, Switch, Topology
+from hyperscout_topology.topology import Link, Switch, Topology
 
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
@@ -36,24 +36,16 @@ def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topolo
 
 
 def with_unreported(
-    links: Sequence[Link],
-    switches: Sequence[Switch],
-    adapters: Sequence[Adapter],
-    known: Sequence[LostCable],
-    previous: Topology,
-) -> tuple[Sequence[Link], list[Switch], list[Adapter]]:
-    """Return links, switches and adapters with the `known` cables and the devices at them, as published."""
+    links: Sequence[Link], switches: Sequence[Switch], known: Sequence[LostCable], previous: Topology
+) -> tuple[Sequence[Link], list[Switch]]:
+    """Return links and switches with the `known` cables and the switches at them, as published."""
     if not known:
-        return links, [*switches], [*adapters]
+        return links, [*switches]
     devices, ends = {device for x in known for device in x.devices}, {x.ends for x in known}
     kept = [
         replace(x, note=UNREPORTED)
         for x in links_at(previous.links, devices)
         if frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) in ends
     ]
-    added = devices - {x.id for x in switches} - {x.id for x in adapters}
-    return (
-        extended(table_of(links), kept),
-        [*switches, *(x for x in previous.switches if x.id in added)],
-        [*adapters, *(x for x in previous.adapters if x.id in added)],
-    )
+    added = devices.difference(x.id for x in switches)
+    return extended(table_of(links), kept), [*switches, *(x for x in previous.switches if x.id in added)]

@@ -103,10 +103,9 @@ class TakeoverFacts:
     is_timed_out: bool = False
     few: int = 0
 
-    @property
-    def few_from_ns(self) -> int | None:
+    def few_from_ns(self, until_ns: int) -> int:
         """From when on few members may be missing, Unix ns."""
-        return self.started_ns + (self.until_ns - self.started_ns) // 3 if self.until_ns is not None else None
+        return self.started_ns + (until_ns - self.started_ns) // 3
 
 
 class TakeoverMachine:
@@ -151,9 +150,7 @@ class TakeoverMachine:
         facts.heard |= event.heard
         facts.cables = {ends for ends in facts.cables if ends.isdisjoint(facts.heard)}
         facts.unsure = (facts.listening & event.unsure) - event.down
-        is_few = (
-            len(facts.missing) <= facts.few and 3 * (now_ns - facts.started_ns) >= until_ns - facts.started_ns
-        )
+        is_few = len(facts.missing) <= facts.few and now_ns >= facts.few_from_ns(until_ns)
         waits = bool((facts.missing and not is_few) or facts.fabrics or facts.cables or facts.unsure)
         facts.is_timed_out = waits and now_ns >= until_ns
         facts.until_ns = until_ns if waits and not facts.is_timed_out else None
@@ -210,8 +207,10 @@ class Takeover:
 
     def next_look_ns(self, after_ns: int) -> int | None:
         """When the wait may end without news, later than `after_ns` (Unix ns); None = it has ended."""
-        few_from_ns, until_ns = self._facts.few_from_ns, self._facts.until_ns
-        return few_from_ns if few_from_ns is not None and few_from_ns > after_ns else until_ns
+        if (until_ns := self.until_ns) is None:
+            return None
+        few_from_ns = self._facts.few_from_ns(until_ns)
+        return few_from_ns if few_from_ns > after_ns else until_ns
 
     def full_state(self, node: str, now_ns: int) -> None:
         """Record an agent's full state, which the next evidence contains."""

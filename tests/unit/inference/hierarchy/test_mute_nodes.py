@@ -35,12 +35,19 @@ def test_switches_that_only_this_node_could_see_are_not_missing() -> None:
         assert after.switches == before.switches
         assert len(after.links) == len(before.links)
         assert {x.note for x in after.links if "h21" in (x.a_device, x.b_device)} == {
-            "not reported now: its reporters have not reported yet"
+            "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
         }
     back = infer(BY_HOSTS.inputs(), NODES, after)
     assert list(back.links) == list(before.links)
     gone = infer(BY_HOSTS.without("leaf-2a/swp1 h21/eth0").inputs(), NODES, after)
     assert [x.kind for x in gone.anomalies] == ["MissingSwitch"]
+
+
+def test_a_switch_at_an_unreported_link_is_not_missing() -> None:
+    """Of two hosts on a leaf one is silent, and the other one reports its cable as gone."""
+    before = infer(BY_HOSTS.inputs(), NODES)
+    inputs = without(BY_HOSTS.without("leaf-1a/swp1 h11/eth0").inputs(), "h12")
+    assert [x.kind for x in infer(inputs, NODES, before).anomalies] == ["MissingLink"]
 
 
 def test_a_link_that_was_missing_stays_missing() -> None:
