@@ -16,7 +16,7 @@ from hyperscout_topology.topology import Link, LinkTable
 # How the note of a link begins that others contradict, so that it places nothing.
 DENIED = "does not count: "
 # The note of a link that no reporter could show now, and that stays as it was published.
-UNREPORTED = "not reported now: its reporters have not reported yet"
+UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]

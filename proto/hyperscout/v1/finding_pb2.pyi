@@ -491,8 +491,8 @@ class InfinibandPort(_message.Message):
     link_downed: _builtins.int
     """Number of times that the link failed and was retrained, from the port's own counter."""
     active_since_ns: _builtins.int
-    """Since when this agent sees the port as ACTIVE, Unix nanoseconds by its own clock: since the port came up, or since
-    the agent's first reading. 0 = the port is not ACTIVE, or an earlier version reports it.
+    """Since when this agent has seen the port as ACTIVE, Unix nanoseconds by its own clock: since the port came up, or
+    since the agent's first reading. 0 = the port is not ACTIVE, or the agent is of an earlier version.
     """
     @_builtins.property
     def counters(self) -> Global___PortCounters:
