@@ -21,6 +21,7 @@ from hyperscout_topology.topology import Anomaly
 
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 
+SURE: Final = 0.9  # what is missing with less confidence may never have been there
 # A sweep is dated when it ends, and may have read a port so long before.
 TAKES_NS: Final = 10 * NS
 

@@ -7,6 +7,7 @@ taken to be where it was last. Only the agent of the node under which the adapte
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,11 +17,10 @@ from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Endpoint, Topology
 
-from hyperscout_inference.fabric.inputs import TAKES_NS, FabricInputs, SweepSeen
+from hyperscout_inference.fabric.inputs import SURE, TAKES_NS, FabricInputs, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 
 RETURNED: Final = "infiniband"  # the only source of such a cable
-_SURE: Final = 0.9  # what is missing with less confidence may never have been there
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
@@ -37,11 +37,9 @@ class _Cable(NamedTuple):
 def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[SweepSeen]:
     """Return the cables that are back, each fabric as a sweep that any sweep of an agent overrules."""
     sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
-    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
-    if previous is None or oldest_ns is None:
+    if previous is None:
         return []
-    later = _came_up_after(inputs, oldest_ns - TAKES_NS)
-    up_ns = _owned(_not_shown(later, sweeps), previous)
+    up_ns = _owned(_not_shown(_came_up_after(inputs, sweeps, TAKES_NS), sweeps), previous)
     if not up_ns:
         return []
     newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
@@ -63,10 +61,7 @@ def up_since_sweeps(
     if it disputes that cable.
     """
     sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
-    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=None)
-    if oldest_ns is None:
-        return {}
-    later = _came_up_after(inputs, oldest_ns - CONFIRMED_NS)
+    later = _came_up_after(inputs, sweeps, CONFIRMED_NS)
     up_ns = _owned([one for one in later if f"{one.end[0]:016x}" in devices], previous)
     if not up_ns:
         return {}
@@ -90,12 +85,14 @@ class _Up(NamedTuple):
     at_ns: int
 
 
-def _came_up_after(inputs: FabricInputs, ns: int) -> list[_Up]:
+def _came_up_after(inputs: FabricInputs, sweeps: Sequence[SweepSeen], margin_ns: int) -> list[_Up]:
+    """Return the ports that came up later than so long before the oldest whole sweep; none without one."""
+    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=inf)
     return [
         _Up(node, end, at_ns)
         for node, ports in inputs.infiniband_up_ns.items()
         for end, at_ns in ports.items()
-        if at_ns > ns
+        if at_ns > oldest_ns - margin_ns
     ]
 
 
@@ -145,7 +142,7 @@ def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
     missing = [
         cable
         for x in previous.anomalies
-        if x.kind == "MissingLink" and x.peer is not None and x.confidence > _SURE
+        if x.kind == "MissingLink" and x.peer is not None and x.confidence > SURE
         for cable in _cables(x.subject, x.peer)
         if cable.own in up_ns and cable.own not in published
         if not 0 < x.since_ns < up_ns[cable.own] - CONFIRMED_NS
@@ -172,15 +169,15 @@ def _port(end: Endpoint) -> _End | None:
 def _newest(
     up_ns: Mapping[_End, int], sweeps: Sequence[SweepSeen], cables: Iterable[_Cable]
 ) -> dict[int, list[_Cable]]:
-    """Return the cables that no sweep shows, and of which the port came up since the newest whole sweep of
-    the switch: by the index of that sweep.
+    """Return the cables of which no sweep shows the port of the switch, and the own port came up since the
+    newest whole sweep of the switch: by the index of that sweep.
 
     A switch that no sweep contains may be a dead one, with another switch in its place.
     """
     cables = list(cables)
     at: dict[int, int] = {}
     wanted = np.array(sorted({cable.far[0] for cable in cables}), np.uint64)
-    ends = {end for cable in cables for end in cable}
+    ends = {cable.far for cable in cables}
     shown: set[_End] = set()
     for i, seen in enumerate(sweeps):
         shown |= _shown(seen.sweep, ends)
@@ -191,7 +188,7 @@ def _newest(
     for cable in cables:
         i = at.get(cable.far[0], -1)
         is_later = i >= 0 and sweeps[i].observed_at_ns - TAKES_NS < up_ns[cable.own]
-        if is_later and shown.isdisjoint(cable):
+        if is_later and cable.far not in shown:
             found.setdefault(i, []).append(cable)
     return found
 

@@ -4,8 +4,8 @@ A sweep describes the ports of all nodes, so one agent could move every host of 
 topology is the record that each sweep is compared with:
 
 - A whole sweep counts only if it contains the port that it started from, with the GUID of that port.
-- A sweep is provisional while its port is in no published or missing cable of its reporter. Where it
-  describes a published fabric, it counts when the sweep of another node shows all of its cables.
+- A sweep is provisional while its port is in no published cable of its reporter, and not in the missing one
+  again. Where it describes a published fabric, it counts when the sweep of another node shows all its cables.
 - Of a sweep from a published port, the disputed cables count when the sweep of another node shows the same.
   Until then published cables stay, and new ones are left out. All other cables count at once.
 - A fabric that was never published is taken from its first sweep, without the disputed cables.
@@ -35,7 +35,7 @@ from hyperscout_formats.text.counts import count
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
-from hyperscout_inference.fabric.inputs import TAKES_NS
+from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.sweep_record import (
     Comparison,
@@ -81,10 +81,10 @@ class SweepClaim:
 class SweepVerdict:
     """How a claim counts. `sweep` is what counts of a `reduced` one.
 
-    `reason`: what waits for the sweep of another node, "" = nothing. `is_known`: its port is in a published
-    cable of its reporter. `is_first`: it counts only because its fabric was never published. `agreeing`: the
-    indices of the claims of other nodes without which it would not count so. `is_answered`: a current sweep
-    of another node shows a device of it. `disputed`: the ends of the published cables that stay in `sweep`.
+    `reason`: what waits for the sweep of another node, "" = nothing. `is_known`: it is not provisional.
+    `is_first`: it counts only because its fabric was never published. `agreeing`: the indices of the claims
+    of other nodes without which it would not count so. `is_answered`: a current sweep of another node shows a
+    device of it. `disputed`: the ends of the published cables that stay in `sweep`.
     """
 
     counts: Literal["whole", "reduced", "nothing"]
@@ -100,9 +100,9 @@ class SweepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """What agents report. `ports`, `up_ns`: see `FabricInputs`. `current`: the nodes whose agents are
-    current and report InfiniBand ports with GUIDs. `node_map`: adapter GUID -> node. `alone`: nodes and
-    devices whose sweeps no other agent can confirm."""
+    """What agents report. `ports`, `up_ns`: `infiniband` and `infiniband_up_ns` of `FabricInputs`. `current`:
+    the nodes whose agents are current and report InfiniBand ports with GUIDs. `node_map`: adapter GUID ->
+    node. `alone`: nodes and devices whose sweeps no other agent can confirm."""
 
     ports: Mapping[str, tuple[InfinibandPort, ...]]
     current: Collection[str]
@@ -147,9 +147,9 @@ class _Judge:
         rows = distinct(np.concatenate([one.missing for one in self._compared]))
         ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
         shown = {port.guid for one in self._compared for port in one.ports}
-        missing = [] if previous is None else [x for x in previous.anomalies if x.kind == "MissingLink"]
-        self._missing = {one for x in missing for one in x.ends}
-        self._owner = _owners(starts | ends | shown, previous, missing)
+        self._owner = _owners(starts | ends | shown, previous)
+        anomalies = previous.anomalies if previous is not None else ()
+        self._missing = {x.ends: x for x in anomalies if x.kind == "MissingLink" and x.confidence > SURE}
         self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
         if ends or shown:
@@ -333,11 +333,15 @@ class _Judge:
         return not is_strict or any(port.state != "DOWN" for port in reports.values())
 
     def _is_known(self, i: int) -> bool:
-        end = self._own[i]
-        if end is None or self._owner.get(end[0]) != self._claims[i].node:
+        end, claim = self._own[i], self._claims[i]
+        if end is None:
             return False
-        if (f"{end[0]:016x}", str(end[1])) in self._missing:
-            return True
+        missing = self._missing.get(_cable_at(claim.sweep, end))
+        if missing is not None and missing.peer is not None:
+            named = {one.device: one.name for one in (missing.subject, missing.peer)}
+            return named.get(f"{end[0]:016x}") == claim.node
+        if self._owner.get(end[0]) != claim.node:
+            return False
         record, guid = self._record, np.uint64(end[0])
         at_a = (record.a == guid) & (record.a_port == end[1])
         return bool(np.any(at_a | ((record.b == guid) & (record.b_port == end[1]))))
@@ -372,15 +376,17 @@ def _starts_at(claim: SweepClaim) -> tuple[int, int] | None:
     return int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
 
 
-def _owners(
-    guids: Collection[int], previous: Topology | None, missing: Collection[Anomaly]
-) -> dict[int, str]:
-    """Return the nodes of these adapters, as published, and as named by missing cables."""
+def _cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | None]]:
+    """Return both ends of the cable in this port, as `Anomaly.ends` has them; nothing without one."""
+    rows = np.flatnonzero((sweep.guid[sweep.device] == np.uint64(end[0])) & (sweep.port == end[1]))
+    far = [(int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])) for row in rows[:1].tolist()]
+    return frozenset((f"{guid:016x}", str(port)) for guid, port in (end, *far))
+
+
+def _owners(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
+    """Return the nodes of these adapters, as published."""
     if not guids:
         return {}
     wanted = {f"{guid:016x}" for guid in guids}
-    unknown = wanted.difference(one.id for one in previous.switches) if previous is not None else wanted
-    named = [end for x in missing for end in (x.subject, x.peer) if end and end.device in unknown]
     adapters = previous.adapters if previous is not None else ()
-    found = {int(end.device, 16): end.name for end in named}
-    return found | {int(one.id, 16): one.node for one in adapters if one.id in wanted}
+    return {int(one.id, 16): one.node for one in adapters if one.id in wanted}

@@ -14,6 +14,7 @@ from hyperscout_topology.link_changes import (
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
+from hyperscout_inference.fabric.inputs import SURE
 from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
@@ -177,7 +178,7 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
     found |= {
         LostCable(x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
         for x in previous.anomalies
-        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
+        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > SURE
     }
     near = links_at(links, {device for x in found for device in x.devices}) if found else []
     in_use = {

@@ -341,3 +341,7 @@ def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
     assert (found.counts, found.is_known, found.anomaly) == ("whole", True, None)
     (found,) = judged(replace(from_host(FABRIC), node=HOSTS[1]), record=record)
     assert not found.is_known, "it is the port of another node"
+    elsewhere = cable._replace(b=CABLE[ADAPTER[HOSTS[-1]].guid].b, b_port=40)
+    moved = replace(FABRIC, cables=(*cut.cables, elsewhere))
+    (found, _) = judged(from_host(moved), from_host(cut, HOSTS[1]), record=record)
+    assert (found.counts, found.is_known) == ("nothing", False), "it may be in another port by its own word"
