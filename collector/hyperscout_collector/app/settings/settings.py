@@ -141,8 +141,8 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     takeover_limit_s: float = Field(
         30.0,
         ge=0,
-        description="maximum wait of a new leader for complete evidence, a third of it for a few missing "
-        "agents; raise it if agents need longer to reconnect",
+        description="maximum wait of a new leader for complete evidence, a third of it for one missing "
+        "agent; raise it if agents need longer to reconnect",
     )
     peer_tls_ca: Path | None = Field(
         None, description="CA of the other replicas' certificates; with it a standby follows the leader"

@@ -13,8 +13,7 @@ have arrived:
   does not know them yet.
 
 The wait ends after a time limit: a failed agent must not block all others. It ends after a third of that time
-if only few agents are missing, such as that of the dead node on which the former leader ran. What only these
-could show stays as it was published.
+if the agent of one member is missing, such as that of the dead node on which the former leader ran.
 
 An agent that the former leader knew and that has not reported since is silent. Its node is stale if it was
 stale before, and in any case when it has been silent for the limit of stale evidence.
@@ -27,18 +26,16 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_formats.text.counts import first_few
-from hyperscout_formats.text.reporters import SWITCH_PROBE, is_node, is_switch, plain_switch_name
+from hyperscout_formats.text.reporters import is_node, is_switch, plain_switch_name
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
+from hyperscout_inference.hierarchy.unreported import SWITCHES
 from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
-_FEW: Final = 5  # the share of the members that are few, as its inverse; one is always few
 # Sources of links that come from a sweep or a manager of a whole fabric, not from an agent of a node or
 # switch.
 SWEEPS = frozenset({"ibnetdiscover", "ufm"})
-# Sources of links that come from switches only: from their own agents, and from agents that query them.
-SWITCHES = frozenset({SWITCH_PROBE, "snmp", "netq"})
 
 
 State = Literal[
@@ -86,8 +83,7 @@ class TakeoverFacts:
     `listening`: members that reported LLDP neighbours, or all members of a published tree without links, as
     read from HyperNodes; `unsure`: those that do not know them yet. `silent`: agents that were known at the
     start and have not reported since; `spoken`: agents of switches and fabrics that have; both by the names
-    under which they report. `heard`: ids of switches in their reports. `few`: so many members may be missing
-    after a third of the time.
+    under which they report. `heard`: ids of switches in their reports.
     """
 
     started_ns: int
@@ -101,10 +97,9 @@ class TakeoverFacts:
     spoken: set[str] = field(default_factory=set)
     heard: set[str] = field(default_factory=set)
     is_timed_out: bool = False
-    few: int = 0
 
-    def few_from_ns(self, until_ns: int) -> int:
-        """From when on few members may be missing, Unix ns."""
+    def one_from_ns(self, until_ns: int) -> int:
+        """From when on one member may be missing, Unix ns."""
         return self.started_ns + (until_ns - self.started_ns) // 3
 
 
@@ -150,8 +145,8 @@ class TakeoverMachine:
         facts.heard |= event.heard
         facts.cables = {ends for ends in facts.cables if ends.isdisjoint(facts.heard)}
         facts.unsure = (facts.listening & event.unsure) - event.down
-        is_few = len(facts.missing) <= facts.few and now_ns >= facts.few_from_ns(until_ns)
-        waits = bool((facts.missing and not is_few) or facts.fabrics or facts.cables or facts.unsure)
+        most = 1 if now_ns >= facts.one_from_ns(until_ns) else 0
+        waits = bool(len(facts.missing) > most or facts.fabrics or facts.cables or facts.unsure)
         facts.is_timed_out = waits and now_ns >= until_ns
         facts.until_ns = until_ns if waits and not facts.is_timed_out else None
 
@@ -187,7 +182,6 @@ class Takeover:
             _cables_of_switches(previous),
             heard if previous.links else set(members),
             silent={*self._agents},
-            few=max(1, len(members) // _FEW),
         )
         self._members = frozenset(members)
         self._machine = TakeoverMachine(self._facts, log)
@@ -209,8 +203,8 @@ class Takeover:
         """When the wait may end without news, later than `after_ns` (Unix ns); None = it has ended."""
         if (until_ns := self.until_ns) is None:
             return None
-        few_from_ns = self._facts.few_from_ns(until_ns)
-        return few_from_ns if few_from_ns > after_ns else until_ns
+        one_from_ns = self._facts.one_from_ns(until_ns)
+        return one_from_ns if one_from_ns > after_ns else until_ns
 
     def full_state(self, node: str, now_ns: int) -> None:
         """Record an agent's full state, which the next evidence contains."""
