@@ -87,7 +87,7 @@ def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
     """Return the published anomalies of links by both ends, without those that are over, and without NVLinks
     (they have one end)."""
     return {
-        frozenset(((x.subject.device, x.subject.port), (x.peer.device, x.peer.port))): x
+        x.ends: x
         for x in (previous.anomalies if previous else ())
         if x.kind == KIND and x.peer is not None and not x.is_over
     }

@@ -24,5 +24,4 @@ class Suspicion:
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:
         """(device, port) of both ends, in no order."""
-        ends = [(self.subject.device, self.subject.port)]
-        return frozenset(ends + ([(self.peer.device, self.peer.port)] if self.peer else []))
+        return frozenset((end.device, end.port) for end in (self.subject, self.peer) if end is not None)

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hyperscout_formats.text.reporters import SWITCH_PROBE
 from hyperscout_topology.link_changes import UNREPORTED, extended, links_at, table_of
 from hyperscout_topology.topology import Link, Switch, Topology
 
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
-_SWITCHES = frozenset({"switch", "snmp", "netq"})  # sources that are switches, or ask them
+# Sources of links that come from switches only: from their own agents, and from agents that query them.
+SWITCHES = frozenset({SWITCH_PROBE, "snmp", "netq"})
 
 
 def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topology) -> list[LostCable]:
@@ -30,7 +32,7 @@ def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topolo
     def is_unknown(x: LostCable) -> bool:
         if "lldp" in x.sources:
             return not any(host_of.get(device, device) in heard for device in x.devices)
-        return _SWITCHES.issuperset(x.sources) and reporting.isdisjoint(x.devices)
+        return SWITCHES.issuperset(x.sources) and reporting.isdisjoint(x.devices)
 
     return [x for x in lost if is_unknown(x)]
 
@@ -39,8 +41,6 @@ def with_unreported(
     links: Sequence[Link], switches: Sequence[Switch], known: Sequence[LostCable], previous: Topology
 ) -> tuple[Sequence[Link], list[Switch]]:
     """Return links and switches with the `known` cables and the switches at them, as published."""
-    if not known:
-        return links, [*switches]
     devices, ends = {device for x in known for device in x.devices}, {x.ends for x in known}
     kept = [
         replace(x, note=UNREPORTED)

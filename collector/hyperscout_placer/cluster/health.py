@@ -94,7 +94,7 @@ def _links(found: Iterable[tuple[str, Anomaly]]) -> dict[str, int]:
     A link with two anomalies, for example erroring and slow, counts once. Parallel links without known ports
     count as often as the most frequent anomaly kind among them.
     """
-    count = Counter((name, _ends(x), x.kind) for name, x in found)
+    count = Counter((name, x.ends, x.kind) for name, x in found)
     most: dict[tuple[str, _Ends], int] = {}
     for (name, ends, _), times in count.items():
         most[name, ends] = max(times, most.get((name, ends), 0))
@@ -102,10 +102,6 @@ def _links(found: Iterable[tuple[str, Anomaly]]) -> dict[str, int]:
     for (name, _), times in most.items():
         total[name] += times
     return dict(total)
-
-
-def _ends(x: Anomaly) -> _Ends:
-    return frozenset((end.device, end.port) for end in (x.subject, x.peer) if end is not None)
 
 
 def _links_of_a_switch(topology: Topology, domains: Iterable[str]) -> dict[str, int]:

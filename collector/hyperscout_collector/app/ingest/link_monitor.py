@@ -78,7 +78,7 @@ class LinkMonitor:
         # Agents report counters once a minute, so at this time the window is full, or no counters exist.
         self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
         self._flapped = {
-            frozenset((end.device, end.port) for end in (x.subject, x.peer)): x.clears_ns
+            x.ends: x.clears_ns
             for x in (published.anomalies if published else ())
             if x.kind == ERRORING and x.peer is not None and x.clears_ns and not x.is_over
         }

@@ -131,7 +131,8 @@ class Pipeline:
             (change.key.node for change in changes), measured.union(key.node for key in news)
         )
         self._causes.changed(news, self._clock_ns())
-        waits = self._takeover_until_ns is not None  # a takeover also waits for sweeps without changes
+        takeover = self._inference.takeover
+        waits = takeover is not None and takeover.active  # a takeover also waits for sweeps without changes
         if news or (waits and any(change.key.probe in LEASED_PROBES for change in changes)):
             self._infer_soon()
         elif self._refresh_at_ns is None:
@@ -242,11 +243,6 @@ class Pipeline:
             self.failures.retry_ns,
         )
         return min((t for t in times if t is not None), default=None)
-
-    @property
-    def _takeover_until_ns(self) -> int | None:
-        takeover = self._inference.takeover
-        return takeover.until_ns if takeover is not None else None
 
     async def _compare_cluster(self, now_ns: int) -> None:
         """The cluster changed: infer again if inference uses the change, else offer the last result again."""

@@ -68,8 +68,8 @@ def ahead(generation: int) -> int:
 
 
 def after_crash(topology: Topology, reserved: int) -> Topology:
-    """Return the saved topology under a number that no other topology had: if the last process ended without
-    a clean stop, it may have published others under the next numbers."""
+    """Return the topology under a number that no other topology had: without a clean stop the process that
+    published it may have published others under the next numbers."""
     return replace(topology, generation=reserved + 1) if reserved > topology.generation else topology
 
 

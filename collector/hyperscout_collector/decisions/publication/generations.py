@@ -8,7 +8,7 @@ lists and measured figures change with any other part, or a little later (figure
 topology is therefore always a tree that was offered, or the tree before with current conditions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -241,7 +241,7 @@ class Generations:
         # During a take-over the published topology is offered again, and says nothing about what is over.
         held_back = by_link(x for x in offered.anomalies if x.is_over)
         observed = by_link(offered.anomalies)
-        self._anomalies.forget(self._of_missing_switches(observed))
+        self._anomalies.forget(self._of_missing_switches(offered, observed))
         self._anomalies.observe(observed, now_ns, unknown=held_back)
         self._absent.observe(_absent(offered), now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
@@ -253,10 +253,9 @@ class Generations:
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
         self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
 
-    def _of_missing_switches(self, observed: Mapping[LinkKey, Mapping[AnomalyKey, Anomaly]]) -> list[LinkKey]:
+    def _of_missing_switches(self, offered: Topology, observed: Collection[LinkKey]) -> list[LinkKey]:
         """Returns the links that are missing as a part of a missing switch: they have not come up."""
-        found = (x for items in observed.values() for x in items.values())
-        switches = {x.subject.device for x in found if x.kind == "MissingSwitch"}
+        switches = {x.subject.device for x in offered.anomalies if x.kind == "MissingSwitch"}
         return [
             link
             for link, _, x in self._anomalies.shown()
@@ -362,7 +361,7 @@ def _absent(topology: Topology) -> dict[str, dict[str, str]]:
 
 def _reasons(*reasons: Damper[str, str, str]) -> dict[str, str]:
     """Returns why nodes are not ready. If all reasons of a node are over: since when, and until when it is
-    shown."""
+    shown. Of two that hold, the last is shown."""
     found: dict[str, tuple[float, str]] = {}  # until when, and the text
     for nodes in reasons:
         for node, item, why in nodes.shown():

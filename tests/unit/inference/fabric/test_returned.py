@@ -41,11 +41,7 @@ def seen(fabric: SimFabric, at_ns: int) -> tuple[SweepSeen, ...]:
 
 
 def missing(topology: Topology) -> set[Any]:
-    return {
-        frozenset((end.device, end.port) for end in (x.subject, x.peer) if end)
-        for x in topology.anomalies
-        if x.kind == "MissingLink"
-    }
+    return {x.ends for x in topology.anomalies if x.kind == "MissingLink"}
 
 
 def cables(topology: Topology) -> set[Any]:

@@ -202,8 +202,7 @@ def test_flaps_of_before_a_restart_count_on(count: bool) -> None:
     health = {("h11", "eth0"): CLEARS, (chassis("leaf-2"), "swp2"): CLEARS}
     published = infer(replace(inputs, health=health))
     (kept,) = (x for x in published.anomalies if x.subject.device == "h11" and x.peer is not None)
-    ends = frozenset((end.device, end.port) for end in (kept.subject, kept.peer) if end is not None)
-    flapped = frozenset([ends]) if count else frozenset()
+    flapped = frozenset([kept.ends]) if count else frozenset()
     again = infer(replace(inputs, flapped=flapped), previous=published)
     assert erroring(again) == ([kept] if count else [])
     over = replace(kept, message=f"over since then; before: {kept.message}", flaps=3, changed_ns=1)
