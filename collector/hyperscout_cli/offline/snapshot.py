@@ -69,6 +69,7 @@ def load(*, file: str, output: str, data_dir: Path | None) -> None:
     """Show the topology in FILE; or, with --data-dir, make it the last published topology of a collector.
 
     With --data-dir a collector that lost its disk keeps the names of HyperNodes, and reports missing links.
+    At its start it shows FILE until its agents have reported, for takeover_limit_s at most.
     """
     context = click.get_current_context()
     if data_dir is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE:
@@ -84,7 +85,7 @@ def load(*, file: str, output: str, data_dir: Path | None) -> None:
     try:
         store = SqliteStore(data_dir / "evidence.db")
         try:
-            store.save_topology(encoded_whole(found))
+            store.save_topology(encoded_whole(found), lacks_evidence=True)
         finally:
             store.close()
     except StoreError as error:

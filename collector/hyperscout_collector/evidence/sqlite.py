@@ -54,6 +54,8 @@ CREATE TABLE IF NOT EXISTS written (  -- when this file was last written
   wall_ns INTEGER NOT NULL            -- by the machine's clock
 );
 CREATE TABLE IF NOT EXISTS reserved (id INTEGER PRIMARY KEY CHECK (id = 1), generation INTEGER NOT NULL);
+-- has a row if the topology was not inferred from the findings
+CREATE TABLE IF NOT EXISTS lacks_evidence (id INTEGER PRIMARY KEY CHECK (id = 1));
 """
 _STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
@@ -147,10 +149,11 @@ class SqliteStore:
                 else:
                     bad.append(("topology", (ident,)))
             numbers = [number for (number,) in db.execute("SELECT generation FROM reserved")]
+            lacks_evidence = db.execute("SELECT 1 FROM lacks_evidence").fetchone() is not None
         self._delete(bad)
         problems = [self._file.problem] if self._file.problem else []
         reserved = max((x for x in numbers if type(x) is int and 0 <= x <= MAX_GENERATION), default=0)
-        return Loaded(rows, agents, topology, tuple(problems), shift_ns, texts, reserved)
+        return Loaded(rows, agents, topology, tuple(problems), shift_ns, texts, reserved, lacks_evidence)
 
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
@@ -259,13 +262,13 @@ class SqliteStore:
             )
             self._stamp(db)
 
-    def save_topology(self, topology: bytes, reserved: int = 0) -> None:
-        self._durable(topology, reserved)
+    def save_topology(self, topology: bytes, reserved: int = 0, *, lacks_evidence: bool = False) -> None:
+        self._durable(topology, reserved, lacks_evidence=lacks_evidence)
 
     def reserve(self, generation: int) -> None:
         self._durable(None, generation)
 
-    def _durable(self, topology: bytes | None, reserved: int) -> None:
+    def _durable(self, topology: bytes | None, reserved: int, *, lacks_evidence: bool = False) -> None:
         """Write both. After it returns, a power cut does not undo it."""
         with self._file.using() as db:
             db.execute("PRAGMA synchronous = FULL")
@@ -273,6 +276,8 @@ class SqliteStore:
                 with self._file.transaction():
                     if topology is not None:
                         db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (topology,))
+                        db.execute("DELETE FROM lacks_evidence")
+                        db.execute("INSERT INTO lacks_evidence SELECT 1 WHERE ?", (lacks_evidence,))
                     db.execute("INSERT OR REPLACE INTO reserved VALUES (1, ?)", (reserved,))
                     self._stamp(db)
             finally:

@@ -42,6 +42,7 @@ class Loaded:
     shift_ns: int = 0
     text_bytes: Mapping[bytes, int] = field(default_factory=dict)
     reserved: int = 0  # see `EvidenceStore.reserve`
+    lacks_evidence: bool = False  # as `save_topology` received it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,11 @@ class EvidenceStore(Protocol):
         After it returns, a crash of the process loses none of them.
         """
 
-    def save_topology(self, topology: bytes, reserved: int = 0) -> None:
-        """Store the published topology, and `reserve` numbers. After it returns, both survive a power cut."""
+    def save_topology(self, topology: bytes, reserved: int = 0, *, lacks_evidence: bool = False) -> None:
+        """Store the published topology, and `reserve` numbers. After it returns, both survive a power cut.
+
+        `lacks_evidence`: the evidence in the store is not that from which the topology was inferred.
+        """
 
     def reserve(self, generation: int) -> None:
         """Store the highest number that a generation may have before the next call, as durably."""

@@ -163,7 +163,7 @@ async def wording(rig: Rig, words: str) -> bool:
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             said = [
-                problem for problem in problems(rig.collector.components) if problem.startswith("took over")
+                problem for problem in problems(rig.collector.components) if "infers nothing yet" in problem
             ]
             if said == [] if not words else any(problem.endswith(words) for problem in said):
                 return True

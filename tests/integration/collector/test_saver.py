@@ -19,7 +19,7 @@ from support.waiting import eventually
 @asynccontextmanager
 async def saving(store: SqliteStore) -> AsyncIterator[Saver]:
     writer = StoreWriter()
-    saver = Saver(store, writer)
+    saver = Saver(store, writer, lambda: False)
     task = asyncio.create_task(writer.run())
     try:
         yield saver

@@ -140,7 +140,9 @@ def test_a_collector_goes_on_from_a_snapshot(run: CommandLine, tmp_path: Path, s
     assert (ran.code, ran.out) == (0, "")
     store = SqliteStore(data / "evidence.db")
     try:
-        topology, problem = read_saved(store.load().topology)
+        loaded = store.load()
+        assert loaded.lacks_evidence, "the collector waits for its agents before it infers"
+        topology, problem = read_saved(loaded.topology)
         assert (to_json(topology) if topology else None, problem) == (to_json(two_leaves()), None)
         json_of_0_1 = zlib.compress(json.dumps(to_json(two_leaves())).encode(), 1)
         assert read_saved(json_of_0_1)[1] is None

@@ -45,10 +45,17 @@ def test_everything_comes_back_after_a_restart(store: SqliteStore) -> None:
     loaded = again.load()
     assert sorted(loaded.rows, key=lambda row: row.key) == [row for row, _ in rows]
     assert loaded.agents == [AgentRow("n1", (1 << 64) - 1, "0.1")]
-    assert loaded.topology == b"a topology"
+    assert (loaded.topology, loaded.lacks_evidence) == (b"a topology", False)
     assert loaded.problems == ()
     assert again.bulk(text.sha256) == text.compressed
     again.close()
+
+
+def test_a_topology_lacks_evidence_until_another_is_saved(store: SqliteStore) -> None:
+    for lacks_evidence in (True, True, False):
+        store.save_topology(b"a topology", lacks_evidence=lacks_evidence)
+        store.reserve(7)
+        assert store.load().lacks_evidence == lacks_evidence
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ async def build_inference(
             highest=storage.highest,
         ),
         timer=context.timer,
-        takeover=_takeover(context, storage),
+        takeover=takeover_of(context, storage),
         measured_enough=measuring.has_measured_enough,
         add_health=links.added_to,
         add_drift=blueprint.drifted if blueprint is not None else lambda topology: topology,
@@ -166,14 +166,15 @@ def generation_settings(settings: CollectorSettings) -> GenerationSettings:
     )
 
 
-def _takeover(context: Context, storage: Storage) -> Takeover | None:
+def takeover_of(context: Context, storage: Storage) -> Takeover | None:
     """The takeover to complete before the first inference; None = there is none.
 
     With leader election each start on a published tree is a takeover: even a replica that led before has
-    missed evidence in between.
+    missed evidence in between. So is a start from a snapshot (`hyperscout snapshot load`), and one after a
+    takeover that did not end: the evidence on disk is not that of the tree.
     """
     settings, published = context.settings, storage.published
-    if not (settings.leader_election or storage.is_takeover):
+    if not (settings.leader_election or storage.is_takeover or storage.loaded.lacks_evidence):
         return None
     if published is None or not published.hypernodes:
         return None

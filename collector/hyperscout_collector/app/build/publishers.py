@@ -146,11 +146,12 @@ def build_publishing(
     *,
     more: Sequence[Publisher],
     decided: Callable[[float], None],
+    lacks_evidence: Callable[[], bool],
 ) -> Publishing:
     """Build what receives generations, and offer it the topology that was published before.
 
     `more`: publishers in addition to those of the settings. `decided` receives the duration of each decision
-    of the placer in seconds.
+    of the placer in seconds. `lacks_evidence`: as in `Saver`.
     """
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
     nodes = publishers.nodes if settings.gates != "off" else None
@@ -170,7 +171,7 @@ def build_publishing(
         services |= gates.services
     evidence.guard.load("the free resources of nodes", placing.touch)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
-    saver = Saver(storage.store, storage.writer)
+    saver = Saver(storage.store, storage.writer, lacks_evidence)
     recorder = None
     if settings.history_max_days:
         path = settings.data_dir / "history.db"

@@ -114,11 +114,17 @@ class Pipeline:
         """The takeover in progress, unreadable evidence, failures, and the reporters set aside."""
         takeover = self._inference.takeover
         waits = (
-            [f"took over, and infers nothing yet: waits for {takeover.waits_for()}"]
+            [f"shows the earlier topology, and infers nothing yet: waits for {takeover.waits_for()}"]
             if takeover is not None and takeover.active
             else []
         )
         return [*waits, *self._unread, *self.failures.problems]
+
+    @property
+    def is_takeover(self) -> bool:
+        """Whether the evidence is not complete yet."""
+        takeover = self._inference.takeover
+        return takeover is not None and takeover.active
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
@@ -131,9 +137,8 @@ class Pipeline:
             (change.key.node for change in changes), measured.union(key.node for key in news)
         )
         self._causes.changed(news, self._clock_ns())
-        takeover = self._inference.takeover
-        waits = takeover is not None and takeover.active  # a takeover also waits for sweeps without changes
-        if news or (waits and any(change.key.probe in LEASED_PROBES for change in changes)):
+        # A takeover also waits for sweeps without changes.
+        if news or (self.is_takeover and any(change.key.probe in LEASED_PROBES for change in changes)):
             self._infer_soon()
         elif self._refresh_at_ns is None:
             self._refresh_at_ns = self._clock_ns() + self._refresh_ns

@@ -4,6 +4,9 @@ After a restart, names continue from it. A crash between publishing and saving l
 on disk, and the same evidence with the same earlier topology gives the same names. A large topology takes
 seconds of CPU time to save, so it is saved less often than it changes.
 
+The evidence on disk may not be that from which the topology was inferred: during a take-over, most of it has
+not arrived yet. The file says so, and a start from it is a take-over again.
+
 A number names one generation, also after a crash. So numbers are reserved on disk, far ahead of the last one
 that was saved, and a start after a crash continues behind them. A clean stop reserves none ahead.
 """
@@ -11,7 +14,9 @@ that was saved, and a start after a crash continues behind them. A clean stop re
 import contextlib
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import described
@@ -29,10 +34,13 @@ _RESERVED = 1000  # numbers ahead of the last topology that was saved
 
 
 class Saver:
-    """Saves topologies with `writer`."""
+    """Saves topologies with `writer`. `lacks_evidence()`: whether a take-over is in progress."""
 
-    def __init__(self, store: EvidenceStore, writer: StoreWriter) -> None:
+    def __init__(
+        self, store: EvidenceStore, writer: StoreWriter, lacks_evidence: Callable[[], bool]
+    ) -> None:
         self._store = store
+        self._lacks_evidence = lacks_evidence
         self._last: int | None = None  # the number that was saved last
         self._encoder = BoundedExecutor("topology-encoder")
         self.queue: WriteQueue[Topology] = WriteQueue(
@@ -49,8 +57,10 @@ class Saver:
         self.queue.put(topology)
 
     async def _write(self, topology: Topology) -> bool:
+        lacks_evidence = self._lacks_evidence()
         encoded = await self._encoder(encoded_whole, topology)
-        await self.queue.in_thread(self._store.save_topology, encoded, ahead(topology.generation))
+        save = partial(self._store.save_topology, lacks_evidence=lacks_evidence)
+        await self.queue.in_thread(save, encoded, ahead(topology.generation))
         self._last = topology.generation
         return True
 

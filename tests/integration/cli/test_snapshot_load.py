@@ -1,0 +1,88 @@
+"""`hyperscout snapshot load`, then a collector that starts: it shows the snapshot until its agents are back."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_topology.topology import Topology
+from support.collector_process import CollectorProcess, channel_to, collector_process
+from support.collectors import QUICK_FLAGS, eight_hosts, is_whole, playing
+from support.command_line import CommandLine
+from support.live import Watcher, problems_shown, status, topology_of
+from support.waiting import TIMEOUT_S
+
+HOSTS = eight_hosts().hosts
+LINKS = 12  # each cable is seen by a sweep and by LLDP
+
+
+def is_saved_whole(topology: Topology) -> bool:
+    return is_whole(topology) and len(topology.links) == LINKS and not topology.anomalies
+
+
+async def snapshot(run: CommandLine, folder: Path) -> Path:
+    """The data folder of a collector that lost its disk, with the snapshot of what it showed."""
+    saved, data = folder / "saved.json", folder / "new"
+    async with collector_process(folder / "old", *QUICK_FLAGS) as old, playing(old.address, lldp=True):
+        await Watcher(old.address).until(is_saved_whole, "the whole fabric")
+        ran = run("snapshot", "save", saved, "--collector", old.address)
+        assert ran.code == 0, ran.err
+    ran = run("snapshot", "load", saved, "--data-dir", data)
+    assert ran.code == 0, ran.err
+    return data
+
+
+async def until_problem(collector: CollectorProcess, text: str, *, is_there: bool = True) -> Topology:
+    """The topology when a problem with this text is there, or is not."""
+    async with channel_to(collector.address) as channel:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (text in await problems_shown(channel)) != is_there:
+                await asyncio.sleep(0.01)
+        return await topology_of(channel)
+
+
+async def losses(collector: CollectorProcess) -> set[tuple[str, str]]:
+    """Kind and status of everything that got worse since the start."""
+    async with channel_to(collector.address) as channel:
+        answer = await TopologyServiceStub(channel).ListHistory(
+            pb.ListHistoryRequest(page_size=1000), timeout=TIMEOUT_S
+        )
+    found = {(x.kind, f"{x.what} {x.after}".strip()) for x in answer.events}
+    return {x for x in found if x[0].endswith("Removed") or x[1] == "Ready False"}
+
+
+async def test_nothing_is_lost_before_the_agents_are_back(run: CommandLine, tmp_path: Path) -> None:
+    data = await snapshot(run, tmp_path)
+    flags = (*QUICK_FLAGS, "--takeover-limit-s", "3600")
+    async with collector_process(data, *flags) as first:
+        async with playing(first.address, lldp=True, hosts=HOSTS[:4]):
+            shown = await until_problem(first, "waits for agents of 4 nodes")
+            assert is_saved_whole(shown)
+        assert await losses(first) == set()
+        first.kill()
+        await first.ended()
+    async with (
+        collector_process(data, *flags) as again,
+        playing(again.address, lldp=True, hosts=HOSTS[:4]) as player,
+    ):
+        assert is_saved_whole(await until_problem(again, "waits for agents of 4 nodes")), "after a crash, too"
+        for host in HOSTS[4:]:
+            player.revive(host)
+        await until_problem(again, "infers nothing yet", is_there=False)
+        await Watcher(again.address).until(is_saved_whole, "the whole fabric, now inferred")
+        assert await losses(again) == set()
+
+
+@pytest.mark.slow
+async def test_an_agent_that_does_not_return_becomes_stale(run: CommandLine, tmp_path: Path) -> None:
+    data = await snapshot(run, tmp_path)
+    flags = (*QUICK_FLAGS, "--takeover-limit-s", "1", "--stale-after-s", "3")
+    async with (
+        collector_process(data, *flags) as collector,
+        playing(collector.address, lldp=True, hosts=HOSTS[:-1], refresh_interval_s=1),
+    ):
+        await until_problem(collector, "infers nothing yet", is_there=False)
+        await Watcher(collector.address).until(
+            lambda t: status(t, HOSTS[-1], "Stale") == "True", "the node whose agent did not return"
+        )
