@@ -28,6 +28,7 @@ _F = FieldDescriptorProto
 LEFT_OUT = {
     ("Placement", "gang"),
     ("Placement", "holder"),
+    ("Placement", "failed_nodes"),
     ("Link", "note"),
     ("Condition", "nodes"),
     ("Condition", "switches"),

@@ -67,6 +67,7 @@ def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
         "Proof": _proof(placement),
         "Relaxed": placement.reason,
         "Reserved": _reserved(placement),
+        "Failed nodes": _failed(placement),
     }
 
 
@@ -95,6 +96,11 @@ def _reserved(placement: "pb.Placement") -> str:
     if not placement.HasField("expires_at"):
         return "until it is released"
     return f"until {rfc3339(placement.expires_at.ToNanoseconds())}"
+
+
+def _failed(placement: "pb.Placement") -> str:
+    """The failed nodes that a gang remembers."""
+    return fold([x.node for x in placement.failed_nodes])
 
 
 def seconds_text(seconds: float) -> str:
@@ -228,9 +234,9 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
             age(x.reserved_at.ToNanoseconds(), now_ns),
             _expires(x, now_ns),
         )
-        rows.append(Row(x.gang, cells, (), placement_json(x)))
+        rows.append(Row(x.gang, cells, (_failed(x),), placement_json(x)))
     headings = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
-    return Table("placement", headings, (), tuple(rows))
+    return Table("placement", headings, ("FAILED",), tuple(rows))
 
 
 def _expires(placement: "pb.Placement", now_ns: int) -> str:

@@ -125,6 +125,7 @@ def release(*, gangs: Sequence[str], output: str, collector: Endpoint) -> None:
 Examples:
   hyperscout placements repair train-7 --failed gpu-17 gpu-18
   hyperscout placements repair train-7 --failed gpu-17 --dry-run -o json
+  hyperscout placements repair train-7 --clear gpu-17
 
 Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
 )
@@ -133,29 +134,45 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
     "--failed",
     metavar="NODE...",
     multiple=True,
-    required=True,
     callback=expanded,
     shell_complete=names("nodes"),
     help="Failed nodes: its ranks leave them, and do not move to them.",
+)
+@click.option(
+    "--clear",
+    "cleared",
+    metavar="NODE...",
+    multiple=True,
+    callback=expanded,
+    shell_complete=names("nodes"),
+    help="Nodes that are repaired: its ranks may move to them again.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the moves, and leave the reservation unchanged.")
 @output_option()
 @collector_options
 def repair(
-    *, gang: str | None, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint
+    *,
+    gang: str | None,
+    failed: Sequence[str],
+    cleared: Sequence[str],
+    dry_run: bool,
+    output: str,
+    collector: Endpoint,
 ) -> int:
     """Find other nodes for the ranks of a GANG that are on failed nodes. Other ranks do not move.
 
-    The collector does not remember failed nodes: name all of them each time, or cordon them.
+    The gang remembers its failed nodes, and no later repair uses them. It forgets a node with --clear, or
+    when the node is healthy again: it was down after the report, is up, and its agent has reported since.
+    `placements list -o wide` shows the remembered nodes.
     """
     from hyperscout_cli.remote.client import Collector
 
     if gang is None:
         raise click.UsageError(
-            "Missing argument 'GANG': give it before --failed, which takes all later words"
+            "Missing argument 'GANG': give it before --failed and --clear, which take all later words"
         )
     with Collector(collector) as connection:
-        found = connection.repair(gang, failed, dry_run=dry_run)
+        found = connection.repair(gang, failed, cleared, dry_run=dry_run)
         placed = found.placement.placed
         if output != "table":
             emit_data(_with_moves(found.placement, found.moves, {"keptTier": found.kept_tier}), output)

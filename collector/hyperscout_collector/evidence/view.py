@@ -140,6 +140,10 @@ class InputsView:
         """
         return dict(self._latency)
 
+    def seen_ns(self, name: str) -> int:
+        """Returns when this reporter made its newest successful reading, Unix ns; 0 = there is none."""
+        return self._seen_ns.get(name, 0)
+
     def unseen_since(self, ns: int) -> list[str]:
         """Returns the reporters with no successful reading since `ns`."""
         seen_ns, device_ns = self._seen_ns, self._device_seen_ns

@@ -15,6 +15,7 @@ from dataclasses import replace
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
+from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.node_capacity import summed
 from hyperscout_placer.book.reservation import (
@@ -40,6 +41,7 @@ from hyperscout_placer.solve.place import place as best_place
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
+MAX_FAILED = 10_000  # failed nodes that all gangs together remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
@@ -293,6 +295,33 @@ class Placements:
             raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: plan the moves again")
         self._free.refresh(touched | free.book(nodes, needs))
         self._set(after)
+
+    def set_failed(self, gang: str, failed: Failed) -> None:
+        """Set the failed nodes that a gang remembers. Raises NoReservationError, TooManyError."""
+        held = self.held(gang)
+        count = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
+        if count > MAX_FAILED:
+            raise TooManyError(
+                f"all gangs together would remember {count} failed nodes, the limit is {MAX_FAILED}: clear "
+                "those that are repaired"
+            )
+        if failed != held.failed:
+            self._set(replace(held, failed=failed))
+
+    def is_down(self, node: str) -> bool:
+        """Whether a node is down: not usable, with a down link of its own, or not in the topology."""
+        forest = self.capacity.forest
+        at = forest.index.get(node)
+        return at is None or bool(forest.down[at]) or node in self._free.nodes.unusable
+
+    def forget_healthy(self, seen_ns: Callable[[str], int]) -> None:
+        """Forget failed nodes that are healthy again. `seen_ns`: as in `after_look`."""
+        if self._free.capacity is None:
+            return
+        for held in self:
+            failed = after_look(held.failed, self.is_down, seen_ns, self._clock_ns())
+            if failed != held.failed:
+                self._set(replace(held, failed=failed))
 
     def release(self, gang: str) -> None:
         """Release a gang's reservation. Raises NoReservationError."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.request import Request, Workers, ranks
 
@@ -36,7 +37,7 @@ class Reservation:
     """A gang's reservation of nodes. Times are Unix ns; `expires_ns` 0 = never.
 
     `holder`: "api", or the kind of the workload ("Job"). `arrived`: ranks with a pod that runs on its node,
-    so that the unused resources of the node count it already.
+    so that the unused resources of the node count it already. `failed`: nodes that no repair uses.
     """
 
     gang: str
@@ -46,6 +47,7 @@ class Reservation:
     reserved_ns: int
     expires_ns: int = 0
     arrived: frozenset[int] = field(default_factory=frozenset)
+    failed: Failed = ()
 
 
 @dataclass(frozen=True, slots=True)

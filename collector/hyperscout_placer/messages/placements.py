@@ -9,6 +9,7 @@ from typing import Any
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_runtime.units import rfc3339
 
+from hyperscout_placer.book.failed_nodes import Failed, FailedNode
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
@@ -38,7 +39,27 @@ def held_message(held: Reservation, tiers: int, predicted: Predicted | None = No
     message.reserved_at.FromNanoseconds(held.reserved_ns)
     if held.expires_ns:
         message.expires_at.FromNanoseconds(held.expires_ns)
+    message.failed_nodes.extend(failed_message(held.failed))
     return message
+
+
+def failed_message(failed: Failed) -> list[pb.FailedNode]:
+    found = []
+    for x in failed:
+        message = pb.FailedNode(node=x.node)
+        message.reported_at.FromNanoseconds(x.reported_ns)
+        if x.down_ns:
+            message.down_at.FromNanoseconds(x.down_ns)
+        found.append(message)
+    return found
+
+
+def failed_of(message: pb.Placement) -> Failed:
+    """The inverse of `failed_message`."""
+    return tuple(
+        FailedNode(x.node, x.reported_at.ToNanoseconds(), x.down_at.ToNanoseconds())
+        for x in message.failed_nodes
+    )
 
 
 def _placed_message(
@@ -116,19 +137,14 @@ def explanation_message(
 
 
 def repair_message(
-    gang: str,
-    request: Request,
-    found: Repair | Refusal,
-    forest: Forest,
-    predicted: Predicted | None = None,
+    held: Reservation, found: Repair | Refusal, forest: Forest, predicted: Predicted | None = None
 ) -> pb.RepairResponse:
+    answer = found if isinstance(found, Refusal) else found.placement
+    placement = placement_message(held.gang, held.request, answer, forest, predicted)
+    placement.failed_nodes.extend(failed_message(held.failed))
     if isinstance(found, Refusal):
-        return pb.RepairResponse(placement=placement_message(gang, request, found, forest))
-    return pb.RepairResponse(
-        placement=placement_message(gang, request, found.placement, forest, predicted),
-        moves=moves_message(found.moves),
-        kept_tier=found.kept_tier,
-    )
+        return pb.RepairResponse(placement=placement)
+    return pb.RepairResponse(placement=placement, moves=moves_message(found.moves), kept_tier=found.kept_tier)
 
 
 def improve_message(
@@ -196,7 +212,8 @@ def _cost(message: pb.PlacementCost) -> Cost:
 def placement_json(message: pb.Placement) -> dict[str, Any]:
     """The object of `place -o json`: keys in a fixed order, None for missing values.
 
-    `bound`, `gang`, `holder`, `reservedAt` and `expiresAt` are at the end, and only where they are set.
+    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt` and `failedNodes` are at the end, and only where they
+    are set.
     """
     found: dict[str, Any] = {
         "placed": message.placed,
@@ -219,7 +236,18 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
     for key, field in (("reservedAt", "reserved_at"), ("expiresAt", "expires_at")):
         if message.HasField(field):  # type: ignore[arg-type]
             found[key] = rfc3339(getattr(message, field).ToNanoseconds())
+    if message.failed_nodes:
+        found["failedNodes"] = [_failed_json(x) for x in message.failed_nodes]
     return found
+
+
+def _failed_json(failed: pb.FailedNode) -> dict[str, Any]:
+    down = rfc3339(failed.down_at.ToNanoseconds()) if failed.HasField("down_at") else None
+    return {
+        "node": failed.node,
+        "reportedAt": rfc3339(failed.reported_at.ToNanoseconds()),
+        "downAt": down,
+    }
 
 
 def _if_set(message: pb.Placement, field: Any, as_json: Callable[[Any], Any]) -> Any:

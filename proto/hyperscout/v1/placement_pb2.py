@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhyperscout/v1/placement.proto\x12\rhyperscout.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"7\n\x06Spread\x12\x0c\n\x04most\x18\x01 \x01(\r\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tpreferred\x18\x03 \x01(\x08\"\x92\x01\n\x07Workers\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x38\n\tresources\x18\x02 \x03(\x0b\x32%.hyperscout.v1.Workers.ResourcesEntry\x12\x0c\n\x04role\x18\x03 \x01(\t\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\x04Part\x12)\n\x07workers\x18\x01 \x01(\x0b\x32\x16.hyperscout.v1.WorkersH\x00\x12%\n\x05group\x18\x02 \x01(\x0b\x32\x14.hyperscout.v1.GroupH\x00\x42\x06\n\x04part\"\x7f\n\x05Group\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\"\n\x05parts\x18\x03 \x03(\x0b\x32\x13.hyperscout.v1.Part\x12*\n\x06spread\x18\x04 \x01(\x0b\x32\x15.hyperscout.v1.SpreadH\x00\x88\x01\x01\x42\t\n\x07_spread\"\xa2\x02\n\x0cPlaceRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12*\n\x04mode\x18\x02 \x01(\x0e\x32\x1c.hyperscout.v1.PlacementMode\x12\x1c\n\x14highest_tier_allowed\x18\x03 \x01(\t\x12\"\n\x05parts\x18\x04 \x03(\x0b\x32\x13.hyperscout.v1.Part\x12*\n\x06spread\x18\x05 \x01(\x0b\x32\x15.hyperscout.v1.SpreadH\x00\x88\x01\x01\x12\r\n\x05\x61void\x18\x06 \x03(\t\x12\x10\n\x08use_down\x18\x07 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x08 \x01(\x08\x12-\n\nexpires_in\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_spread\"6\n\nAssignment\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\"e\n\rPlacementCost\x12\x0b\n\x03top\x18\x01 \x01(\r\x12\x0f\n\x07\x64omains\x18\x02 \x03(\x04\x12\r\n\x05nodes\x18\x03 \x01(\x04\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x04\x12\x15\n\rfragmentation\x18\x05 \x03(\x04\"T\n\tAllReduce\x12\x0e\n\x06ring_s\x18\x01 \x01(\x01\x12\x0e\n\x06tree_s\x18\x02 \x01(\x01\x12\x15\n\rmessage_bytes\x18\x03 \x01(\x04\x12\x10\n\x08measured\x18\x04 \x01(\x08\"\xd8\x04\n\tPlacement\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\x0e\n\x06placed\x18\x02 \x01(\x08\x12\x11\n\x04tier\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x16\n\thypernode\x18\x04 \x01(\tH\x01\x88\x01\x01\x12.\n\x0b\x61ssignments\x18\x05 \x03(\x0b\x32\x19.hyperscout.v1.Assignment\x12\x36\n\x07\x64omains\x18\x06 \x03(\x0b\x32%.hyperscout.v1.Placement.DomainsEntry\x12\r\n\x05nodes\x18\x07 \x01(\r\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12/\n\x04\x63ost\x18\t \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x02\x88\x01\x01\x12\r\n\x05\x65xact\x18\n \x01(\x08\x12\x30\n\x05\x62ound\x18\x0b \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x03\x88\x01\x01\x12\x30\n\tpredicted\x18\x0c \x01(\x0b\x32\x18.hyperscout.v1.AllReduceH\x04\x88\x01\x01\x12/\n\x0breserved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06holder\x18\x0f \x01(\t\x1a.\n\x0c\x44omainsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\x07\n\x05_tierB\x0c\n\n_hypernodeB\x07\n\x05_costB\x08\n\x06_boundB\x0c\n\n_predicted\"<\n\rPlaceResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\"u\n\x17\x45xplainPlacementRequest\x12\x31\n\x07request\x18\x01 \x01(\x0b\x32\x1b.hyperscout.v1.PlaceRequestH\x00\x88\x01\x01\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\rB\n\n\x08_request\"\xca\x01\n\x12PlacementCandidate\x12\x11\n\thypernode\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\r\x12\x0c\n\x04\x66ree\x18\x03 \x01(\x04\x12/\n\x04\x63ost\x18\x04 \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x00\x88\x01\x01\x12\x30\n\tpredicted\x18\x05 \x01(\x0b\x32\x18.hyperscout.v1.AllReduceH\x01\x88\x01\x01\x12\x0b\n\x03why\x18\x06 \x01(\tB\x07\n\x05_costB\x0c\n\n_predicted\"\xa0\x01\n\x18\x45xplainPlacementResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\x35\n\ncandidates\x18\x02 \x03(\x0b\x32!.hyperscout.v1.PlacementCandidate\x12\x12\n\nconsidered\x18\x03 \x01(\x04\x12\x0c\n\x04text\x18\x04 \x01(\t\"\x1e\n\x0eReleaseRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\"\x11\n\x0fReleaseResponse\"\x17\n\x15ListPlacementsRequest\"F\n\x16ListPlacementsResponse\x12,\n\nplacements\x18\x01 \x03(\x0b\x32\x18.hyperscout.v1.Placement\"\x18\n\x16WatchPlacementsRequest\"k\n\x17WatchPlacementsResponse\x12,\n\nplacements\x18\x01 \x03(\x0b\x32\x18.hyperscout.v1.Placement\x12\x10\n\x08released\x18\x02 \x03(\t\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\"4\n\x04Move\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"D\n\rRepairRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61iled_nodes\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"t\n\x0eRepairResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\x12\x11\n\tkept_tier\x18\x03 \x01(\x08\"\x1e\n\x0eImproveRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\"\x8f\x01\n\x0fImproveResponse\x12\x0e\n\x06\x62\x65tter\x18\x01 \x01(\x08\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\x12+\n\tplacement\x18\x03 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\x0c\n\x04gain\x18\x04 \x01(\t\x12\r\n\x05price\x18\x05 \x01(\t\"U\n\x11\x44\x65\x66ragmentRequest\x12,\n\x07request\x18\x01 \x01(\x0b\x32\x1b.hyperscout.v1.PlaceRequest\x12\x12\n\nmost_moves\x18\x02 \x01(\r\"=\n\tGangMoves\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\"y\n\x12\x44\x65\x66ragmentResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\'\n\x05gangs\x18\x02 \x03(\x0b\x32\x18.hyperscout.v1.GangMoves\x12\r\n\x05moved\x18\x03 \x01(\r*a\n\rPlacementMode\x12\x1e\n\x1aPLACEMENT_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLACEMENT_MODE_HARD\x10\x01\x12\x17\n\x13PLACEMENT_MODE_SOFT\x10\x02\x32\xac\x05\n\x10PlacementService\x12\x42\n\x05Place\x12\x1b.hyperscout.v1.PlaceRequest\x1a\x1c.hyperscout.v1.PlaceResponse\x12\x63\n\x10\x45xplainPlacement\x12&.hyperscout.v1.ExplainPlacementRequest\x1a\'.hyperscout.v1.ExplainPlacementResponse\x12H\n\x07Release\x12\x1d.hyperscout.v1.ReleaseRequest\x1a\x1e.hyperscout.v1.ReleaseResponse\x12]\n\x0eListPlacements\x12$.hyperscout.v1.ListPlacementsRequest\x1a%.hyperscout.v1.ListPlacementsResponse\x12\x62\n\x0fWatchPlacements\x12%.hyperscout.v1.WatchPlacementsRequest\x1a&.hyperscout.v1.WatchPlacementsResponse0\x01\x12\x45\n\x06Repair\x12\x1c.hyperscout.v1.RepairRequest\x1a\x1d.hyperscout.v1.RepairResponse\x12H\n\x07Improve\x12\x1d.hyperscout.v1.ImproveRequest\x1a\x1e.hyperscout.v1.ImproveResponse\x12Q\n\nDefragment\x12 .hyperscout.v1.DefragmentRequest\x1a!.hyperscout.v1.DefragmentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhyperscout/v1/placement.proto\x12\rhyperscout.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"7\n\x06Spread\x12\x0c\n\x04most\x18\x01 \x01(\r\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tpreferred\x18\x03 \x01(\x08\"\x92\x01\n\x07Workers\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x38\n\tresources\x18\x02 \x03(\x0b\x32%.hyperscout.v1.Workers.ResourcesEntry\x12\x0c\n\x04role\x18\x03 \x01(\t\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\x04Part\x12)\n\x07workers\x18\x01 \x01(\x0b\x32\x16.hyperscout.v1.WorkersH\x00\x12%\n\x05group\x18\x02 \x01(\x0b\x32\x14.hyperscout.v1.GroupH\x00\x42\x06\n\x04part\"\x7f\n\x05Group\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\"\n\x05parts\x18\x03 \x03(\x0b\x32\x13.hyperscout.v1.Part\x12*\n\x06spread\x18\x04 \x01(\x0b\x32\x15.hyperscout.v1.SpreadH\x00\x88\x01\x01\x42\t\n\x07_spread\"\xa2\x02\n\x0cPlaceRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12*\n\x04mode\x18\x02 \x01(\x0e\x32\x1c.hyperscout.v1.PlacementMode\x12\x1c\n\x14highest_tier_allowed\x18\x03 \x01(\t\x12\"\n\x05parts\x18\x04 \x03(\x0b\x32\x13.hyperscout.v1.Part\x12*\n\x06spread\x18\x05 \x01(\x0b\x32\x15.hyperscout.v1.SpreadH\x00\x88\x01\x01\x12\r\n\x05\x61void\x18\x06 \x03(\t\x12\x10\n\x08use_down\x18\x07 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x08 \x01(\x08\x12-\n\nexpires_in\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_spread\"6\n\nAssignment\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\"e\n\rPlacementCost\x12\x0b\n\x03top\x18\x01 \x01(\r\x12\x0f\n\x07\x64omains\x18\x02 \x03(\x04\x12\r\n\x05nodes\x18\x03 \x01(\x04\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x04\x12\x15\n\rfragmentation\x18\x05 \x03(\x04\"T\n\tAllReduce\x12\x0e\n\x06ring_s\x18\x01 \x01(\x01\x12\x0e\n\x06tree_s\x18\x02 \x01(\x01\x12\x15\n\rmessage_bytes\x18\x03 \x01(\x04\x12\x10\n\x08measured\x18\x04 \x01(\x08\"\x89\x05\n\tPlacement\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\x0e\n\x06placed\x18\x02 \x01(\x08\x12\x11\n\x04tier\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x16\n\thypernode\x18\x04 \x01(\tH\x01\x88\x01\x01\x12.\n\x0b\x61ssignments\x18\x05 \x03(\x0b\x32\x19.hyperscout.v1.Assignment\x12\x36\n\x07\x64omains\x18\x06 \x03(\x0b\x32%.hyperscout.v1.Placement.DomainsEntry\x12\r\n\x05nodes\x18\x07 \x01(\r\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12/\n\x04\x63ost\x18\t \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x02\x88\x01\x01\x12\r\n\x05\x65xact\x18\n \x01(\x08\x12\x30\n\x05\x62ound\x18\x0b \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x03\x88\x01\x01\x12\x30\n\tpredicted\x18\x0c \x01(\x0b\x32\x18.hyperscout.v1.AllReduceH\x04\x88\x01\x01\x12/\n\x0breserved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06holder\x18\x0f \x01(\t\x12/\n\x0c\x66\x61iled_nodes\x18\x10 \x03(\x0b\x32\x19.hyperscout.v1.FailedNode\x1a.\n\x0c\x44omainsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\x07\n\x05_tierB\x0c\n\n_hypernodeB\x07\n\x05_costB\x08\n\x06_boundB\x0c\n\n_predicted\"x\n\nFailedNode\x12\x0c\n\x04node\x18\x01 \x01(\t\x12/\n\x0breported_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x64own_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"<\n\rPlaceResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\"u\n\x17\x45xplainPlacementRequest\x12\x31\n\x07request\x18\x01 \x01(\x0b\x32\x1b.hyperscout.v1.PlaceRequestH\x00\x88\x01\x01\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\rB\n\n\x08_request\"\xca\x01\n\x12PlacementCandidate\x12\x11\n\thypernode\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\r\x12\x0c\n\x04\x66ree\x18\x03 \x01(\x04\x12/\n\x04\x63ost\x18\x04 \x01(\x0b\x32\x1c.hyperscout.v1.PlacementCostH\x00\x88\x01\x01\x12\x30\n\tpredicted\x18\x05 \x01(\x0b\x32\x18.hyperscout.v1.AllReduceH\x01\x88\x01\x01\x12\x0b\n\x03why\x18\x06 \x01(\tB\x07\n\x05_costB\x0c\n\n_predicted\"\xa0\x01\n\x18\x45xplainPlacementResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\x35\n\ncandidates\x18\x02 \x03(\x0b\x32!.hyperscout.v1.PlacementCandidate\x12\x12\n\nconsidered\x18\x03 \x01(\x04\x12\x0c\n\x04text\x18\x04 \x01(\t\"\x1e\n\x0eReleaseRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\"\x11\n\x0fReleaseResponse\"\x17\n\x15ListPlacementsRequest\"F\n\x16ListPlacementsResponse\x12,\n\nplacements\x18\x01 \x03(\x0b\x32\x18.hyperscout.v1.Placement\"\x18\n\x16WatchPlacementsRequest\"k\n\x17WatchPlacementsResponse\x12,\n\nplacements\x18\x01 \x03(\x0b\x32\x18.hyperscout.v1.Placement\x12\x10\n\x08released\x18\x02 \x03(\t\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\"4\n\x04Move\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"[\n\rRepairRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61iled_nodes\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x15\n\rcleared_nodes\x18\x04 \x03(\t\"t\n\x0eRepairResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\x12\x11\n\tkept_tier\x18\x03 \x01(\x08\"\x1e\n\x0eImproveRequest\x12\x0c\n\x04gang\x18\x01 \x01(\t\"\x8f\x01\n\x0fImproveResponse\x12\x0e\n\x06\x62\x65tter\x18\x01 \x01(\x08\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\x12+\n\tplacement\x18\x03 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\x0c\n\x04gain\x18\x04 \x01(\t\x12\r\n\x05price\x18\x05 \x01(\t\"U\n\x11\x44\x65\x66ragmentRequest\x12,\n\x07request\x18\x01 \x01(\x0b\x32\x1b.hyperscout.v1.PlaceRequest\x12\x12\n\nmost_moves\x18\x02 \x01(\r\"=\n\tGangMoves\x12\x0c\n\x04gang\x18\x01 \x01(\t\x12\"\n\x05moves\x18\x02 \x03(\x0b\x32\x13.hyperscout.v1.Move\"y\n\x12\x44\x65\x66ragmentResponse\x12+\n\tplacement\x18\x01 \x01(\x0b\x32\x18.hyperscout.v1.Placement\x12\'\n\x05gangs\x18\x02 \x03(\x0b\x32\x18.hyperscout.v1.GangMoves\x12\r\n\x05moved\x18\x03 \x01(\r*a\n\rPlacementMode\x12\x1e\n\x1aPLACEMENT_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLACEMENT_MODE_HARD\x10\x01\x12\x17\n\x13PLACEMENT_MODE_SOFT\x10\x02\x32\xac\x05\n\x10PlacementService\x12\x42\n\x05Place\x12\x1b.hyperscout.v1.PlaceRequest\x1a\x1c.hyperscout.v1.PlaceResponse\x12\x63\n\x10\x45xplainPlacement\x12&.hyperscout.v1.ExplainPlacementRequest\x1a\'.hyperscout.v1.ExplainPlacementResponse\x12H\n\x07Release\x12\x1d.hyperscout.v1.ReleaseRequest\x1a\x1e.hyperscout.v1.ReleaseResponse\x12]\n\x0eListPlacements\x12$.hyperscout.v1.ListPlacementsRequest\x1a%.hyperscout.v1.ListPlacementsResponse\x12\x62\n\x0fWatchPlacements\x12%.hyperscout.v1.WatchPlacementsRequest\x1a&.hyperscout.v1.WatchPlacementsResponse0\x01\x12\x45\n\x06Repair\x12\x1c.hyperscout.v1.RepairRequest\x1a\x1d.hyperscout.v1.RepairResponse\x12H\n\x07Improve\x12\x1d.hyperscout.v1.ImproveRequest\x1a\x1e.hyperscout.v1.ImproveResponse\x12Q\n\nDefragment\x12 .hyperscout.v1.DefragmentRequest\x1a!.hyperscout.v1.DefragmentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERS_RESOURCESENTRY']._serialized_options = b'8\001'
   _globals['_PLACEMENT_DOMAINSENTRY']._loaded_options = None
   _globals['_PLACEMENT_DOMAINSENTRY']._serialized_options = b'8\001'
-  _globals['_PLACEMENTMODE']._serialized_start=3212
-  _globals['_PLACEMENTMODE']._serialized_end=3309
+  _globals['_PLACEMENTMODE']._serialized_start=3406
+  _globals['_PLACEMENTMODE']._serialized_end=3503
   _globals['_SPREAD']._serialized_start=113
   _globals['_SPREAD']._serialized_end=168
   _globals['_WORKERS']._serialized_start=171
@@ -58,45 +58,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ALLREDUCE']._serialized_start=998
   _globals['_ALLREDUCE']._serialized_end=1082
   _globals['_PLACEMENT']._serialized_start=1085
-  _globals['_PLACEMENT']._serialized_end=1685
-  _globals['_PLACEMENT_DOMAINSENTRY']._serialized_start=1583
-  _globals['_PLACEMENT_DOMAINSENTRY']._serialized_end=1629
-  _globals['_PLACERESPONSE']._serialized_start=1687
-  _globals['_PLACERESPONSE']._serialized_end=1747
-  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_start=1749
-  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_end=1866
-  _globals['_PLACEMENTCANDIDATE']._serialized_start=1869
-  _globals['_PLACEMENTCANDIDATE']._serialized_end=2071
-  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_start=2074
-  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_end=2234
-  _globals['_RELEASEREQUEST']._serialized_start=2236
-  _globals['_RELEASEREQUEST']._serialized_end=2266
-  _globals['_RELEASERESPONSE']._serialized_start=2268
-  _globals['_RELEASERESPONSE']._serialized_end=2285
-  _globals['_LISTPLACEMENTSREQUEST']._serialized_start=2287
-  _globals['_LISTPLACEMENTSREQUEST']._serialized_end=2310
-  _globals['_LISTPLACEMENTSRESPONSE']._serialized_start=2312
-  _globals['_LISTPLACEMENTSRESPONSE']._serialized_end=2382
-  _globals['_WATCHPLACEMENTSREQUEST']._serialized_start=2384
-  _globals['_WATCHPLACEMENTSREQUEST']._serialized_end=2408
-  _globals['_WATCHPLACEMENTSRESPONSE']._serialized_start=2410
-  _globals['_WATCHPLACEMENTSRESPONSE']._serialized_end=2517
-  _globals['_MOVE']._serialized_start=2519
-  _globals['_MOVE']._serialized_end=2571
-  _globals['_REPAIRREQUEST']._serialized_start=2573
-  _globals['_REPAIRREQUEST']._serialized_end=2641
-  _globals['_REPAIRRESPONSE']._serialized_start=2643
-  _globals['_REPAIRRESPONSE']._serialized_end=2759
-  _globals['_IMPROVEREQUEST']._serialized_start=2761
-  _globals['_IMPROVEREQUEST']._serialized_end=2791
-  _globals['_IMPROVERESPONSE']._serialized_start=2794
-  _globals['_IMPROVERESPONSE']._serialized_end=2937
-  _globals['_DEFRAGMENTREQUEST']._serialized_start=2939
-  _globals['_DEFRAGMENTREQUEST']._serialized_end=3024
-  _globals['_GANGMOVES']._serialized_start=3026
-  _globals['_GANGMOVES']._serialized_end=3087
-  _globals['_DEFRAGMENTRESPONSE']._serialized_start=3089
-  _globals['_DEFRAGMENTRESPONSE']._serialized_end=3210
-  _globals['_PLACEMENTSERVICE']._serialized_start=3312
-  _globals['_PLACEMENTSERVICE']._serialized_end=3996
+  _globals['_PLACEMENT']._serialized_end=1734
+  _globals['_PLACEMENT_DOMAINSENTRY']._serialized_start=1632
+  _globals['_PLACEMENT_DOMAINSENTRY']._serialized_end=1678
+  _globals['_FAILEDNODE']._serialized_start=1736
+  _globals['_FAILEDNODE']._serialized_end=1856
+  _globals['_PLACERESPONSE']._serialized_start=1858
+  _globals['_PLACERESPONSE']._serialized_end=1918
+  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_start=1920
+  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_end=2037
+  _globals['_PLACEMENTCANDIDATE']._serialized_start=2040
+  _globals['_PLACEMENTCANDIDATE']._serialized_end=2242
+  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_start=2245
+  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_end=2405
+  _globals['_RELEASEREQUEST']._serialized_start=2407
+  _globals['_RELEASEREQUEST']._serialized_end=2437
+  _globals['_RELEASERESPONSE']._serialized_start=2439
+  _globals['_RELEASERESPONSE']._serialized_end=2456
+  _globals['_LISTPLACEMENTSREQUEST']._serialized_start=2458
+  _globals['_LISTPLACEMENTSREQUEST']._serialized_end=2481
+  _globals['_LISTPLACEMENTSRESPONSE']._serialized_start=2483
+  _globals['_LISTPLACEMENTSRESPONSE']._serialized_end=2553
+  _globals['_WATCHPLACEMENTSREQUEST']._serialized_start=2555
+  _globals['_WATCHPLACEMENTSREQUEST']._serialized_end=2579
+  _globals['_WATCHPLACEMENTSRESPONSE']._serialized_start=2581
+  _globals['_WATCHPLACEMENTSRESPONSE']._serialized_end=2688
+  _globals['_MOVE']._serialized_start=2690
+  _globals['_MOVE']._serialized_end=2742
+  _globals['_REPAIRREQUEST']._serialized_start=2744
+  _globals['_REPAIRREQUEST']._serialized_end=2835
+  _globals['_REPAIRRESPONSE']._serialized_start=2837
+  _globals['_REPAIRRESPONSE']._serialized_end=2953
+  _globals['_IMPROVEREQUEST']._serialized_start=2955
+  _globals['_IMPROVEREQUEST']._serialized_end=2985
+  _globals['_IMPROVERESPONSE']._serialized_start=2988
+  _globals['_IMPROVERESPONSE']._serialized_end=3131
+  _globals['_DEFRAGMENTREQUEST']._serialized_start=3133
+  _globals['_DEFRAGMENTREQUEST']._serialized_end=3218
+  _globals['_GANGMOVES']._serialized_start=3220
+  _globals['_GANGMOVES']._serialized_end=3281
+  _globals['_DEFRAGMENTRESPONSE']._serialized_start=3283
+  _globals['_DEFRAGMENTRESPONSE']._serialized_end=3404
+  _globals['_PLACEMENTSERVICE']._serialized_start=3506
+  _globals['_PLACEMENTSERVICE']._serialized_end=4190
 # @@protoc_insertion_point(module_scope)

@@ -397,6 +397,7 @@ class Placement(_message.Message):
     RESERVED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
+    FAILED_NODES_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang."""
     placed: _builtins.bool
@@ -441,6 +442,10 @@ class Placement(_message.Message):
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When the reservation expires. Unset: it lasts until it is released."""
 
+    @_builtins.property
+    def failed_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedNode]:
+        """Failed nodes that the gang remembers, by name. No repair uses them until they are cleared or healthy again."""
+
     def __init__(
         self,
         *,
@@ -459,10 +464,11 @@ class Placement(_message.Message):
         reserved_at: _timestamp_pb2.Timestamp | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         holder: _builtins.str = ...,
+        failed_nodes: _abc.Iterable[Global___FailedNode] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "bound", b"bound", "cost", b"cost", "expires_at", b"expires_at", "hypernode", b"hypernode", "predicted", b"predicted", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "exact", b"exact", "expires_at", b"expires_at", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
@@ -486,6 +492,42 @@ class Placement(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tier) -> _WhichOneofReturnType__tier | None: ...
 
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
+@_typing.final
+class FailedNode(_message.Message):
+    """A node that a repair reported as failed. It is healthy again when it was down after the report, is not down any
+    more, and its agent has reported since it was first seen down.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    REPORTED_AT_FIELD_NUMBER: _builtins.int
+    DOWN_AT_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    @_builtins.property
+    def reported_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was last reported as failed."""
+
+    @_builtins.property
+    def down_at(self) -> _timestamp_pb2.Timestamp:
+        """When the collector first saw it down since then. Unset: it did not."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        reported_at: _timestamp_pb2.Timestamp | None = ...,
+        down_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["down_at", b"down_at", "reported_at", b"reported_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["down_at", b"down_at", "node", b"node", "reported_at", b"reported_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedNode: _TypeAlias = FailedNode  # noqa: Y015
 
 @_typing.final
 class PlaceResponse(_message.Message):
@@ -766,21 +808,29 @@ class RepairRequest(_message.Message):
     GANG_FIELD_NUMBER: _builtins.int
     FAILED_NODES_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    CLEARED_NODES_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     dry_run: _builtins.bool
     """Compute the moves, and leave the reservation unchanged."""
     @_builtins.property
-    def failed_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def failed_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that failed. The gang remembers them. Empty: only those that it remembers already."""
+
+    @_builtins.property
+    def cleared_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that are repaired. The gang forgets them before the repair."""
+
     def __init__(
         self,
         *,
         gang: _builtins.str = ...,
         failed_nodes: _abc.Iterable[_builtins.str] | None = ...,
         dry_run: _builtins.bool = ...,
+        cleared_nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "failed_nodes", b"failed_nodes", "gang", b"gang"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cleared_nodes", b"cleared_nodes", "dry_run", b"dry_run", "failed_nodes", b"failed_nodes", "gang", b"gang"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

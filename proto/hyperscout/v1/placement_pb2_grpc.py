@@ -116,7 +116,7 @@ class PlacementServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Repair(self, request, context):
-        """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes.
+        """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

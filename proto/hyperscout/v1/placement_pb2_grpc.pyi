@@ -43,7 +43,7 @@ class PlacementServiceStub:
     WatchPlacements: _grpc.UnaryStreamMultiCallable[_placement_pb2.WatchPlacementsRequest, _placement_pb2.WatchPlacementsResponse]
     """All reservations, then each change."""
     Repair: _grpc.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]
-    """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
+    """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
     Defragment: _grpc.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]
@@ -64,7 +64,7 @@ class PlacementServiceAsyncStub(PlacementServiceStub):
     WatchPlacements: _aio.UnaryStreamMultiCallable[_placement_pb2.WatchPlacementsRequest, _placement_pb2.WatchPlacementsResponse]  # type: ignore[assignment]
     """All reservations, then each change."""
     Repair: _aio.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]  # type: ignore[assignment]
-    """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
+    """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _aio.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]  # type: ignore[assignment]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
     Defragment: _aio.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]  # type: ignore[assignment]
@@ -118,7 +118,7 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.RepairRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.RepairResponse, _abc.Awaitable[_placement_pb2.RepairResponse]]:
-        """Replaces the failed nodes of a reserved gang. Moves only the workers on those nodes."""
+        """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
 
     @_abc_1.abstractmethod
     def Improve(

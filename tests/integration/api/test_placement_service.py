@@ -228,6 +228,51 @@ async def test_what_pods_hold_is_theirs(world: World) -> None:
     assert free_of(world.placements) == free
 
 
+async def test_a_gang_remembers_its_failed_nodes(world: World) -> None:
+    def remembered() -> list[str]:
+        return [x.node for x in world.placements.held("a").failed]
+
+    async with serving(world) as service:
+
+        async def repair(failed: str = "", cleared: str = "", *, dry_run: bool = False) -> pb.RepairResponse:
+            asked = pb.RepairRequest(
+                gang="a", failed_nodes=failed.split(), cleared_nodes=cleared.split(), dry_run=dry_run
+            )
+            return await service.Repair(asked)
+
+        (first,) = (await service.Place(request(1, gang="a"))).placement.assignments
+        assert (await repair(first.node, dry_run=True)).moves
+        assert remembered() == [], "a dry run remembers nothing"
+        nodes, asked = [first.node], world.disk.asked
+        for _ in range(3):  # each repair names only the node that failed last
+            moved = await repair(nodes[-1])
+            nodes += [move.target for move in moved.moves]
+            assert [x.node for x in moved.placement.failed_nodes] == remembered() == sorted(nodes[:-1])
+        assert sorted(nodes) == NODES
+        none = await repair(nodes[-1])
+        assert (none.placement.placed, remembered()) == (False, NODES), "also if there is no replacement"
+        assert world.disk.asked == asked + 4
+        assert len((await repair(cleared=nodes[0], dry_run=True)).moves) == 1
+        assert remembered() == NODES
+        (move,) = (await repair(cleared=nodes[0])).moves
+        assert (move.source, move.target) == (nodes[-1], nodes[0])
+        assert remembered() == sorted(nodes[1:])
+        (again,) = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
+        assert [x.node for x in again.failed_nodes] == remembered()
+        assert (await repair()).moves == [], "no rank is on a failed node"
+        (back,) = (await repair(nodes[0], cleared=" ".join(nodes[1:]))).moves
+        assert (back.source, remembered()) == (nodes[0], [nodes[0]])
+        for failed, cleared, text in (
+            ("moon", "", "failed_nodes: 'moon': no such node"),
+            ("n01", "moon", "cleared_nodes: 'moon': no such node"),
+            ("n01 n02", "n02", "cleared_nodes: 'n02' is in failed_nodes, too: give it in one of them"),
+        ):
+            assert await refused(repair(failed, cleared)) == (Code.INVALID_ARGUMENT, text)
+        assert (await repair(cleared=" ".join(NODES))).placement.placed
+        code, text = await refused(repair())
+        assert (code, "remembers no failed nodes" in text) == (Code.INVALID_ARGUMENT, True)
+
+
 async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
     async with serving(world) as service:
         held = (await service.Place(request(1, gang="a"))).placement.assignments[0].node

@@ -206,8 +206,8 @@ def test_explain_a_gang_that_holds_nodes(run: CommandLine, service: FakePlacemen
         ["placements", "nonesuch"],
         ["placements", "list", "g"],
         ["placements", "release"],
-        ["placements", "repair", "g"],
         ["placements", "repair", "--failed", "n01"],
+        ["placements", "repair", "--clear", "n01"],
         ["placements", "improve"],
         ["placements", "defragment"],
         ["placements", "defragment", "--workers", 3, "--most-moves", 0],
@@ -253,6 +253,16 @@ def test_list(run: CommandLine, service: FakePlacementService) -> None:
         ("a", "api", True),
         ("z", "Job", False),
     ]
+    service.held["a"].failed_nodes.add(node="n03", reported_at=stamp(NS))
+    service.held["a"].failed_nodes.add(node="n04", reported_at=stamp(NS), down_at=stamp(2 * NS))
+    heading, a, z = columns(run("placements", "list", "-o", "wide").out)
+    assert (heading[-1], a[-1], z[-1]) == ("FAILED", "n[03-04]", "-")
+    found = json.loads(run("placements", "list", "-o", "json").out)
+    assert found[0]["failedNodes"] == [
+        {"node": "n03", "reportedAt": "1970-01-01T00:00:01Z", "downAt": None},
+        {"node": "n04", "reportedAt": "1970-01-01T00:00:01Z", "downAt": "1970-01-01T00:00:02Z"},
+    ]
+    assert "failedNodes" not in found[1]
 
 
 def test_release(run: CommandLine, service: FakePlacementService) -> None:
@@ -294,7 +304,16 @@ def test_repair(run: CommandLine, service: FakePlacementService) -> None:
     assert columns(ran.out)[:2] == [["RANK", "FROM", "TO"], ["1", "n03", "n02"]]
     assert "wider" not in ran.out
     assert "leaf-a" in ran.out
+    assert "Failed nodes" not in ran.out
     assert service.asked[0] == pb.RepairRequest(gang="g", failed_nodes=["n03", "n04"], dry_run=True)
+    service.repaired.placement.failed_nodes.add(node="n03")
+    ran = run("placements", "repair", "g", "--failed", "n03", "--clear", "n[01-02]", "n04")
+    assert "Failed nodes: n03\n" in ran.out
+    assert service.asked[-1] == pb.RepairRequest(
+        gang="g", failed_nodes=["n03"], cleared_nodes=["n01", "n02", "n04"]
+    )
+    assert run("placements", "repair", "g").code == 0
+    assert service.asked[-1] == pb.RepairRequest(gang="g"), "with the nodes that the gang remembers"
     service.repaired.kept_tier = False
     assert (
         "The gang spans a higher tier than before." in run("placements", "repair", "g", "--failed", "n03").out

@@ -1,4 +1,4 @@
-"""`hyperscout snapshot load`, then a collector that starts: it shows the snapshot until its agents are back."""
+"""A collector that starts after `hyperscout snapshot load` shows the snapshot until its agents are back."""
 
 import asyncio
 from pathlib import Path

@@ -191,11 +191,14 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
         await service.Place(request(1, gang="released"))
         await service.Place(request(1, gang="over", expires_in=Duration(nanos=1)))
         await service.Release(pb.ReleaseRequest(gang="released"))
+        failed = min(set(HOSTS) - set(nodes(kept)))
+        await service.Repair(pb.RepairRequest(gang="kept", failed_nodes=[failed]))
     async with Collector(collector_settings(tmp_path)) as collector, placing(collector) as service:
         # Before any agent is back: the topology was saved too.
         (again,) = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (again.gang, nodes(again), again.holder) == ("kept", nodes(kept), "api")
         assert (again.cost, again.reserved_at, again.exact) == (kept.cost, kept.reserved_at, kept.exact)
+        assert [x.node for x in again.failed_nodes] == [failed]
         placements = collector.components.publishing.placing.placements
         assert free_of(placements) == ALL_FREE | {node: {} for node in nodes(kept)}
         await service.Release(pb.ReleaseRequest(gang="kept"))

@@ -10,6 +10,7 @@ from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.store.writer import StoreWriter
+from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from support.builders import gang
@@ -38,6 +39,7 @@ class FakeCluster:
 class World:
     def __init__(self, folder: Path, now_ns: int = 100, *, over: bool = False, **more: Any) -> None:
         self.now_ns = now_ns
+        self.seen_ns: dict[str, int] = {}  # when each agent last reported
         self.cluster = FakeCluster()
         self.writer = StoreWriter()
         self.file = ReservationFile(folder / "placements.db")
@@ -49,6 +51,7 @@ class World:
             decided=lambda seconds: None,
             clock_ns=lambda: self.now_ns,
             timer=lambda: 0.0,
+            seen_ns=lambda node: self.seen_ns.get(node, 0),
             **more,
         )
         self.placements = self.placing.placements
@@ -92,6 +95,32 @@ def test_nodes_of_a_cluster_that_are_down_have_no_free_capacity(world: World) ->
     world.placing.cluster_changed()
     world.placing.tick()
     assert world.free() == {"n01", "n02", "n03"}
+
+
+def test_a_failed_node_is_remembered_until_it_was_down_and_has_reported(world: World) -> None:
+    cluster = world.cluster
+    cluster.nodes = dict.fromkeys(("n01", "n02", "n03", "n04"))
+    world.placing.published(healthy_leaves())
+    world.placements.place("a", gang(1), holder="api")
+    world.placements.set_failed("a", (FailedNode("n03", 90),))
+
+    def after_tick(now_ns: int) -> list[FailedNode]:
+        world.now_ns = now_ns
+        world.placing.cluster_changed()
+        world.placing.tick()
+        return list(world.placements.held("a").failed)
+
+    world.seen_ns["n03"] = 110
+    assert after_tick(120) == [FailedNode("n03", 90)], "it was never down"
+    cluster.nodes["n03"] = "not ready"
+    assert after_tick(130) == [FailedNode("n03", 90, 130)]
+    cluster.nodes["n03"] = None
+    assert after_tick(140) == [FailedNode("n03", 90, 130)], "its agent has not reported since"
+    world.seen_ns["n03"] = 150
+    cluster.is_known = False
+    assert after_tick(160) == [FailedNode("n03", 90, 130)], "whether it is down is unknown"
+    cluster.is_known = True
+    assert after_tick(160) == []
 
 
 def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations, read_row
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
+from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
@@ -56,7 +57,8 @@ async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     kept = opened(tmp_path)
     assert (kept.restored, kept.problems) == ([], [])
     bounded = replace(PLACED, tier=None, hypernode=None, bound=Cost(1, (), 1, 0, ()), relaxed=("no spread",))
-    other = Reservation("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10)
+    failed = (FailedNode("n3", NOW_NS - 9), FailedNode("n9", NOW_NS - 9, NOW_NS - 1))
+    other = Reservation("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10, failed=failed)
     for one in (held("a"), other, held("gone"), held("job", "Job")):
         kept.follow(one.gang, one)
     kept.follow("gone", None)

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
@@ -14,6 +15,7 @@ from hyperscout_placer.cluster.request import Group, Request, RequestError, Spre
 from hyperscout_placer.messages.placements import (
     defragment_message,
     explanation_message,
+    failed_of,
     held_message,
     improve_message,
     placement_json,
@@ -251,7 +253,18 @@ def test_what_is_held_as_json() -> None:
         "2026-01-01T00:01:00Z",
     )
     for_ever = Reservation("train", "Job", ASKED, PLACED, 1)
-    assert "expiresAt" not in placement_json(held_message(for_ever, 2))
+    assert {"expiresAt", "failedNodes"}.isdisjoint(placement_json(held_message(for_ever, 2)))
+
+
+def test_failed_nodes_as_json_and_back() -> None:
+    at_ns = 1_767_225_600_000_000_000
+    failed = (FailedNode("n03", at_ns), FailedNode("n04", at_ns, at_ns + 60_000_000_000))
+    message = held_message(Reservation("train", "api", ASKED, PLACED, 1, failed=failed), 2)
+    assert placement_json(message)["failedNodes"] == [
+        {"node": "n03", "reportedAt": "2026-01-01T00:00:00Z", "downAt": None},
+        {"node": "n04", "reportedAt": "2026-01-01T00:00:00Z", "downAt": "2026-01-01T00:01:00Z"},
+    ]
+    assert failed_of(message) == failed
 
 
 DOMAINS: dict[str, tuple[Cost, dict[int, int]]] = {
@@ -294,10 +307,13 @@ def shown(message: Any) -> Any:
 
 
 def test_repairs_improvements_and_plans() -> None:
-    repaired = shown(repair_message("g", ASKED, Repair(MOVES, PLACED, kept_tier=True), FOREST))
+    held = Reservation("g", "api", ASKED, PLACED, 1, failed=(FailedNode("n02", 1),))
+    repaired = shown(repair_message(held, Repair(MOVES, PLACED, kept_tier=True), FOREST))
     assert repaired["moves"] == [{"rank": 1, "source": "n02", "target": "n04"}]
     assert (repaired["kept_tier"], repaired["placement"]["placed"]) == (True, True)
-    refused = repair_message("g", ASKED, REFUSAL, FOREST)
+    refused = repair_message(held, REFUSAL, FOREST)
+    assert [x.node for x in refused.placement.failed_nodes] == ["n02"]
+    assert repaired["placement"]["failed_nodes"][0]["node"] == "n02"
     assert (refused.placement.placed, refused.placement.reason, list(refused.moves)) == (
         False,
         "none is free",

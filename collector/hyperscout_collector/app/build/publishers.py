@@ -162,6 +162,7 @@ def build_publishing(
         decided=decided,
         clock_ns=clock_ns,
         timer=context.timer,
+        seen_ns=evidence.view.seen_ns,
         pods_are_watched=nodes is not None,
     )
     gates, services = None, dict(publishers.services)

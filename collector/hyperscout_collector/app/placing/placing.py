@@ -18,7 +18,8 @@ from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 class Placing:
     """The placer with its inputs and outputs. It is complete after `load`, which the builder calls.
 
-    `clock_ns`: Unix ns. `timer`: monotonic seconds.
+    `clock_ns`: Unix ns. `timer`: monotonic seconds. `seen_ns(node)`: when the agent of a node last reported,
+    Unix ns, 0 = never.
 
     `pods_are_watched`: another part sets the free resources of nodes (`set_unused`, `set_unused_of`) from
     the pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision
@@ -34,12 +35,14 @@ class Placing:
         decided: Callable[[float], None],
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
+        seen_ns: Callable[[str], int],
         pods_are_watched: bool = False,
     ) -> None:
         self.placements = Placements(clock_ns=clock_ns, timer=timer, decided=decided)
         self.watchers = PlacementWatchers(lambda: list(self.placements))
         self.reservations = reservations
         self._cluster = cluster
+        self._seen_ns = seen_ns
         self._cluster_changed = False
         self._topology = Topology(0)
         self._capacity = None if pods_are_watched else EvidenceCapacity(self.placements, state)
@@ -73,8 +76,12 @@ class Placing:
             self._capacity.touch(nodes)
 
     def tick(self) -> None:
-        """Remove expired reservations and mark down nodes as unusable. Call it about once a second."""
+        """Remove expired reservations, mark down nodes as unusable, and forget failed nodes that are healthy
+        again. Call it about once a second."""
         self.placements.expire()
-        if self._cluster_changed and self._cluster.is_known:
+        if not self._cluster.is_known:
+            return
+        if self._cluster_changed:
             self._cluster_changed = False
             self.placements.set_unusable(self._cluster.view().down(self._topology).keys())
+        self.placements.forget_healthy(self._seen_ns)

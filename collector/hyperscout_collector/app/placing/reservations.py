@@ -14,7 +14,7 @@ from typing import Protocol
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.request import size
-from hyperscout_placer.messages.placements import held_message, placement_of
+from hyperscout_placer.messages.placements import failed_of, held_message, placement_of
 from hyperscout_placer.messages.requests import request_message, stored_request
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
@@ -176,8 +176,15 @@ class Reservations:
 
 
 def _moved(held: Reservation, by_ns: int) -> Reservation:
-    expires_ns = held.expires_ns and max(held.expires_ns + by_ns, 1)
-    return replace(held, reserved_ns=held.reserved_ns + by_ns, expires_ns=expires_ns)
+    def moved(at_ns: int) -> int:
+        return at_ns and max(at_ns + by_ns, 1)
+
+    failed = tuple(
+        replace(x, reported_ns=moved(x.reported_ns), down_ns=moved(x.down_ns)) for x in held.failed
+    )
+    return replace(
+        held, reserved_ns=held.reserved_ns + by_ns, expires_ns=moved(held.expires_ns), failed=failed
+    )
 
 
 def _joined(old: _Changes, new: _Changes) -> _Changes:
@@ -208,6 +215,7 @@ def read_row(gang: bytes, request: bytes, placement: bytes) -> Reservation | Non
             placement_of(message),
             message.reserved_at.ToNanoseconds(),
             message.expires_at.ToNanoseconds() if message.HasField("expires_at") else 0,
+            failed=failed_of(message),
         )
         same = found.gang == message.gang == asked.gang
         return found if same and size(found.request.gang) == len(found.placement.nodes) else None

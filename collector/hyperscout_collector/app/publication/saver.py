@@ -36,9 +36,7 @@ _RESERVED = 1000  # numbers ahead of the last topology that was saved
 class Saver:
     """Saves topologies with `writer`. `lacks_evidence()`: whether a take-over is in progress."""
 
-    def __init__(
-        self, store: EvidenceStore, writer: StoreWriter, lacks_evidence: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: EvidenceStore, writer: StoreWriter, lacks_evidence: Callable[[], bool]) -> None:
         self._store = store
         self._lacks_evidence = lacks_evidence
         self._last: int | None = None  # the number that was saved last

@@ -4,7 +4,7 @@ No function changes a reservation: PlacementService applies a computed repair.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
@@ -12,6 +12,7 @@ from hyperscout_placer.book.reservation import Reservation, Trial
 from hyperscout_placer.cluster.allreduce import Predicted, TierSpeed, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.messages.placements import (
     defragment_message,
@@ -61,7 +62,8 @@ def explained(gang: str, request: Request, free: Free, limit: int) -> pb.Explain
 def explained_held(
     held: Reservation, without: Callable[[], Capacity], speeds: Sequence[TierSpeed], limit: int
 ) -> pb.ExplainPlacementResponse:
-    return explained(held.gang, held.request, Free(without(), speeds), limit)
+    capacity = without()
+    return explained(held.gang, _without_failed(held, capacity.forest), Free(capacity, speeds), limit)
 
 
 def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
@@ -72,12 +74,13 @@ def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Re
 
 def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
     predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return repair_message(held.gang, held.request, found, free.capacity.forest, predicted)
+    return repair_message(held, found, free.capacity.forest, predicted)
 
 
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
-    found = _for_current_tiers(lambda: improvement(capacity, held.request, held.placement.nodes, NO_MASKS))
+    asked = _without_failed(held, capacity.forest)
+    found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, NO_MASKS))
     predicted = None if found is None else _predicted(found.placement, free)
     return improve_message(held.gang, held.request, found, capacity.forest, predicted)
 
@@ -85,10 +88,17 @@ def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
 def defragmented(
     gang: str, request: Request, book: Sequence[Reservation], free: Free, most_moves: int
 ) -> pb.DefragmentResponse:
-    gangs = [Running(held.gang, held.request, held.placement.nodes) for held in book]
+    forest = free.capacity.forest
+    gangs = [Running(held.gang, _without_failed(held, forest), held.placement.nodes) for held in book]
     found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
     predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return defragment_message(gang, request, found, free.capacity.forest, predicted)
+    return defragment_message(gang, request, found, forest, predicted)
+
+
+def _without_failed(held: Reservation, forest: Forest) -> Request:
+    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
+    failed = forest.index.keys() & {x.node for x in held.failed}
+    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
 
 
 def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
+from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import (
     HeldError,
@@ -174,16 +175,18 @@ class PlacementService:
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
-        lost = frozenset(request.failed_nodes)
-        if not lost:
-            raise RequestError("failed_nodes: empty: expected the names of the failed nodes")
+        new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
+        held = self._placements.held(request.gang)
+        if not request.dry_run:
+            _check_holder(held)
+        self._check_repair(held, new, cleared)
+        if not request.dry_run:
+            failed = after_report(held.failed, new, self._clock_ns())
+            self._placements.set_failed(held.gang, after_clearing(failed, cleared))
         for _ in range(_ATTEMPTS):
             held = self._placements.held(request.gang)
-            if not request.dry_run:
-                _check_holder(held)
             free = self._free()
-            if unknown := lost.difference(held.placement.nodes, free.capacity.forest.nodes):
-                raise RequestError(f"failed_nodes: {min(unknown)[:253]!r}: no such node")
+            lost = new.union(x.node for x in held.failed) - cleared
             work = self._queries if request.dry_run else self._decide
             found = await work(queries.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
@@ -193,16 +196,32 @@ class PlacementService:
             f"gang {request.gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later"
         )
 
+    def _check_repair(self, held: Reservation, new: frozenset[str], cleared: frozenset[str]) -> None:
+        """Check the failed and the cleared nodes of a repair. Raises RequestError."""
+        remembered = {x.node for x in held.failed}
+        if not (new or cleared or remembered):
+            raise RequestError(
+                "failed_nodes: empty, and the gang remembers no failed nodes: expected the names of the "
+                "failed nodes"
+            )
+        if both := new & cleared:
+            raise RequestError(
+                f"cleared_nodes: {min(both)[:253]!r} is in failed_nodes, too: give it in one of them"
+            )
+        nodes = remembered.union(held.placement.nodes, self._placements.capacity.forest.nodes)
+        for field, names in (("failed_nodes", new), ("cleared_nodes", cleared)):
+            if unknown := names - nodes:
+                raise RequestError(f"{field}: {min(unknown)[:253]!r}: no such node")
+
     async def _moved(self, held: Reservation, found: Repair | Refusal) -> bool:
         """Apply a repair that a thread has computed. Returns False if the state has changed since then."""
-        if isinstance(found, Refusal) or not found.moves:
-            return True
-        if self._placements.get(held.gang) is not held:
-            return False
-        try:
-            self._placements.move(held.gang, found.moves, found.placement)
-        except NoRoomError:
-            return False
+        if isinstance(found, Repair) and found.moves:
+            if self._placements.get(held.gang) is not held:
+                return False
+            try:
+                self._placements.move(held.gang, found.moves, found.placement)
+            except NoRoomError:
+                return False
         await self._book.written()
         return True
 
