@@ -191,6 +191,7 @@ def test_of_a_node_and_the_device_in_it_each_can_fall_silent(rig: Rig) -> None:
     assert sorted(rig.view.unseen_devices(T0 + 1)) == ["n1", "n2"]
     assert rig.view.unseen_since(T0 + 1) == ["n2"], "of n1 the agent speaks"
     assert rig.view.unseen_devices(T0) == []
+    assert [rig.view.seen_ns(node) for node in ("n1", "n2")] == [later, 0], "of the agents"
 
 
 def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:
