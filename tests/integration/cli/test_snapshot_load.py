@@ -14,7 +14,7 @@ from support.live import Watcher, problems_shown, status, topology_of
 from support.waiting import TIMEOUT_S
 
 HOSTS = eight_hosts().hosts
-LINKS = 12  # each cable is seen by a sweep and by LLDP
+LINKS = 20  # 12 cables in sweeps, and the 8 of hosts again by LLDP
 
 
 def is_saved_whole(topology: Topology) -> bool:
@@ -86,3 +86,4 @@ async def test_an_agent_that_does_not_return_becomes_stale(run: CommandLine, tmp
         await Watcher(collector.address).until(
             lambda t: status(t, HOSTS[-1], "Stale") == "True", "the node whose agent did not return"
         )
+        assert await losses(collector) == set(), "stale, not missing"

@@ -1,7 +1,7 @@
 """The number of a generation names one topology, also after a crash."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,11 @@ from support.waiting import eventually
 
 
 @asynccontextmanager
-async def saving(store: SqliteStore) -> AsyncIterator[Saver]:
+async def saving(
+    store: SqliteStore, lacks_evidence: Callable[[], bool] = lambda: False
+) -> AsyncIterator[Saver]:
     writer = StoreWriter()
-    saver = Saver(store, writer, lambda: False)
+    saver = Saver(store, writer, lacks_evidence)
     task = asyncio.create_task(writer.run())
     try:
         yield saver
@@ -51,6 +53,18 @@ async def test_a_crash_uses_no_number_again(tmp_path: Path) -> None:
                     saver.offer(replace(leaves(("n1",)), generation=number))
                     await saver.queue.written()
         store.close()
+
+
+async def test_a_crash_during_a_take_over_is_followed_by_another(tmp_path: Path) -> None:
+    is_takeover = True
+    store = SqliteStore(tmp_path / "evidence.db")
+    async with saving(store, lambda: is_takeover) as saver:
+        for generation in (1, 2):
+            saver.offer(replace(leaves(("n1",)), generation=generation))
+            await saver.queue.written()
+            assert store.load().lacks_evidence == is_takeover
+            is_takeover = False
+    store.close()
 
 
 async def test_a_crash_before_a_topology_was_saved(tmp_path: Path) -> None:
