@@ -318,7 +318,7 @@ class Placements:
         """Forget failed nodes that are healthy again. `seen_ns`: as in `after_look`."""
         if self._free.capacity is None:
             return
-        for held in self:
+        for held in [x for x in self if x.failed]:
             failed = after_look(held.failed, self.is_down, seen_ns, self._clock_ns())
             if failed != held.failed:
                 self._set(replace(held, failed=failed))
