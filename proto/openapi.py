@@ -37,6 +37,11 @@ LEFT_OUT = {
     ("Anomaly", "flaps"),
 }
 NULL_FOR_ZERO = {("Anomaly", "tier")}
+# Operations whose response has no content, and what it means.
+NO_CONTENT = {
+    "release": "The gang holds no nodes now.",
+    "set_measuring": "Measuring is paused or resumed.",
+}
 
 Schema = dict[str, Any]
 
@@ -247,8 +252,8 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.ref(operation.body.DESCRIPTOR.name, asked=True)
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     responses = {"200": _answer(operation, schemas)}
-    if operation.name == "release":
-        responses = {"204": {"description": "The gang holds no nodes now."}}
+    if about := NO_CONTENT.get(operation.name):
+        responses = {"204": {"description": about}}
     if operation.cached:
         responses["304"] = {"description": "Nothing changed."}
     found["responses"] = responses | {"default": {"$ref": "#/components/responses/Problem"}}
@@ -289,17 +294,18 @@ def _page(operation: Operation, item: Schema, schemas: Schemas) -> Schema:
         },
     }
     required = list(properties)
+    if operation.message == "HistoryEvent":
+        properties["oldest"] = {
+            "description": "Time of the oldest entry of the history (UTC).",
+            "type": "string",
+            "format": "date-time",
+        }
     if operation.name == "list_history":
         flaps = schemas.ref("FlapCount")
         properties["flaps"] = {
             "description": "On the first page: what changed more than twice, sorted by number of changes.",
             "type": "array",
             "items": flaps,
-        }
-        properties["oldest"] = {
-            "description": "Time of the oldest entry of the history (UTC).",
-            "type": "string",
-            "format": "date-time",
         }
     return {
         "type": "object",

@@ -76,9 +76,7 @@ def explain_placement(
             found = asked.explain(message, limit)
     placed = found.placement.placed
     if output != "table":
-        from hyperscout_placer.messages.placements import placement_json
-
-        from hyperscout_cli.place.placement_text import explanation_json
+        from hyperscout_placer.messages.placements import explanation_json, placement_json
 
         emit_data({"placement": placement_json(found.placement), **explanation_json(found)}, output)
     else:

@@ -107,7 +107,7 @@ def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, outpu
     elif output != "table":
         data = placement_json(placement)
         if found is not None:
-            from hyperscout_cli.place.placement_text import explanation_json
+            from hyperscout_placer.messages.placements import explanation_json
 
             data["explanation"] = explanation_json(found)
         emit_data(data, output)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold
@@ -191,33 +191,6 @@ def explanation_text(found: "pb.ExplainPlacementResponse") -> Iterator[str]:
         yield f"\n{text}\n" if found.candidates else f"{text}\n"
 
 
-def explanation_json(found: "pb.ExplainPlacementResponse") -> dict[str, Any]:
-    """The object of `-o json` for candidates."""
-    from hyperscout.v1 import placement_pb2 as pb
-    from hyperscout_placer.messages.placements import placement_json
-
-    def candidate(x: "pb.PlacementCandidate") -> dict[str, Any]:
-        figures = pb.Placement(
-            cost=x.cost if x.HasField("cost") else None,
-            predicted=x.predicted if x.HasField("predicted") else None,
-        )
-        as_json = placement_json(figures)
-        return {
-            "hypernode": x.hypernode,
-            "tier": x.tier,
-            "free": x.free,
-            "cost": as_json["cost"],
-            "predicted": as_json["predicted"],
-            "why": x.why,
-        }
-
-    return {
-        "candidates": [candidate(x) for x in found.candidates],
-        "considered": found.considered,
-        "text": found.text,
-    }
-
-
 def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table:
     """Gangs that hold nodes, by name."""
     from hyperscout_placer.messages.placements import placement_json
@@ -257,7 +230,3 @@ def plan_table(gangs: "Iterable[pb.GangMoves]") -> Iterator[str]:
         Row(x.gang, (x.gang, str(move.rank), move.source, move.target)) for x in gangs for move in x.moves
     )
     yield from lines(Table("move", ("GANG", "RANK", "FROM", "TO"), (), rows))
-
-
-def moves_json(moves: "Iterable[pb.Move]") -> list[dict[str, Any]]:
-    return [{"rank": x.rank, "source": x.source, "target": x.target} for x in moves]

@@ -256,9 +256,7 @@ def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint)
 def _with_moves(
     placement: "pb.Placement", moves: "Iterable[pb.Move]", more: dict[str, Any], *, placed: bool = True
 ) -> dict[str, Any]:
-    from hyperscout_placer.messages.placements import placement_json
-
-    from hyperscout_cli.place.placement_text import moves_json
+    from hyperscout_placer.messages.placements import moves_json, placement_json
 
     return {"moves": moves_json(moves), **more, "placement": placement_json(placement) if placed else None}
 
@@ -276,9 +274,7 @@ def _moved(
 
 
 def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
-    from hyperscout_placer.messages.placements import placement_json
-
-    from hyperscout_cli.place.placement_text import moves_json
+    from hyperscout_placer.messages.placements import moves_json, placement_json
 
     return {
         "placement": placement_json(found.placement),

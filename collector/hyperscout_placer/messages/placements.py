@@ -250,7 +250,7 @@ def _failed_json(failed: pb.FailedNode) -> dict[str, Any]:
     }
 
 
-def _if_set(message: pb.Placement, field: Any, as_json: Callable[[Any], Any]) -> Any:
+def _if_set(message: pb.Placement | pb.PlacementCandidate, field: Any, as_json: Callable[[Any], Any]) -> Any:
     return as_json(getattr(message, field)) if message.HasField(field) else None
 
 
@@ -271,3 +271,27 @@ def _predicted_json(predicted: pb.AllReduce) -> dict[str, Any]:
         "messageBytes": predicted.message_bytes,
         "measured": predicted.measured,
     }
+
+
+def explanation_json(message: pb.ExplainPlacementResponse) -> dict[str, Any]:
+    """The candidates of `explain-placement -o json`, without the placement."""
+    return {
+        "candidates": [_candidate_json(x) for x in message.candidates],
+        "considered": message.considered,
+        "text": message.text,
+    }
+
+
+def _candidate_json(candidate: pb.PlacementCandidate) -> dict[str, Any]:
+    return {
+        "hypernode": candidate.hypernode,
+        "tier": candidate.tier,
+        "free": candidate.free,
+        "cost": _if_set(candidate, "cost", _cost_json),
+        "predicted": _if_set(candidate, "predicted", _predicted_json),
+        "why": candidate.why,
+    }
+
+
+def moves_json(moves: Iterable[pb.Move]) -> list[dict[str, Any]]:
+    return [{"rank": x.rank, "source": x.source, "target": x.target} for x in moves]

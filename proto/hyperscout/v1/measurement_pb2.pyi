@@ -57,16 +57,23 @@ class GetMeasuringResponse(_message.Message):
     agents: _builtins.int
     """Agents that can take part."""
     probes: _builtins.int
-    """Bursts to one peer since the start of the process, their rate, and the limit in the settings."""
+    """Bursts to one peer since the start of the process."""
     probes_per_s: _builtins.float
+    """Bursts per second."""
     max_probes_per_s: _builtins.float
+    """Limit of bursts per second in the settings."""
     pairs: _builtins.int
-    """Pairs of nodes and rails: confirmed by both ends, dropped because both ends disagree, failed, in flight."""
+    """Pairs of nodes and rails that both ends confirm."""
     disagreeing: _builtins.int
+    """Pairs that were dropped because both ends disagree."""
     failed: _builtins.int
+    """Pairs whose measurement failed."""
     in_flight: _builtins.int
+    """Pairs that are being measured."""
     @_builtins.property
-    def since(self) -> _timestamp_pb2.Timestamp: ...
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when it has this state."""
+
     def __init__(
         self,
         *,
@@ -97,7 +104,9 @@ class SetMeasuringRequest(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     paused: _builtins.bool
+    """True pauses measuring, false resumes it."""
     reason: _builtins.str
+    """Why it is paused, at most 256 characters. GetMeasuring shows it."""
     def __init__(
         self,
         *,
@@ -135,14 +144,14 @@ class RunNcclRequest(_message.Message):
     SIZES_BYTES_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     timeout_s: _builtins.float
-    """0 = the server's default."""
+    """Time limit in seconds, at most 3600; 0 = the server's default."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """One node (within it) or two (between them)."""
 
     @_builtins.property
     def sizes_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty: 8 B to 1 KiB and 64 MiB to 1 GiB."""
+        """Sizes of the messages in bytes, at most 32. Empty: 8 B to 1 KiB and 64 MiB to 1 GiB."""
 
     def __init__(
         self,
@@ -165,7 +174,9 @@ class RunNcclResponse(_message.Message):
 
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def run(self) -> _finding_pb2.NcclRun: ...
+    def run(self) -> _finding_pb2.NcclRun:
+        """The result."""
+
     def __init__(
         self,
         *,

@@ -592,7 +592,9 @@ class PlacementCandidate(_message.Message):
     PREDICTED_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     hypernode: _builtins.str
+    """Name of the HyperNode."""
     tier: _builtins.int
+    """Its tier."""
     free: _builtins.int
     """Number of workers of the gang's most numerous role that fit."""
     why: _builtins.str
@@ -602,7 +604,9 @@ class PlacementCandidate(_message.Message):
         """Unset: the gang does not fit there."""
 
     @_builtins.property
-    def predicted(self) -> Global___AllReduce: ...
+    def predicted(self) -> Global___AllReduce:
+        """Predicted speed there; unset if no speed is known."""
+
     def __init__(
         self,
         *,
@@ -641,9 +645,13 @@ class ExplainPlacementResponse(_message.Message):
     text: _builtins.str
     """The same in sentences."""
     @_builtins.property
-    def placement(self) -> Global___Placement: ...
+    def placement(self) -> Global___Placement:
+        """The placement that would be chosen; `placed` false: there is none."""
+
     @_builtins.property
-    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementCandidate]: ...
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementCandidate]:
+        """The candidates, best first."""
+
     def __init__(
         self,
         *,
@@ -784,8 +792,11 @@ class Move(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
+    """The rank that moves."""
     source: _builtins.str
+    """Name of the node that it leaves."""
     target: _builtins.str
+    """Name of the node that it moves to."""
     def __init__(
         self,
         *,
@@ -810,6 +821,7 @@ class RepairRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     CLEARED_NODES_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
+    """Name of a reserved gang."""
     dry_run: _builtins.bool
     """Compute the moves, and leave the reservation unchanged."""
     @_builtins.property
@@ -850,7 +862,9 @@ class RepairResponse(_message.Message):
         """`placed` false: there is no replacement; `reason` says why."""
 
     @_builtins.property
-    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """Ranks that move, by rank."""
+
     def __init__(
         self,
         *,

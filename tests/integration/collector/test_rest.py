@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperscout.v1.finding_pb2 import NcclRun
+from hyperscout.v1.measurement_pb2 import RunNcclRequest
 from hyperscout_collector.app.build import ports
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.serve.http import protocol as protocol_module
@@ -199,6 +201,15 @@ async def _what_was(collector: Collector) -> None:
     kind = events[0]["kind"]
     alike = (await get(collector, f"/v1/history?kind={kind}")).json["items"]
     assert alike == [event for event in events if event["kind"] == kind]
+    for query in (
+        "since=2001-01-01T00:00:00Z",
+        f"since={events[0]['at']}",
+        "since=2001-01-01T00:00:00Z&pageSize=1",
+    ):
+        differs = (await get(collector, f"/v1/diff?{query}")).json
+        net = (await get(collector, f"/v1/history?net=true&{query}")).json
+        assert differs["items"] == net["items"]
+        assert "flaps" not in differs
 
 
 async def _placement_s_life(collector: Collector) -> None:
@@ -212,6 +223,20 @@ async def _placement_s_life(collector: Collector) -> None:
     assert "expiresAt" in done.json
     (held,) = (await get(collector, "/v1/placements?name=train-7")).json["items"]
     assert held == done.json | {"predicted": None}  # which is not reckoned for a list
+    explained = await ask(address, "/v1/explain-placement", method="POST", body={"gang": "train-7"})
+    assert explained.status == 200
+    assert explained.json["placement"]["placed"] is True
+    (chosen,) = (one for one in explained.json["candidates"] if not one["why"])
+    assert chosen["hypernode"] == explained.json["placement"]["hypernode"]
+    failed = done.json["assignments"][0]["node"]
+    asked = {"gang": "train-7", "failedNodes": [failed]}
+    trial = await ask(address, "/v1/repair", method="POST", body={**asked, "dryRun": True})
+    assert [(move["rank"], move["source"]) for move in trial.json["moves"]] == [(0, failed)]
+    assert (await get(collector, "/v1/placements?name=train-7")).json["items"] == [held]
+    moved = await ask(address, "/v1/repair", method="POST", body=asked)
+    assert (moved.status, moved.json["moves"]) == (200, trial.json["moves"])
+    assert moved.json["placement"]["assignments"][0]["node"] == moved.json["moves"][0]["target"]
+    assert (await get(collector, f"/v1/placements?node={failed}")).json["items"] == []
     assert (await get(collector, "/v1/placements?node=elsewhere")).json["items"] == []
     again = await ask(address, "/v1/placements", method="POST", body=gang)
     assert (again.status, again.json["type"]) == (409, "urn:hyperscout:problem:exists")
@@ -224,6 +249,47 @@ async def _placement_s_life(collector: Collector) -> None:
     refused = await ask(address, "/v1/placements", method="POST", body=too_many)
     assert (refused.status, refused.json["placed"]) == (200, False)
     assert refused.json["reason"]
+
+
+async def test_measuring_is_paused_and_resumed(collector: Collector) -> None:
+    address = collector.rest_address
+    for paused, reason in ((True, "row 7"), (False, "")):
+        body = {"paused": paused, "reason": reason}
+        done = await ask(address, "/v1/measuring", method="POST", body=body)
+        assert (done.status, done.body) == (204, b"")
+        now = (await get(collector, "/v1/measuring")).json
+        assert (now["state"] == "paused") is paused
+        assert now["reason"].endswith(reason)
+
+
+async def test_a_run_of_nccl_ends_with_its_client(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def run_nccl(request: RunNcclRequest) -> NcclRun:
+        if list(request.nodes) == ["n01"]:
+            return NcclRun(method="libnccl", ranks=8)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("it is not cancelled")
+
+    monkeypatch.setattr(collector.components.inference.nccl, "run_nccl", run_nccl)
+
+    def run(*nodes: str) -> Coroutine[Any, Any, Reply]:
+        body = {"nodes": nodes}
+        return ask(collector.rest_address, "/v1/measuring/nccl", method="POST", body=body)
+
+    done = await run("n01")
+    assert (done.status, done.json["run"]["ranks"]) == (200, 8)
+    client = asyncio.create_task(run("n01", "n02"))
+    async with asyncio.timeout(TIMEOUT_S):
+        await begun.wait()
+        client.cancel()
+        await ended.wait()
 
 
 # --- what is not answered
@@ -277,6 +343,15 @@ async def _placement_s_life(collector: Collector) -> None:
             "unsupported-media-type",
         ),
         ("DELETE", "/v1/placements/absent", {}, 404, "not-found"),
+        ("GET", "/v1/diff", {}, 400, "bad-request"),
+        ("GET", "/v1/diff?since=2001-01-01T00:00:00Z", {}, 409, "conflict"),
+        ("POST", "/v1/explain-placement", {"body": {}}, 400, "bad-request"),
+        ("POST", "/v1/explain-placement", {"body": {"gang": "absent"}}, 404, "not-found"),
+        ("POST", "/v1/explain-placement", {"body": {"gang": "absent", "limit": 1001}}, 400, "bad-request"),
+        ("POST", "/v1/repair", {"body": {"gang": "absent"}}, 400, "bad-request"),
+        ("POST", "/v1/repair", {"body": {"gang": "absent", "failedNodes": ["n01"]}}, 404, "not-found"),
+        ("POST", "/v1/measuring/nccl", {"body": {}}, 400, "bad-request"),
+        ("POST", "/v1/measuring/nccl", {"body": {"nodes": ["n01"]}}, 409, "conflict"),
         ("GET", "/v1/topology", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
         ("GET", "/", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
         ("GET", "/v1/topology", {"headers": {"Authorization": "Basic eDp5"}}, 401, "unauthenticated"),

@@ -102,7 +102,10 @@ async def start_servers(
         publishing.watchers.close(*leaving())
         publishing.placing.watchers.close(*leaving())
 
-    addresses = await _start_grpc(settings, components, discovery, topology, placing, lifecycle, leave)
+    measuring = MeasurementService(components.inference.measuring, components.inference.nccl)
+    addresses = await _start_grpc(
+        settings, components, discovery, topology, placing, measuring, lifecycle, leave
+    )
     http = rest = ""
     if callers.rest is not None:
         stream = Stream(
@@ -111,7 +114,7 @@ async def start_servers(
             limit=MAX_READERS,
             counters=callers.rest,
         )
-        handlers = Handlers(backend, topology, placing, stream, callers.access)
+        handlers = Handlers(backend, topology, placing, measuring, stream, callers.access)
         app = application(handlers, callers.access, rest_hosts(settings), callers.rest, timer=timer)
         rest = await _start_rest(settings, app, stream, handlers, lifecycle, leaving)
     if settings.http_listen:
@@ -154,6 +157,7 @@ async def _start_grpc(
     discovery: DiscoveryService,
     topology: TopologyService,
     placing: PlacementService,
+    measuring: MeasurementService,
     lifecycle: Lifecycle,
     leave: Callable[[], None],
 ) -> tuple[str, str]:
@@ -161,7 +165,7 @@ async def _start_grpc(
     server = grpc.aio.server(interceptors=(Gate(components.callers.access),), options=options)
     add_DiscoveryServiceServicer_to_server(discovery, server)
     topology.add_to(server)
-    MeasurementService(components.inference.measuring, components.inference.nccl).add_to(server)
+    measuring.add_to(server)
     placing.add_to(server)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

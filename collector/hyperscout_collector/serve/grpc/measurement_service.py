@@ -82,6 +82,10 @@ class MeasurementService:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
+    def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method by name; its errors abort the call with a gRPC code, also in a call over REST."""
+        return with_codes(getattr(self, name), _CODES)
+
     async def get_measuring(self, request: pb.GetMeasuringRequest, context: Any) -> pb.GetMeasuringResponse:
         return self._measuring.report()
 

@@ -3,23 +3,25 @@
 Work that takes long on a large topology runs in threads. `serve.rest.responses` builds the responses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from hyperscout.v1 import placement_pb2, topology_pb2
-from hyperscout_placer.messages.placements import placement_json
+from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
+from hyperscout_placer.messages.placements import explanation_json, moves_json, placement_json
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology import objects
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller
+from hyperscout_collector.serve.grpc.measurement_service import MeasurementService
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.topology_service import NO_HISTORY, Backend, TopologyService
 from hyperscout_collector.serve.http.problems import Context, ProblemError
@@ -44,12 +46,14 @@ class Handlers:
         backend: Backend,
         topology: TopologyService,
         placing: PlacementService,
+        measuring: MeasurementService,
         stream: Stream,
         access: Access,
     ) -> None:
         self._backend = backend
         self._topology = topology
         self._placing = placing
+        self._measuring = measuring
         self._stream = stream
         self._access = access
         self._rendered = Rendered(Topology(0))
@@ -174,6 +178,13 @@ class Handlers:
         return await self._in_thread(answer)
 
     async def list_history(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        return await self._history(request, values, ("flaps", "oldest"))
+
+    async def list_differences(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        return await self._history(request, {**values, "net": True}, ("oldest",))
+
+    async def _history(self, request: Request, values: Values, more: Sequence[str]) -> Response:
+        """A page of events. `more`: the other fields of the gRPC response that it has."""
         asked = topology_pb2.ListHistoryRequest(
             since=timestamp(values.get("since", 0)),
             until=timestamp(values.get("until", 0)),
@@ -191,7 +202,7 @@ class Handlers:
             return json_answer(
                 request,
                 _page(data["events"], found.next_page_token, generation)
-                | {key: data[key] for key in ("flaps", "oldest") if key in data},
+                | {key: data[key] for key in more if key in data},
             )
 
         return await self._in_thread(answer)
@@ -230,6 +241,49 @@ class Handlers:
         asked = placement_pb2.ReleaseRequest(gang=values["gang"])
         await self._placing.answered("release")(asked, Context())
         return Response(status_code=204)
+
+    async def explain_placement(
+        self, request: Request, values: Values, message: placement_pb2.ExplainPlacementRequest, caller: Caller
+    ) -> Response:
+        found = await self._placing.answered("explain_placement")(message, Context())
+        return await self._in_thread(
+            lambda: json_answer(
+                request, {"placement": placement_json(found.placement), **explanation_json(found)}
+            )
+        )
+
+    async def repair(
+        self, request: Request, values: Values, message: placement_pb2.RepairRequest, caller: Caller
+    ) -> Response:
+        found = await self._placing.answered("repair")(message, Context())
+        return json_answer(
+            request,
+            {
+                "placement": placement_json(found.placement),
+                "moves": moves_json(found.moves),
+                "keptTier": found.kept_tier,
+            },
+        )
+
+    # Measurements
+
+    async def get_measuring(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = measurement_pb2.GetMeasuringRequest()
+        return json_answer(request, objects.plain(await self._measuring.get_measuring(asked, Context())))
+
+    async def set_measuring(
+        self, request: Request, values: Values, message: measurement_pb2.SetMeasuringRequest, caller: Caller
+    ) -> Response:
+        await self._measuring.answered("set_measuring")(message, Context())
+        return Response(status_code=204)
+
+    async def run_nccl(
+        self, request: Request, values: Values, message: measurement_pb2.RunNcclRequest, caller: Caller
+    ) -> Response:
+        run = self._measuring.answered("run_nccl")(message, Context())
+        return json_answer(request, objects.plain(await _while_connected(request, run)))
+
+    # Approval and the description
 
     async def approve(
         self, request: Request, values: Values, message: topology_pb2.ApproveRequest, caller: Caller
@@ -279,6 +333,20 @@ async def _in(executor: BoundedExecutor, work: Callable[[], _T]) -> _T:
         return await executor(work)
     except BusyError as error:
         raise ProblemError(429, "busy", str(error)) from error
+
+
+async def _while_connected(request: Request, call: Awaitable[_T]) -> _T:
+    """The result of a call that is cancelled when the client disconnects. Raises ClientDisconnect."""
+    calling, gone = asyncio.ensure_future(call), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((calling, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not calling.done():
+            raise ClientDisconnect
+        return calling.result()
+    finally:
+        calling.cancel()
+        gone.cancel()
+        await asyncio.gather(calling, gone, return_exceptions=True)
 
 
 def _first(row: Sequence[Any]) -> Any:

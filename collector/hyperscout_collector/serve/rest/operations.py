@@ -3,17 +3,25 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hyperscout.v1 import placement_pb2, topology_pb2
+from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
 
 from hyperscout_collector.serve.rest.kinds import KINDS, Kind
 from hyperscout_collector.serve.rest.pages import PAGING, paging
 from hyperscout_collector.serve.rest.parameters import Parameter
 from hyperscout_collector.serve.rest.rendered import OUTPUTS
 
-Body = type[placement_pb2.PlaceRequest] | type[topology_pb2.ApproveRequest]
+Body = (
+    type[placement_pb2.PlaceRequest]
+    | type[placement_pb2.ExplainPlacementRequest]
+    | type[placement_pb2.RepairRequest]
+    | type[measurement_pb2.SetMeasuringRequest]
+    | type[measurement_pb2.RunNcclRequest]
+    | type[topology_pb2.ApproveRequest]
+)
 
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
 _PLACEMENT = "/hyperscout.v1.PlacementService/"
+_MEASUREMENT = "/hyperscout.v1.MeasurementService/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,10 @@ def _one(name: str, summary: str, key: str, about: str, example: str) -> Operati
 
 
 _PLACEMENTS = KINDS["placements"]
+_UNTIL = Parameter("until", "End of the period, exclusive; without it now.", "time", "2026-01-31T14:00:00Z")
+_ABOUT = Parameter(
+    "about", "Only changes of this node, HyperNode, switch, device or link end.", example="leaf-03/p17"
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -149,16 +161,24 @@ OPERATIONS: tuple[Operation, ...] = (
                 "time",
                 "2026-01-31T12:00:00Z",
             ),
-            Parameter(
-                "until", "End of the period, exclusive; without it now.", "time", "2026-01-31T14:00:00Z"
-            ),
-            Parameter(
-                "about",
-                "Only changes of this node, HyperNode, switch, device or link end.",
-                example="leaf-03/p17",
-            ),
+            _UNTIL,
+            _ABOUT,
             Parameter("kind", "Only events of this kind.", example="ConditionChanged", repeated=True),
             Parameter("net", "`true` omits changes that were reversed within the period.", "flag", True),
+            *paging(200, 1000),
+        ),
+    ),
+    Operation(
+        "list_differences",
+        "GET",
+        "/v1/diff",
+        _TOPOLOGY + "ListHistory",
+        "What differs between two times: the changes that were not reversed between them.",
+        "HistoryEvent",
+        (
+            Parameter("since", "The earlier time.", "time", "2026-01-31T12:00:00Z", required=True),
+            _UNTIL,
+            _ABOUT,
             *paging(200, 1000),
         ),
     ),
@@ -197,6 +217,49 @@ OPERATIONS: tuple[Operation, ...] = (
         _PLACEMENT + "Release",
         "Releases the reserved nodes of a gang.",
         parameters=(Parameter("gang", "Name of the gang.", example="train-7", required=True),),
+    ),
+    Operation(
+        "explain_placement",
+        "POST",
+        "/v1/explain-placement",
+        _PLACEMENT + "ExplainPlacement",
+        "The candidates for a gang, and why each was not chosen. Changes nothing.",
+        "ExplainPlacementResponse",
+        body=placement_pb2.ExplainPlacementRequest,
+    ),
+    Operation(
+        "repair",
+        "POST",
+        "/v1/repair",
+        _PLACEMENT + "Repair",
+        "Moves the workers of a reserved gang from failed nodes to others, unless `dryRun` is true.",
+        "RepairResponse",
+        body=placement_pb2.RepairRequest,
+    ),
+    Operation(
+        "get_measuring",
+        "GET",
+        "/v1/measuring",
+        _MEASUREMENT + "GetMeasuring",
+        "The state of measurements between nodes.",
+        "GetMeasuringResponse",
+    ),
+    Operation(
+        "set_measuring",
+        "POST",
+        "/v1/measuring",
+        _MEASUREMENT + "SetMeasuring",
+        "Pauses or resumes measurements between nodes.",
+        body=measurement_pb2.SetMeasuringRequest,
+    ),
+    Operation(
+        "run_nccl",
+        "POST",
+        "/v1/measuring/nccl",
+        _MEASUREMENT + "RunNccl",
+        "Runs NCCL within a node or between two, and waits for the result. Closing the connection ends it.",
+        "RunNcclResponse",
+        body=measurement_pb2.RunNcclRequest,
     ),
     Operation(
         "approve",
