@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import tempfile
 import time
@@ -28,7 +27,6 @@ from hyperscout_cli.shared.options import COLLECTOR_VARIABLE
 from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.tables import Row, Table, lines
 
-STAY_VARIABLE = "DEMO_STAY"
 INTERRUPTED = 130
 # Short times, so that the demo ends within a minute.
 SETTINGS = {
@@ -43,10 +41,10 @@ SETTINGS = {
 
 @click.command(
     cls=Command,
-    epilog=f"""\b
+    epilog="""\b
 Examples:
   hyperscout demo
-  {STAY_VARIABLE}=1 hyperscout demo      keeps running afterwards
+  hyperscout demo --stay              keeps running afterwards
   hyperscout demo --kubeconfig FILE   publishes to a cluster without nodes""",
 )
 @click.option(
@@ -54,7 +52,13 @@ Examples:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Also publish HyperNodes to this cluster, which must have no nodes: the demo creates them.",
 )
-def demo(kubeconfig: Path | None) -> int:
+@click.option(
+    "--stay",
+    is_flag=True,
+    envvar="DEMO_STAY",
+    help="Keep the collector and the agents running after the story, until Ctrl-C.",
+)
+def demo(*, kubeconfig: Path | None, stay: bool) -> int:
     """Run hyperscout on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
 
     Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
@@ -62,7 +66,6 @@ def demo(kubeconfig: Path | None) -> int:
     """
     # Agents log warnings when a lease moves during a sweep, which is expected here.
     logging.basicConfig(level=logging.ERROR)
-    stay = os.environ.get(STAY_VARIABLE, "") not in {"", "0"}
     try:
         return asyncio.run(_demo(stay, kubeconfig))
     except DemoError as error:
@@ -169,14 +172,14 @@ def where_the_map_is(address: str, *, stay: bool) -> str:
     if not (FOLDER / "index.html").is_file():
         return f"the map is not built: `make map` (needs npm), then see it at {address}"
     return f"open the map in a browser: {address}" + (
-        "" if stay else f"  ({STAY_VARIABLE}=1 keeps it up after the story)"
+        "" if stay else "  (--stay keeps it up after the story)"
     )
 
 
 def how_to_look(address: str, map_address: str, kubeconfig: Path | None = None) -> str:
     """Commands for another terminal."""
     return (
-        f"it stays up until Ctrl-C ({STAY_VARIABLE}=1); look at it from another terminal:\n"
+        "it stays up until Ctrl-C; look at it from another terminal:\n"
         f"export {COLLECTOR_VARIABLE}={address}\n"
         "hyperscout get hypernodes\n"
         "hyperscout tree\n"

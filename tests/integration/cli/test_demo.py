@@ -77,13 +77,42 @@ def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) ->
     assert re.match(r"\[ +\d+\.\d s\] simulating", ran.stdout)
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("variables", "stays"),
+    [
+        ({}, False),
+        ({"DEMO_STAY": "0"}, False),
+        ({"DEMO_STAY": "1"}, True),
+        ({"DEMO_STAY": "1", "KUBE": "1"}, True),
+    ],
+)
+def test_make_passes_the_flag_on(variables: dict[str, str], stays: bool) -> None:
+    ran = subprocess.run(
+        ["make", "-n", "demo"],
+        cwd=Path(__file__).parents[3],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    assert ("hyperscout demo --stay" in ran.stdout) is stays
+
+
+@pytest.mark.parametrize(
+    ("end", "flags", "variables"),
+    [
+        (signal.SIGINT, ["--stay"], {}),
+        (signal.SIGTERM, ["--stay"], {}),
+        (signal.SIGKILL, [], {"DEMO_STAY": "1"}),
+    ],
+)
 def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
-    tmp_path: Path, end: signal.Signals
+    tmp_path: Path, end: signal.Signals, flags: list[str], variables: dict[str, str]
 ) -> None:
     demo = subprocess.Popen(
-        [*COMMAND, "demo"],
-        env=environment(DEMO_STAY="1", TMPDIR=str(tmp_path), PYTHONUNBUFFERED="1"),
+        [*COMMAND, "demo", *flags],
+        env=environment(**variables, TMPDIR=str(tmp_path), PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         text=True,
     )
