@@ -98,7 +98,7 @@ async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst
         else:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, ValueError) as error:
-        where = kubeconfig or "this process is not in a pod, so set the path of a kubeconfig"
+        where = kubeconfig or "this process is not in a pod, so name a file with --kubeconfig"
         raise KubeError(f"no credentials for a Kubernetes API server: {where}: {error}") from error
     return Kube(configuration, RateLimit(writes_per_s, burst))
 

@@ -78,7 +78,7 @@ def columns(*, dry_run: bool, output: str, kubeconfig: Path | None) -> None:
 
 async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPlan, str]:
     from hyperscout_kubernetes.client import connect
-    from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
+    from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
 
     try:
         async with await connect(kubeconfig) as kube:
@@ -89,6 +89,8 @@ async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPla
         ) from error
     except ForbiddenError as error:
         raise CliError(f"{error}: use an account that may get and patch customresourcedefinitions") from error
+    except UnreachableError as error:
+        raise CliError(f"{error}: name a cluster that answers with --kubeconfig FILE") from error
     except (KubeError, UnsuitableError) as error:
         raise CliError(str(error)) from error
 

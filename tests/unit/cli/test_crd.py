@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +148,12 @@ def test_without_credentials_it_says_so(tmp_path: Any) -> None:
     result = CliRunner().invoke(cli, ["crd", "columns", "--kubeconfig", str(missing)])
     assert "no credentials for a Kubernetes API server" in result.output
     assert main(["crd", "columns", "--kubeconfig", str(missing)]) == 1
+
+
+def test_without_a_cluster_the_next_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(cli, ["crd", "columns"])
+    assert result.exit_code == 1
+    assert "name a file with --kubeconfig" in result.output
