@@ -5,12 +5,14 @@ JSON mapping. `topology_json` writes a topology as text in pieces, with links st
 because most of the text is links.
 """
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_topology.diff import Diff
@@ -252,7 +254,7 @@ def device_names(topology: Topology) -> dict[str, str]:
 
 
 def nodes(topology: Topology) -> list[Object]:
-    """Every node with its HyperNodes from tier 1 up, by name."""
+    """Every node with its HyperNodes from tier 1 up, by name: n2 before n10."""
     found = domains_of(topology)
     for node in topology.nodes_without_evidence:
         found.setdefault(node, [])
@@ -269,7 +271,7 @@ def nodes(topology: Topology) -> list[Object]:
             "anomalies": wrong[node],
             "evidence": bool(found[node]),
         }
-        for node in sorted(found)
+        for node in sorted(found, key=natural_key)
     ]
 
 
@@ -277,7 +279,7 @@ def switches(topology: Topology) -> list[Object]:
     """Every switch with its HyperNodes: by level, unknown level last, then by name."""
     links = Counter(d for x in topology.links for d in (x.a_device, x.b_device))
     serves: dict[str, list[str]] = {}
-    for h in topology.hypernodes:
+    for h in sorted(topology.hypernodes, key=lambda h: (h.tier, natural_key(h.name))):
         for switch in h.switches:
             serves.setdefault(switch, []).append(h.name)
 
@@ -290,7 +292,10 @@ def switches(topology: Topology) -> list[Object]:
             "hypernodes": serves.get(s.id, []),
         }
 
-    return [row(s) for s in sorted(topology.switches, key=lambda s: (s.level or 99, s.name, s.id))]
+    def place(s: Switch) -> Any:
+        return s.level or 99, natural_key(s.name), s.id
+
+    return [row(s) for s in sorted(topology.switches, key=place)]
 
 
 def links(topology: Topology) -> list[Object]:
@@ -316,8 +321,13 @@ def links(topology: Topology) -> list[Object]:
         }
 
     found = [row(x) for x in topology.links]
-    found.sort(key=lambda x: (x["a"]["name"], x["a"]["port"], x["b"]["name"], x["b"]["port"], x["fabric"]))
-    return found
+    natural = functools.cache(natural_key)  # there are fewer names and ports than links
+
+    def place(x: Object) -> Any:
+        a, b = x["a"], x["b"]
+        return (*map(natural, (a["name"], a["port"], b["name"], b["port"])), x["fabric"])
+
+    return sorted(found, key=place)
 
 
 OF_TOPOLOGY: Mapping[str, Callable[[Topology], list[Object]]] = {

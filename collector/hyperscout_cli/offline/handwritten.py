@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_publish.hypernodes.wanted import TIER_LABEL_PREFIX
 from hyperscout_topology.topology import HyperNode, Topology
 
@@ -185,8 +185,9 @@ def disagreements(written: Sequence[Written], topology: Topology) -> Iterator[st
         if not w.children:
             for node in w.nodes:
                 places.setdefault(node, []).append(w.name)
-    for node in sorted(n for n, leaves in places.items() if len(leaves) > 1):
-        yield f"{node} is in {len(places[node])} leaves ({', '.join(sorted(places[node]))}): used twice"
+    for node in sorted((n for n, leaves in places.items() if len(leaves) > 1), key=natural_key):
+        leaves = ", ".join(sorted(places[node], key=natural_key))
+        yield f"{node} is in {len(places[node])} leaves ({leaves}): used twice"
     tiers = sorted({w.tier for w in written})
     ours = sorted({h.tier for h in topology.hypernodes})
     if len(tiers) != len(ours):
@@ -226,7 +227,7 @@ def _best(row: Written, owner: Mapping[str, str]) -> str:
 def _tier(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> Iterator[str]:
     owner = {n: h.name for h in hypernodes for n in h.nodes}
     partners: dict[str, list[str]] = {}
-    for row in sorted(rows, key=lambda r: r.name):
+    for row in sorted(rows, key=lambda r: natural_key(r.name)):
         best = _best(row, owner)
         if not best:
             continue
@@ -235,9 +236,9 @@ def _tier(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> Iterator[
         for node in row.nodes:
             if owner.get(node, best) != best:
                 elsewhere.setdefault(owner[node], []).append(node)
-        for name in sorted(elsewhere):
+        for name in sorted(elsewhere, key=natural_key):
             hosts = fold(elsewhere[name])
             yield f"{hosts}: written in {row.name} (by its wires {best}), plugged into {name}"
-    for name in sorted(partners):
+    for name in sorted(partners, key=natural_key):
         if len(partners[name]) > 1:
             yield f"{', '.join(partners[name])}: written apart, one domain by the wires ({name})"

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.files import replace_file
 
 from hyperscout_cli.shared.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, Endpoint, reached_in
@@ -132,9 +133,9 @@ def ask(endpoint: Endpoint) -> Names:
 def _of_topology(topology: Any) -> dict[str, list[str]]:
     nodes = {node for h in topology.hypernodes for node in h.nodes} | {*topology.nodes_without_evidence}
     return {
-        "nodes": sorted(nodes)[:_MAX_NAMES],
-        "hypernodes": sorted(h.name for h in topology.hypernodes)[:_MAX_NAMES],
-        "switches": sorted({s.name or s.id for s in topology.switches})[:_MAX_NAMES],
+        "nodes": sorted(nodes, key=natural_key)[:_MAX_NAMES],
+        "hypernodes": sorted((h.name for h in topology.hypernodes), key=natural_key)[:_MAX_NAMES],
+        "switches": sorted({s.name or s.id for s in topology.switches}, key=natural_key)[:_MAX_NAMES],
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from hyperscout_formats.text.counts import count
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_topology.health import marks
 from hyperscout_topology.names import visible
 from hyperscout_topology.topology import Topology
@@ -32,7 +32,8 @@ def tree(
 
     by_name = {h.name: h for h in topology.hypernodes}
     roots = sorted(
-        (h for h in topology.hypernodes if h.parent not in by_name), key=lambda h: (-h.tier, h.name)
+        (h for h in topology.hypernodes if h.parent not in by_name),
+        key=lambda h: (-h.tier, natural_key(h.name)),
     )
     stack = [(h, "", "") for h in reversed(roots)]
     while stack:
@@ -52,7 +53,7 @@ def tree(
             + (f"  {wrong}" if wrong else "")
             + "\n"
         )
-        children = [by_name[c] for c in hypernode.children if c in by_name]
+        children = [by_name[c] for c in sorted(hypernode.children, key=natural_key) if c in by_name]
         if nodes and not children and hypernode.nodes:
             yield below + "   " + paint(_QUIET, hosts(hypernode.nodes, below + "   ")) + "\n"
         for i, child in reversed(list(enumerate(children))):

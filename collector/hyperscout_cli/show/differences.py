@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.objects import device_names
 from hyperscout_topology.topology import HyperNode, Topology
@@ -35,19 +35,22 @@ def differences(before: Topology, after: Topology) -> Iterator[str]:
         a, a_port, b, b_port = ends
         return f"link {names.get(a, a)}/{a_port} -- {names.get(b, b)}/{b_port}"
 
-    yield from (f"- {cable(ends)}" for ends in sorted(removed - added))
-    yield from (f"+ {cable(ends)}" for ends in sorted(added - removed))
+    yield from (f"- {text}" for text in sorted(map(cable, removed - added), key=natural_key))
+    yield from (f"+ {text}" for text in sorted(map(cable, added - removed), key=natural_key))
     for sign, anomalies in (("-", diff.anomalies.removed), ("+", diff.anomalies.added)):
-        for x in sorted(anomalies, key=lambda x: x.key):
-            ends = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
-            yield f"{sign} anomaly {x.kind} {ends}: {x.message}"
+        lines = (
+            f"{sign} anomaly {x.kind} "
+            f"{' -> '.join(filter(None, (end_text(x.subject), end_text(x.peer))))}: {x.message}"
+            for x in anomalies
+        )
+        yield from sorted(lines, key=natural_key)
 
 
 def _hypernodes(found: Changes[HyperNode]) -> Iterator[str]:
     for sign, hypernodes in (("-", found.removed), ("+", found.added)):
-        for h in sorted(hypernodes, key=lambda h: h.name):
+        for h in sorted(hypernodes, key=lambda h: natural_key(h.name)):
             yield f"{sign} hypernode {h.name}  {_level(h)}  {fold(h.nodes)}"
-    for old, new in sorted(found.changed, key=lambda pair: pair[0].name):
+    for old, new in sorted(found.changed, key=lambda pair: natural_key(pair[0].name)):
         if changes := list(_changes(old, new)):
             yield f"~ hypernode {old.name}: {'; '.join(changes)}"
 

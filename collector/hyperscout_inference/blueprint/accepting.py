@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.topology import Topology
 
 from hyperscout_inference.blueprint.declared import (
@@ -26,7 +27,6 @@ from hyperscout_inference.blueprint.matching import Bools, Present, match
 from hyperscout_inference.blueprint.reading import MAX_END
 
 _PLAIN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/:>{}()+*% ]*[-A-Za-z0-9._/})])?")
-_DIGITS = re.compile(r"([0-9]{1,18})")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -142,13 +142,7 @@ def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None)
         name = present.called(ident)
         if _is_name(name):
             switches.append(DeclaredSwitch(name, ident if name in with_id else ""))
-    return sorted(switches, key=lambda s: _natural(s.name))
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts leaf-2 before leaf-10: texts before numbers, numbers by value."""
-    parts = _DIGITS.split(text)
-    return [(int(part) if i % 2 else -1, part) for i, part in enumerate(parts)]
+    return sorted(switches, key=lambda s: natural_key(s.name))
 
 
 def _text(
@@ -187,7 +181,7 @@ def _text(
             a, b = (f"{{device: {_quoted(d)}, port: {_quoted(p)}}}" for d, p in names)
             lines.append(f"- {{a: {a}, b: {b}}}\n")
     yield "links:\n" if lines or not (switches or patterns) else ""
-    yield from sorted(lines, key=_natural)
+    yield from sorted(lines, key=natural_key)
 
 
 def _is_end(end: End, present: Present) -> bool:
