@@ -41,6 +41,7 @@ Examples:
   hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
   hyperscout infer --ibnetdiscover rail*.txt -o hypernodes | kubectl apply -f -
   hyperscout infer --lldp lldp/*.json -o slurm-tree > topology.conf
+  hyperscout infer --ibnetdiscover fabric.txt -o dot | dot -Tsvg > fabric.svg
   hyperscout infer --snmpwalk walks/*.txt --lldp lldp/*.json
   hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt
   hyperscout infer --latency table.csv

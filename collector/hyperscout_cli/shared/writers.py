@@ -8,7 +8,7 @@ from hyperscout_cli.shared.output import terminal, yaml_text
 if TYPE_CHECKING:
     from hyperscout_topology.topology import Topology
 
-OUTPUTS = ("tree", "json", "yaml", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml")
+OUTPUTS = ("tree", "json", "yaml", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml", "dot")
 
 
 def written(topology: "Topology", output: str) -> Iterator[str]:
@@ -26,6 +26,10 @@ def written(topology: "Topology", output: str) -> Iterator[str]:
         from hyperscout_topology.objects import to_json
 
         return iter([yaml_text(to_json(topology))])
+    if output == "dot":
+        from hyperscout_cli.shared.dot import dot
+
+        return dot(topology)
     if output == "hypernodes":
         from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 

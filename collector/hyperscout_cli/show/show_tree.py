@@ -18,6 +18,7 @@ Examples:
   hyperscout tree
   hyperscout tree -o json > today.json          saves it for --topology, --previous and diff
   hyperscout tree -o slurm-tree > topology.conf
+  hyperscout tree -o dot | dot -Tsvg > tree.svg  draws it with Graphviz
   hyperscout tree --at 2h                       as it was two hours ago
   hyperscout tree --topology today.json         offline""",
 )
@@ -26,5 +27,7 @@ Examples:
 @topology_options
 def show_tree(*, at_ns: int | None, output: str, topology: str | None, collector: Endpoint) -> None:
     """Print the hierarchy as a tree, with sizes and problems."""
-    loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"}, at_ns=at_ns)
+    loaded = load(
+        topology=topology, collector=collector, links=output in {"json", "yaml", "dot"}, at_ns=at_ns
+    )
     emit(written(loaded, output))

@@ -38,7 +38,7 @@ def test_every_command_has_help_with_examples(run: CommandLine, name: str) -> No
         ["infer"],
         ["infer", "--ibnetdiscover", "-", "--node-map", "-"],
         ["infer", "--ibnetdiscover"],
-        ["infer", "-o", "dot", "--lldp", "x"],
+        ["infer", "-o", "svg", "--lldp", "x"],
         ["infer", "stray"],
         ["get"],
         ["get", "hypernod"],
