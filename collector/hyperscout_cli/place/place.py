@@ -30,6 +30,7 @@ Examples:
   hyperscout place --workers 16 --spread 8:leaf --group-size 8 --group-tier leaf --prefer-spread 1:node:8
   hyperscout place --topology fabric.json --capacity free.json --request job.json -o json
   hyperscout place --workers 64 --gang train-7 --reserve --expires 30m
+  sbatch -w "$(hyperscout place --workers 64 -o hostlist)" job.sh
 
 \b
 A tier is a number or a name (`hyperscout tree` shows both). --capacity is {"node": free workers}, or
@@ -51,7 +52,7 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
     callback=seconds,
     help="Duration of the reservation (90s, 30m, 2h, 1d); default: until it is released.",
 )
-@output_option("name")
+@output_option("name", "hostlist")
 @topology_options
 def place(
     *,
@@ -69,6 +70,9 @@ def place(
 
     The gang is placed whole or not at all: in the lowest tier that can contain it, on as few domains and
     nodes as possible. A collector knows the free capacity; with --topology the command reads only files.
+
+    `-o hostlist` prints the nodes in the order of their ranks, each once, in Slurm's form:
+    gpu-[0001-0016,0020]. Slurm orders the tasks of `-w` itself, unless --distribution=arbitrary is given.
     """
     from hyperscout_cli.place.placing import check_sources, placer
 
@@ -103,6 +107,13 @@ def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, outpu
     if output == "name":
         emit(f"node/{node}\n" for node in dict.fromkeys(x.node for x in placement.assignments))
         if not placement.placed:
+            note(placement.reason)
+    elif output == "hostlist":
+        from hyperscout_cli.place.placement_text import host_list
+
+        if placement.placed:
+            emit([host_list(x.node for x in placement.assignments) + "\n"])
+        else:
             note(placement.reason)
     elif output != "table":
         data = placement_json(placement)

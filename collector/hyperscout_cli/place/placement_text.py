@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hyperscout_formats.text.counts import count
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.names import visible
 
@@ -17,6 +17,8 @@ from hyperscout_cli.show.measure_nccl import size_text
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
     from hyperscout_topology.topology import Topology
+
+PLACEMENT_HEADINGS = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,15 @@ def ranks_table(assignments: "Sequence[pb.Assignment]", names: Names) -> Iterato
 
 def nodes_text(nodes: Iterable[str]) -> str:
     """Nodes in this order, each with the number of its consecutive occurrences."""
+    return " ".join(_folded(nodes))
+
+
+def host_list(nodes: Iterable[str]) -> str:
+    """Nodes in this order, each once, as a host list: `gpu-[01-04],login`."""
+    return ",".join(_folded(dict.fromkeys(nodes)))
+
+
+def _folded(nodes: Iterable[str]) -> list[str]:
     parts: list[str] = []
     pending: list[str] = []
     times = 0
@@ -149,7 +160,7 @@ def nodes_text(nodes: Iterable[str]) -> str:
         times = n
         pending.append(node)
     flush()
-    return " ".join(parts)
+    return parts
 
 
 def _follows(before: str, node: str) -> bool:
@@ -196,7 +207,7 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
     from hyperscout_placer.messages.placements import placement_json
 
     rows = []
-    for x in sorted(placements, key=lambda x: x.gang):
+    for x in sorted(placements, key=lambda x: natural_key(x.gang)):
         cells = (
             x.gang,
             x.holder,
@@ -207,9 +218,7 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
             age(x.reserved_at.ToNanoseconds(), now_ns),
             _expires(x, now_ns),
         )
-        rows.append(Row(x.gang, cells, (_failed(x),), placement_json(x)))
-    headings = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
-    return Table("placement", headings, ("FAILED",), tuple(rows))
+    return Table("placement", PLACEMENT_HEADINGS, ("FAILED",), tuple(rows))
 
 
 def _expires(placement: "pb.Placement", now_ns: int) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,25 @@ from hyperscout_cli.place.gang_flags import Gang, gang_options
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Group, SeveralCommand
 from hyperscout_cli.shared.errors import NO, CliError
-from hyperscout_cli.shared.options import Endpoint, collector_options, expanded, output_option
+from hyperscout_cli.shared.options import (
+    Endpoint,
+    collector_options,
+    expanded,
+    output_option,
+    with_prefixes,
+)
 from hyperscout_cli.shared.output import emit, emit_data, note, one_of_many
+from hyperscout_cli.shared.table_view import View, view_options
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
     from hyperscout_topology.topology import Topology
+
+
+def _columns(_: click.Context) -> Sequence[str]:
+    from hyperscout_cli.place.placement_text import PLACEMENT_HEADINGS
+
+    return PLACEMENT_HEADINGS
 
 
 @click.group(
@@ -38,19 +52,38 @@ def placements() -> None:
     epilog="""\b
 Examples:
   hyperscout placements list
-  hyperscout placements list -o json""",
+  hyperscout placements list -o json
+  hyperscout placements list 'train-*' -l holder=api --sort-by workers
+  sbatch -w "$(hyperscout placements list train-7 -o hostlist)" job.sh""",
 )
-@output_option("wide", "name")
+@click.argument("gangs", metavar="[GANG...]", nargs=-1, shell_complete=names("gangs"))
+@output_option("wide", "name", "hostlist")
+@view_options(_columns)
 @collector_options
-def list_placements(*, output: str, collector: Endpoint) -> None:
-    """List gangs that hold nodes."""
-    from hyperscout_cli.place.placement_text import placements_table
+def list_placements(*, gangs: Sequence[str], view: View, output: str, collector: Endpoint) -> None:
+    """List gangs that hold nodes: all, or those with the given names.
+
+    A GANG may be the start of names with * after it, in quotes. The keys of --selector are the columns of
+    the table, in any case. `-o hostlist` prints a line for each gang: its nodes in the order of ranks.
+    """
+    from hyperscout_cli.place.placement_text import host_list, placements_table
     from hyperscout_cli.remote.client import Collector
     from hyperscout_cli.shared.tables import show
 
     with Collector(collector) as connection:
         table = placements_table(connection.placements(), time.time_ns())
-    show(table, output, "no gang holds nodes")
+    wanted = with_prefixes(gangs, known := [row.name for row in table.rows])
+    if wanted:
+        table = replace(table, rows=tuple(row for row in table.rows if row.name in wanted))
+    table = view.of(table)
+    if output == "hostlist":
+        emit(f"{host_list(x['node'] for x in row.data['assignments'])}\n" for row in table.rows)
+    else:
+        show(table, output, "" if wanted else "no gang holds nodes", heading=view.heading)
+    if missing := [gang for gang in wanted if gang not in known]:
+        raise CliError(
+            f"no nodes are held by {', '.join(map(repr, missing))}: `hyperscout placements list` lists all"
+        )
 
 
 @placements.command(

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_topology import objects
 from hyperscout_topology.figures import digits
 from hyperscout_topology.health import marks
 from hyperscout_topology.topology import Endpoint, HyperNode, Topology
 
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.options import names_in
+from hyperscout_cli.shared.options import names_in, with_prefixes
 from hyperscout_cli.shared.tables import Row, Table, age
 
 ALIASES = {
@@ -48,6 +48,18 @@ def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: st
     return [kind for kind in ALIASES if kind.startswith(incomplete)]
 
 
+def columns_of(ctx: click.Context) -> tuple[str, ...]:
+    """The columns of the kind on the command line, for completion; those of nodes without the tiers."""
+    # Before an option without its value, click leaves the arguments unread.
+    kind = KINDS.get(str(ctx.params.get("kind") or next(iter(ctx.args), "")).lower(), "")
+    if kind == "findings":
+        return (*FINDING_HEADINGS, *FINDING_MORE)
+    if kind not in TABLES:
+        return ()
+    table = TABLES[kind](Topology(0), 0)
+    return tuple(dict.fromkeys((*table.headings, *table.more)))
+
+
 def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Row:
     """The row of a HyperNode. Its age is that of its oldest condition."""
     status = {c.type: c for c in hypernode.conditions}
@@ -80,6 +92,8 @@ def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Ro
 
 
 HYPERNODE_HEADINGS = ("NAME", "TIER", "TIERNAME", "NODES", "READY", "DEGRADED", "REASON", "AGE")
+FINDING_HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
+FINDING_MORE = ("REASON",)
 HYPERNODE_MORE = ("PARENT", "SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE")
 
 
@@ -87,7 +101,7 @@ def hypernodes(topology: Topology, now_ns: int) -> Table:
     """All HyperNodes by tier and name."""
     data = objects.hypernodes(topology)
     rows = [hypernode_row(h, now_ns, d) for h, d in zip(topology.hypernodes, data, strict=True)]
-    rows.sort(key=lambda r: (r.data["tier"], r.name))
+    rows.sort(key=lambda r: (r.data["tier"], natural_key(r.name)))
     return Table("hypernode", HYPERNODE_HEADINGS, HYPERNODE_MORE, tuple(rows))
 
 
@@ -136,7 +150,10 @@ def end_text(end: Endpoint | None) -> str:
 
 
 def anomalies(topology: Topology, now_ns: int) -> Table:
-    """All anomalies. The last cell says in what time one clears if nothing happens, where that is known."""
+    """All anomalies by kind and ends.
+
+    The last cell says in what time one clears if nothing happens, where that is known.
+    """
     data = objects.anomalies(topology)
     rows = []
     for x, d in zip(topology.anomalies, data, strict=True):
@@ -150,6 +167,7 @@ def anomalies(topology: Topology, now_ns: int) -> Table:
             f"in {age(now_ns, x.clears_ns)}" if x.clears_ns else "",
         )
         rows.append(Row(objects.anomaly_name(d), cells, (",".join(x.sources), x.message), d))
+    rows.sort(key=lambda r: tuple(map(natural_key, r.cells[:3])))
     headings = ("KIND", "SUBJECT", "PEER", "HYPERNODE", "CONFIDENCE", "AGE", "CLEARS")
     return Table("anomaly", headings, ("SOURCES", "MESSAGE"), tuple(rows))
 
@@ -167,12 +185,13 @@ def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[s
     """The rows that match one of the names, and the names without a match.
 
     The names of a link are those of its devices, the names of an anomaly its kind, devices and HyperNode. A
-    name may be a host list. Raises UsageError.
+    name may be a host list, or the start of names with `*` after it. Raises UsageError.
     """
     if not names:
         return table, []
     answering = [(row, objects.names_of(kind, row.data)) for row in table.rows]
-    names = names_in(names, {name for _, own in answering for name in own})
+    every = {name for _, own in answering for name in own}
+    names = with_prefixes(names_in(names, every), every)
     wanted = set(names)
     rows = tuple(row for row, own in answering if not wanted.isdisjoint(own))
     known = {name for _, own in answering if not wanted.isdisjoint(own) for name in own}

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ DEFAULT_COLLECTOR = "127.0.0.1:50051"
 DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
-FORMATS = ("table", "wide", "json", "yaml", "name")
+FORMATS = ("table", "wide", "json", "yaml", "name", "dot", "hostlist")
 _ALIASES = {"text": "table"}  # an earlier name
 
 
@@ -180,7 +180,7 @@ class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click
 def output_option(
     *more: str, words: Sequence[str] = (), default: str = "table"
 ) -> Callable[[Command], Command]:
-    """-o with table, json, yaml and `more` (wide, name), and --color.
+    """-o with table, json, yaml and `more` of FORMATS, and --color.
 
     `words` replaces the values; then `table` is an alias of the default, so that it works with every command.
     """
@@ -224,6 +224,17 @@ def names_in(texts: Iterable[str], known: Container[str] = frozenset()) -> list[
             raise click.UsageError(str(error)) from error
         if len(found) > MAX_NAMES:
             raise click.UsageError(f"more than {MAX_NAMES} names: give fewer")
+    return list(found)
+
+
+def with_prefixes(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """The names, each `PREFIX*` replaced by the known names that begin so; it stays if there are none."""
+    found: dict[str, None] = {}
+    for name in names:
+        begun = []
+        if name.endswith("*") and name not in known:
+            begun = [other for other in known if other.startswith(name[:-1])]
+        found.update(dict.fromkeys(begun or [name]))
     return list(found)
 
 

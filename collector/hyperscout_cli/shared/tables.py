@@ -72,14 +72,14 @@ def lines(
         yield _GAP.join(parts).rstrip() + "\n"
 
 
-def show(table: Table, output: str, empty: str = "") -> None:
+def show(table: Table, output: str, empty: str = "", *, heading: bool = True) -> None:
     """Print a table in the format asked for. `empty`: the note for people if the table has no rows."""
     if emit_data([row.data for row in table.rows], output):
         return
     if output == "name":
         emit(f"{table.kind}/{row.name}\n" for row in table.rows)
     elif table.rows:
-        emit(lines(table, wide=output == "wide"))
+        emit(lines(table, wide=output == "wide", heading=heading))
     elif empty:
         note(empty)
 

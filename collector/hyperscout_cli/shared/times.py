@@ -17,8 +17,7 @@ _EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:
 
 def parse(text: str, now_ns: int) -> int:
     """Unix nanoseconds. Raises ValueError."""
-    if _AGO.fullmatch(text):
-        ago_s = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
+    if (ago_s := seconds_of(text)) is not None:
         if (at_ns := now_ns - int(ago_s * NS)) < 0:
             raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
         return at_ns
@@ -31,6 +30,13 @@ def parse(text: str, now_ns: int) -> int:
     if (whole_s := when.timestamp()) < 0:
         raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
     return int(whole_s) * NS + when.microsecond * 1000
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of a duration such as 90s, 1d12h or 5m12s; None if it is not one."""
+    if not _AGO.fullmatch(text):
+        return None
+    return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
 
 
 class When(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.2

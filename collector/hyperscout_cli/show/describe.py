@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from hyperscout_formats.text.host_list import fold, quoted
+from hyperscout_formats.text.host_list import fold, natural_key, quoted
 from hyperscout_topology import objects
 from hyperscout_topology.figures import measured_texts
 from hyperscout_topology.names import visible
@@ -14,7 +14,17 @@ from hyperscout_topology.objects import domains_of
 from hyperscout_cli.remote.live_names import names as live_names
 from hyperscout_cli.remote.source import load
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.kinds import KINDS, TABLES, check_found, complete_kind, end_text, links, select
+from hyperscout_cli.shared.kinds import (
+    FINDING_HEADINGS,
+    FINDING_MORE,
+    KINDS,
+    TABLES,
+    check_found,
+    complete_kind,
+    end_text,
+    links,
+    select,
+)
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
@@ -94,9 +104,7 @@ def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, l
 
 
 def _found(rows: list[Row]) -> Iterator[str]:
-    from hyperscout_cli.show.findings import HEADINGS
-
-    table = Table("finding", HEADINGS, ("REASON",), tuple(rows))
+    table = Table("finding", FINDING_HEADINGS, FINDING_MORE, tuple(rows))
     yield from _section("Findings", list(lines(table, wide=True)) if rows else [])
 
 
@@ -147,10 +155,10 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
         "Tier": f"{h.tier} {h.tier_name}",
         "Parent": h.parent or "none: it is a root",
         "Nodes": f"{len(h.nodes)}: {fold(h.nodes)}",
-        "Switches": ", ".join(names.get(s, s) for s in h.switches) or "none",
+        "Switches": ", ".join(sorted((names.get(s, s) for s in h.switches), key=natural_key)) or "none",
     }
     if h.children:
-        values["Children"] = ", ".join(h.children)
+        values["Children"] = ", ".join(sorted(h.children, key=natural_key))
     if h.source != "wires":
         values["Source"] = f"{h.source}, confidence {h.confidence:.2g}"
     values |= {

@@ -14,9 +14,16 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import note
+from hyperscout_cli.shared.table_view import View, view_options
 from hyperscout_cli.shared.tables import show
 from hyperscout_cli.shared.times import time_option
-from hyperscout_cli.show.history_text import event_table, flap_table
+from hyperscout_cli.show.history_text import (
+    EVENT_HEADINGS,
+    EVENT_MORE,
+    event_row,
+    event_table,
+    flap_table,
+)
 
 _PAGE = 1000  # the server's maximum
 
@@ -44,6 +51,7 @@ Examples:
   hyperscout history leaf-03/p17                     of a cable, by one of its ends
   hyperscout history 'leaf-03/p17 -- spine-01/p3'    of a cable, by both ends
   hyperscout history --kind ConditionChanged         only changes of conditions
+  hyperscout history -l hypernode=leaf-03-1f2e --sort-by kind
   hyperscout history --since 1d --flaps              repeated changes, most often first
   hyperscout history --since 1d --net                only the net difference""",
 )
@@ -74,6 +82,7 @@ Examples:
     help="Maximum number of events, the newest first; 0 = all.",
 )
 @output_option("wide")
+@view_options(lambda _: EVENT_HEADINGS + EVENT_MORE)
 @collector_options
 def history(
     *,
@@ -84,6 +93,7 @@ def history(
     net: bool,
     flaps: bool,
     limit: int,
+    view: View,
     output: str,
     collector: Endpoint,
 ) -> None:
@@ -92,7 +102,9 @@ def history(
     Each change belongs to a generation, which was published for a cause: changed findings, nodes of the
     cluster, an approval, stale evidence, or a collector that did not run.
 
-    A name that is neither in the history nor in the published topology is an error (exit code 1).
+    A name that is neither in the history nor in the published topology is an error (exit code 1). The keys of
+    --selector are the columns of the table, in any case, also those of -o wide. --limit counts what it
+    selects.
     """
     from hyperscout_cli.remote.client import Collector
 
@@ -103,18 +115,21 @@ def history(
         pages = connection.history(request)
         first = next(pages)
         reach(first, since_ns)
-        found = [] if flaps else list(islice(_events(first, pages), limit + 1 if limit else None))
-        if about and not found and not first.flaps and not is_known(connection, about):
+        if about and not first.events and not first.flaps and not is_known(connection, about):
             raise CliError(
                 f"nothing is recorded about {about!r}: expected a node, HyperNode, switch or link as "
                 "`hyperscout get nodes`, `get hypernodes`, `get switches` and `get links` list them"
             )
+        if not flaps:
+            rows = filter(view.keeps(event_table(())), map(event_row, _events(first, pages)))
+            found = list(islice(rows, limit + 1 if limit else None))
     subject = f" about {about!r}" if about else ""
     if flaps:
         empty = f"nothing changed more than twice{subject}"
-        show(flap_table(first.flaps, time.time_ns()), output, empty)
+        show(view.of(flap_table(first.flaps, time.time_ns())), output, empty, heading=view.heading)
         return
-    show(event_table(found[: limit or None]), output, f"nothing changed{subject}")
+    table = view.of(event_table(found[: limit or None]))
+    show(table, output, f"nothing changed{subject}", heading=view.heading)
     if limit and len(found) > limit:
         note("there are older events: --limit 0 shows all, --since selects by time")
 

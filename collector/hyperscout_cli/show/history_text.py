@@ -17,20 +17,24 @@ _THINGS = ("Link", "Switch", "Node", "HyperNode", "Anomaly")
 _NAMED = 3  # findings of a cause in one line
 
 
-def event_table(events: "Iterable[HistoryEvent]") -> Table:
-    """One row for each event."""
+EVENT_HEADINGS = ("TIME", "KIND", "SUBJECT", "CHANGE")
+EVENT_MORE = ("GENERATION", "HYPERNODE", "CAUSE")
+
+
+def event_row(event: "HistoryEvent") -> Row:
     from hyperscout_topology.objects import plain
 
-    rows = tuple(
-        Row(
-            str(x.id),
-            (rfc3339(x.at.ToNanoseconds()), x.kind, about(x), change(x)),
-            (str(x.generation), x.hypernode, cause(x.cause)),
-            plain(x),
-        )
-        for x in events
+    return Row(
+        str(event.id),
+        (rfc3339(event.at.ToNanoseconds()), event.kind, about(event), change(event)),
+        (str(event.generation), event.hypernode, cause(event.cause)),
+        plain(event),
     )
-    return Table("event", ("TIME", "KIND", "SUBJECT", "CHANGE"), ("GENERATION", "HYPERNODE", "CAUSE"), rows)
+
+
+def event_table(rows: "Iterable[Row]") -> Table:
+    """The table of some events."""
+    return Table("event", EVENT_HEADINGS, EVENT_MORE, tuple(rows))
 
 
 def flap_table(flaps: "Iterable[FlapCount]", now_ns: int) -> Table:

@@ -13,6 +13,7 @@ from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.kinds import KINDS, hypernodes, select
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, one_of_many
+from hyperscout_cli.shared.table_view import ALL, View
 from hyperscout_cli.shared.tables import Row, Table, lines
 
 if TYPE_CHECKING:
@@ -44,16 +45,19 @@ def watch(*, kind: str, output: str, collector: Endpoint) -> None:
     follow(collector, output=output)
 
 
-def follow(collector: Endpoint, *, names: Sequence[str] = (), output: str = "table") -> NoReturn:
+def follow(
+    collector: Endpoint, *, names: Sequence[str] = (), output: str = "table", view: View = ALL
+) -> NoReturn:
     """Print the table and its changes until the stream ends; raises CliError then."""
     from hyperscout_cli.remote.client import Collector
 
     with Collector(collector) as connection:
         if output in {"table", "wide"}:
             live = sys.stdout.isatty()
-            texts = changes(connection.watch(), time.time_ns, names=names, wide=output == "wide", live=live)
+            wide = output == "wide"
+            texts = changes(connection.watch(), time.time_ns, names=names, view=view, wide=wide, live=live)
         else:
-            texts = objects_changed(connection.watch(), time.time_ns, output, names=names)
+            texts = objects_changed(connection.watch(), time.time_ns, output, names=names, view=view)
         for text in texts:
             emit([text])
     raise CliError(f"the collector at {collector.address} ended the stream")
@@ -64,6 +68,7 @@ def changes(
     clock: Callable[[], int],
     *,
     names: Sequence[str] = (),
+    view: View = ALL,
     wide: bool = False,
     live: bool = False,
 ) -> Iterator[str]:
@@ -77,9 +82,10 @@ def changes(
     for event in events:
         topology = after_event(topology, event)
         table, _ = select("hypernodes", hypernodes(topology, clock()), names)
+        table = view.of(table)
         rows = {row.name: row for row in table.rows}
         if live:
-            yield _HOME_AND_CLEAR + "".join(lines(table, wide=wide))
+            yield _HOME_AND_CLEAR + "".join(lines(table, wide=wide, heading=view.heading))
         else:
             changed = [
                 row for name, row in rows.items() if name not in printed or printed[name].data != row.data
@@ -89,7 +95,7 @@ def changes(
                 lines(
                     Table(table.kind, table.headings, table.more, (*changed, *gone)),
                     wide=wide,
-                    heading=not printed,
+                    heading=view.heading and not printed,
                 )
             )
         printed = rows
@@ -101,6 +107,7 @@ def objects_changed(
     output: str,
     *,
     names: Sequence[str] = (),
+    view: View = ALL,
 ) -> Iterator[str]:
     """json: a line for each event; yaml: a document; name: a line for each changed or removed HyperNode."""
     from hyperscout_topology.proto import after_event
@@ -109,6 +116,7 @@ def objects_changed(
     for event in events:
         topology = after_event(topology, event)
         table, _ = select("hypernodes", hypernodes(topology, clock()), names)
+        table = view.of(table)
         rows = {row.name: row for row in table.rows}
         changed = [row for name, row in rows.items() if name not in before or before[name].data != row.data]
         removed = [name for name in before if name not in rows]

@@ -108,6 +108,59 @@ def test_get_of_an_unknown_name_fails_and_still_shows_the_known(
     assert ran.err == f"error: no hypernode named 'nope': {words}\n"
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--no-headers"], ["leaf-a", "leaf-b", "core"]),
+        (["--no-headers", "--sort-by", "Name"], ["core", "leaf-a", "leaf-b"]),
+        (["-l", "tier=1,degraded=True"], ["NAME", "leaf-b"]),
+        (["--selector", "tier notin (1)", "--no-headers"], ["core"]),
+        (["leaf-*", "-l", "!reason", "--no-headers"], ["leaf-a"]),
+        (["--watch", "-l", "tier=1", "--no-headers", "--sort-by", "reason"], ["leaf-b", "leaf-a"]),
+    ],
+)
+def test_a_view_of_a_table(
+    run: CommandLine, service: FakeTopologyService, flags: list[str], expected: list[str]
+) -> None:
+    service.events = [pb.WatchTopologyResponse(snapshot=topology_to_proto(two_leaves(), omit_links=True))]
+    assert [row[0] for row in columns(run("get", "hn", *flags).out)] == expected
+
+
+def test_a_view_that_selects_nothing_says_so(run: CommandLine, service: FakeTopologyService) -> None:
+    ran = run("get", "nodes", "-l", "leaf=leaf-c")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no nodes found\n")
+    assert run("get", "nodes", "-l", "leaf=leaf-c", "-o", "json").out == "[]\n"
+    found = json.loads(run("get", "nodes", "-l", "leaf=leaf-b", "--sort-by", "links", "-o", "json").out)
+    assert [x["name"] for x in found] == ["n04", "n03"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["get", "hn", "--sort-by", "size"], "expected one of NAME, TIER, TIERNAME, NODES"),
+        (["get", "nodes", "-l", "pod=x"], "expected one of NAME, LEAF, CORE, LINKS"),
+        (["get", "nodes", "-l", "a b"], "expected KEY, !KEY, KEY=VALUE"),
+        (["get", "nodes", "-o", "dot"], "-o dot draws links, not nodes"),
+        (["placements", "list", "-o", "dot"], "'dot' is not one of"),
+    ],
+)
+def test_a_wrong_view_is_wrong_usage(
+    run: CommandLine, service: FakeTopologyService, arguments: list[str], words: str
+) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+
+
+def test_links_and_trees_are_drawn(run: CommandLine, service: FakeTopologyService) -> None:
+    drawn = run("get", "links", "n01", "-o", "dot").out
+    assert '"node:n01" -- "device:s1" [taillabel="1", headlabel="1"];' in drawn
+    assert "n02" not in drawn
+    whole = run("tree", "-o", "dot").out
+    assert '"device:s1" -- "device:s9";' in whole
+    assert whole.count("subgraph") == 3
+
+
 def test_the_note_of_a_link_is_shown(run: CommandLine, service: FakeTopologyService) -> None:
     links = [
         replace(x, note="port 2 is a guess" if x.a_device == "a04" else "") for x in service.topology.links
@@ -151,6 +204,11 @@ def test_get_findings_turns_the_pages(run: CommandLine, service: FakeTopologySer
     ran = run("get", "fi", "n02", "n07", "-o", "name")
     assert (ran.code, ran.out) == (1, "finding/n02:lldp:eth0\n")
     assert "'n07'" in ran.err
+    ran = run("get", "fi", "n0*", "-l", "stale=stale", "-o", "name")
+    assert (ran.code, ran.out) == (0, "finding/n02:lldp:eth0\n")
+    ran = run("get", "fi", "x*")
+    assert (ran.code, ran.out) == (1, "")
+    assert "'x*'" in ran.err
 
 
 def test_tree_in_every_output(run: CommandLine, service: FakeTopologyService) -> None:

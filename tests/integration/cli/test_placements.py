@@ -204,7 +204,6 @@ def test_explain_a_gang_that_holds_nodes(run: CommandLine, service: FakePlacemen
         ["explain-placement", "--workers", 3, "--limit", 0],
         ["placements"],
         ["placements", "nonesuch"],
-        ["placements", "list", "g"],
         ["placements", "release"],
         ["placements", "repair", "--failed", "n01"],
         ["placements", "repair", "--clear", "n01"],
@@ -263,6 +262,44 @@ def test_list(run: CommandLine, service: FakePlacementService) -> None:
         {"node": "n04", "reportedAt": "1970-01-01T00:00:01Z", "downAt": "1970-01-01T00:00:02Z"},
     ]
     assert "failedNodes" not in found[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["-o", "name"], ["placement/t2", "placement/t10", "placement/u"]),
+        (["t*", "-o", "name"], ["placement/t2", "placement/t10"]),
+        (["u", "t2", "-o", "name"], ["placement/t2", "placement/u"]),
+        (["-l", "holder=api", "--sort-by", "workers", "-o", "name"], ["placement/u", "placement/t2"]),
+        (["t10", "-o", "hostlist"], ["n[09-10],n[01-02],login"]),
+        (["-l", "holder=api", "-o", "hostlist"], ["n[01-03]", "n07"]),
+    ],
+)
+def test_some_gangs_are_listed(
+    run: CommandLine, service: FakePlacementService, flags: list[str], expected: list[str]
+) -> None:
+    service.held = {
+        "t10": placed("t10", "n09", "n09", "n10", "n01", "n02", "login", holder="Job"),
+        "t2": placed("t2", "n01", "n02", "n03", holder="api"),
+        "u": placed("u", "n07", holder="api"),
+    }
+    assert run("placements", "list", *flags).out.splitlines() == expected
+
+
+def test_a_gang_that_holds_nothing_is_named(run: CommandLine, service: FakePlacementService) -> None:
+    service.held = {"g": placed("g", "n01")}
+    ran = run("placements", "list", "g", "h", "--no-headers")
+    assert (ran.code, ran.out.split()[0]) == (1, "g")
+    assert "'h': `hyperscout placements list` lists all" in ran.err
+
+
+def test_the_nodes_of_a_gang_for_slurm(run: CommandLine, service: FakePlacementService) -> None:
+    service.answer = placed("", "n10", "n01", "n01", "n02", "n03", "n05", "n01")
+    ran = run("place", "--workers", 7, "-o", "hostlist")
+    assert (ran.code, ran.out, ran.err) == (0, "n10,n[01-03,05]\n", "")
+    service.answer = refused()
+    ran = run("place", "--workers", 7, "-o", "hostlist")
+    assert (ran.code, ran.out, ran.err) == (3, "", "no leaf has room\n")
 
 
 def test_release(run: CommandLine, service: FakePlacementService) -> None:

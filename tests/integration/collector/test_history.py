@@ -399,6 +399,14 @@ async def test_the_command_line_tells_it(
         listed = json.loads(removed.out)
         assert [x["subject"]["name"] for x in listed] == ["node-0006"]
         assert "there are older events" in (await ask("history", "--limit", "1")).err
+        selected = await ask("history", "-l", "kind=LinkRemoved", "--limit", "1", "--no-headers")
+        assert [line.split()[1] for line in selected.out.splitlines()] == ["LinkRemoved"]
+        by_kind = await ask("history", "node-0006", "--since", before, "--sort-by", "kind", "--no-headers")
+        kinds = [line.split()[1] for line in by_kind.out.splitlines()]
+        assert kinds == sorted(kinds)
+        assert len(kinds) == 3
+        assert (await ask("history", "--sort-by", "size")).code == 2
+        assert (await ask("history", "--flaps", "-l", "changes=0")).out == ""
         another = await ask("history", "node-0001", "--since", before)
         assert "nothing changed about 'node-0001'" in another.err
         unknown = await ask("history", "node-0999", "--since", before)

@@ -7,7 +7,7 @@ import pytest
 from hyperscout.v1.topology_pb2 import Cause, HistoryEvent, ListHistoryRequest, ListHistoryResponse
 from hyperscout_cli.remote.client import Collector
 from hyperscout_cli.show.history import is_known
-from hyperscout_cli.show.history_text import about, cause, change, difference_line, event_table
+from hyperscout_cli.show.history_text import about, cause, change, difference_line, event_row
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine
@@ -95,7 +95,7 @@ def test_in_words(event: dict[str, object], subject: str, said: str, line: str) 
     found = HistoryEvent(**event, **AT)  # type: ignore[arg-type]
     assert (about(found), change(found)) == (subject, said)
     assert difference_line(found) == line + SINCE
-    (row,) = event_table([found]).rows
+    row = event_row(found)
     assert row.cells == ("2026-01-01T00:00:00Z", event["kind"], subject, said)
     assert row.data["generation"] == 4
 
