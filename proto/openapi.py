@@ -30,6 +30,8 @@ LEFT_OUT = {
     ("Placement", "holder"),
     ("Placement", "failed_nodes"),
     ("Link", "note"),
+    ("Link", "speed_gbps"),
+    ("Link", "width"),
     ("Condition", "nodes"),
     ("Condition", "switches"),
     ("Anomaly", "nodes"),

@@ -64,7 +64,10 @@ class Diff:
 
     @cached_property
     def links(self) -> Changes[Link]:
-        """A link with other sources, note or fabric is removed and added. Takes 0.2 s for a million links."""
+        """A link with other sources, note, fabric, speed or width is removed and added.
+
+        Takes 0.2 s for a million links.
+        """
         added, removed = link_changes(self.old.links, self.new.links)
         return Changes(tuple(added), tuple(removed))
 

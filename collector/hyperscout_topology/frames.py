@@ -22,7 +22,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.proto import apply, delta_to_proto, topology_from_proto, topology_to_proto
-from hyperscout_topology.topology import Adapter, LinkTable, Topology
+from hyperscout_topology.topology import Adapter, LinkTable, Rate, Topology
 
 _DICTIONARY_BYTES = 32_768  # zlib's window
 _LEVEL = 6
@@ -139,6 +139,8 @@ def _columns_to_proto(topology: Topology) -> pb.LinkColumns:
         b_port=table.b_port.tolist(),
         fabric=table.fabric.tolist(),
         source_set=table.sources.tolist(),
+        rates=[pb.LinkColumns.Rate(speed_gbps=x.speed_gbps, width=x.width) for x in table.rates],
+        rate=table.rate.tolist(),
         noted=table.notes.keys(),
         notes=table.notes.values(),
         adapter_id=[devices.setdefault(x.id, len(devices)) for x in adapters],
@@ -152,13 +154,16 @@ def _columns_to_proto(topology: Topology) -> pb.LinkColumns:
 
 def _columns_from_proto(encoded: bytes) -> tuple[LinkTable, tuple[Adapter, ...]]:
     read = pb.LinkColumns.FromString(encoded)
-    rows = (read.a, read.a_port, read.b, read.b_port, read.fabric, read.source_set)
-    a, a_port, b, b_port, fabric, sources = (np.array(column, np.int32) for column in rows)
+    known = read.rate if read.rates else [0] * len(read.a)
+    rows = (read.a, read.a_port, read.b, read.b_port, read.fabric, read.source_set, known)
+    a, a_port, b, b_port, fabric, sources, rate = (np.array(column, np.int32) for column in rows)
     devices, nodes, names = tuple(read.devices), tuple(read.nodes), tuple(read.adapter_names)
     ports, fabrics = tuple(read.ports), tuple(read.fabrics)
     source_sets = tuple(tuple(x.sources) for x in read.source_sets)
+    rates = tuple(Rate(x.speed_gbps, x.width) for x in read.rates) or (Rate(),)
     notes = dict(zip(read.noted, read.notes, strict=True))
-    table = LinkTable(devices, ports, fabrics, source_sets, a, a_port, b, b_port, fabric, sources, notes)
+    lists = devices, ports, fabrics, source_sets, rates
+    table = LinkTable(*lists, a, a_port, b, b_port, fabric, sources, rate, notes)
     owned = zip(read.adapter_id, read.adapter_node, read.adapter_name, strict=True)
     return table, tuple(Adapter(devices[i], nodes[n], names[m]) for i, n, m in owned)
 
@@ -175,7 +180,8 @@ def _columns_of_0_1(encoded: bytes) -> tuple[LinkTable, tuple[Adapter, ...]]:
     links, adapters, notes, devices, ports, fabrics, sources, nodes, names = json.loads(encoded[4:start])
     numbers = np.frombuffer(encoded, "<i4", offset=start).astype(np.int32)
     a, a_port, b, b_port, fabric, source = numbers[: 6 * links].reshape(6, links)
-    source_sets = list(map(tuple, sources))
-    table = LinkTable(devices, ports, fabrics, source_sets, a, a_port, b, b_port, fabric, source, dict(notes))
+    lists = devices, ports, fabrics, list(map(tuple, sources)), (Rate(),)
+    unknown = np.zeros(links, np.int32)
+    table = LinkTable(*lists, a, a_port, b, b_port, fabric, source, unknown, dict(notes))
     owned = numbers[6 * links :].reshape(3, adapters).T.tolist()
     return table, tuple(Adapter(devices[i], nodes[n], names[m]) for i, n, m in owned)

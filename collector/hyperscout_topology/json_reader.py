@@ -15,10 +15,14 @@ from hyperscout_topology.topology import (
     Link,
     LinkTable,
     Measured,
+    Rate,
     Switch,
     Tier,
     Topology,
 )
+
+_MAX_GBPS = 1_000_000
+_MAX_LANES = 255
 
 
 class TopologyError(ValueError):
@@ -160,7 +164,16 @@ def from_json(data: Any) -> Topology:
             get(row, where, "fabric", str, ""),
             texts(row, where, "sources", []),
             get(row, where, "note", str, ""),
+            *rate(where, row),
         )
+
+    def rate(where: str, row: Any) -> Rate:
+        found = Rate(number(row, where, "speedGbps", 0.0), get(row, where, "width", int, 0))
+        if not 0 <= found.speed_gbps <= _MAX_GBPS:
+            raise TopologyError(f"{where}.speedGbps: expected a number from 0 to {_MAX_GBPS}")
+        if not 0 <= found.width <= _MAX_LANES:
+            raise TopologyError(f"{where}.width: expected a number from 0 to {_MAX_LANES}")
+        return found
 
     devices = get(data, "topology", "devices", Mapping, {})
     for node, mine in devices.items():

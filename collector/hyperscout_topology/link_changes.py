@@ -26,11 +26,15 @@ _COLUMNS = {
     "ports": ("a_port", "b_port"),
     "fabrics": ("fabric",),
     "source_sets": ("sources",),
+    "rates": ("rate",),
 }
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
-    """Links added and links removed. A link with other sources, note or fabric is another link."""
+    """Links added and links removed.
+
+    A link with other sources, note, fabric, speed or width is another link.
+    """
     if old is new:
         return [], []
     before, after = table_of(old), table_of(new)
@@ -131,7 +135,12 @@ def table_of(links: Sequence[Link]) -> LinkTable:
 def _rows(table: LinkTable) -> _Hashes:
     """A hash of each whole row. The caller must not change the array."""
     hashes = _joined(*_ends(table))
-    for values, column in ((table.fabrics, table.fabric), (table.source_sets, table.sources)):
+    columns: tuple[tuple[Sequence[object], npt.NDArray[np.int32]], ...] = (
+        (table.fabrics, table.fabric),
+        (table.source_sets, table.sources),
+        (table.rates, table.rate),
+    )
+    for values, column in columns:
         hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)
     if table.notes:
         rows = np.fromiter(table.notes, np.int64, len(table.notes))

@@ -16,7 +16,7 @@ from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_topology.diff import Diff
-from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.link_changes import UNREPORTED, table_of
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -24,6 +24,7 @@ from hyperscout_topology.topology import (
     Endpoint,
     HyperNode,
     Link,
+    Rate,
     Switch,
     Tier,
     Topology,
@@ -43,8 +44,8 @@ _CHUNK_ROWS = 4096
 def to_json(topology: Topology) -> Object:
     """The object of `infer -o json`.
 
-    Empty values of these are left out: times, flaps, measured values, notes of links, devices, and the nodes
-    and switches of conditions and anomalies.
+    Empty values of these are left out: times, flaps, measured values, devices, the notes, speed and width of
+    links, and the nodes and switches of conditions and anomalies.
     """
     return {
         "generation": topology.generation,
@@ -156,7 +157,13 @@ def _link(x: Link) -> Object:
         "fabric": x.fabric,
         "sources": list(x.sources),
         **({"note": x.note} if x.note else {}),
+        **_rate(x),
     }
+
+
+def _rate(of: Link | Rate) -> Object:
+    found = {"speedGbps": of.speed_gbps, "width": of.width}
+    return {key: value for key, value in found.items() if value}
 
 
 def _tier(t: Tier) -> Object:
@@ -219,14 +226,15 @@ def _link_rows(links: Sequence[Link]) -> Iterator[str]:
         [json.dumps(x) for x in column]
         for column in (table.devices, table.ports, table.fabrics, table.source_sets)
     )
-    columns = (table.a, table.a_port, table.b, table.b_port, table.fabric, table.sources)
+    rates = [f", {json.dumps(_rate(x))[1:-1]}" if any(x) else "" for x in table.rates]
+    columns = (table.a, table.a_port, table.b, table.b_port, table.fabric, table.sources, table.rate)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for row, (a, ap, b, bp, f, s) in enumerate(rows):
+    for row, (a, ap, b, bp, f, s, r) in enumerate(rows):
         note = f', "note": {json.dumps(table.notes[row])}' if row in table.notes else ""
         yield (
             f'{{"a": {{"device": {devices[a]}, "port": {ports[ap]}}}, '
             f'"b": {{"device": {devices[b]}, "port": {ports[bp]}}}, '
-            f'"fabric": {fabrics[f]}, "sources": {sources[s]}{note}}}'
+            f'"fabric": {fabrics[f]}, "sources": {sources[s]}{note}{rates[r]}}}'
         )
 
 
@@ -292,16 +300,15 @@ def switches(topology: Topology) -> list[Object]:
             "hypernodes": serves.get(s.id, []),
         }
 
-    def place(s: Switch) -> Any:
-        return s.level or 99, natural_key(s.name), s.id
-
-    return [row(s) for s in sorted(topology.switches, key=place)]
+    found = sorted(topology.switches, key=lambda s: (s.level or 99, natural_key(s.name), s.id))
+    return list(map(row, found))
 
 
 def links(topology: Topology) -> list[Object]:
     """Every link with the display names of its ends, sorted by these."""
     names = device_names(topology)
     owner = owners(topology)
+    down = {x.ends for x in topology.anomalies if x.kind == "MissingLink" and not x.is_over}
 
     def end(device: str, port: str) -> Object:
         return {
@@ -312,22 +319,21 @@ def links(topology: Topology) -> list[Object]:
         }
 
     def row(x: Link) -> Object:
+        is_down = bool(down) and frozenset([(x.a_device, x.a_port), (x.b_device, x.b_port)]) in down
         return {
             "a": end(x.a_device, x.a_port),
             "b": end(x.b_device, x.b_port),
             "fabric": x.fabric,
             "sources": list(x.sources),
             **({"note": x.note} if x.note else {}),
+            **_rate(x),
+            **({"state": "down" if is_down else "up"} if x.note != UNREPORTED else {}),
         }
 
     found = [row(x) for x in topology.links]
     natural = functools.cache(natural_key)  # there are fewer names and ports than links
-
-    def place(x: Object) -> Any:
-        a, b = x["a"], x["b"]
-        return (*map(natural, (a["name"], a["port"], b["name"], b["port"])), x["fabric"])
-
-    return sorted(found, key=place)
+    found.sort(key=lambda x: (*(natural(x[e][k]) for e in "ab" for k in ("name", "port")), x["fabric"]))
+    return found
 
 
 OF_TOPOLOGY: Mapping[str, Callable[[Topology], list[Object]]] = {

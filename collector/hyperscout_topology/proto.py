@@ -210,6 +210,8 @@ def links_to_proto(links: Iterable[Link]) -> list[pb.Link]:
             fabric=x.fabric,
             sources=x.sources,
             note=x.note,
+            speed_gbps=x.speed_gbps,
+            width=x.width,
         )
         for x in links
     ]
@@ -271,7 +273,8 @@ def _tier(t: pb.Tier) -> Tier:
 
 
 def _link(x: pb.Link) -> Link:
-    return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources), x.note)
+    ends = x.a.device, x.a.port, x.b.device, x.b.port
+    return Link(*ends, x.fabric, tuple(x.sources), x.note, x.speed_gbps, x.width)
 
 
 def _anomaly(a: pb.Anomaly) -> Anomaly:

@@ -226,9 +226,19 @@ class Adapter(NamedTuple):
     name: str
 
 
+class Rate(NamedTuple):
+    """The current speed of a link in Gbit/s and its number of lanes; 0 = unknown."""
+
+    speed_gbps: float = 0.0
+    width: int = 0
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Link:
-    """One link, from one source or several. `note`: what is uncertain about it, "" = nothing."""
+    """One link, from one source or several. `note`: what is uncertain about it, "" = nothing.
+
+    `speed_gbps`, `width`: as in `Rate`.
+    """
 
     a_device: str
     a_port: str
@@ -237,26 +247,30 @@ class Link:
     fabric: str
     sources: tuple[str, ...]
     note: str = ""
+    speed_gbps: float = 0.0
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable(Sequence[Link]):
     """Links in columns. `a`, `b` index `devices`; `a_port`, `b_port` index `ports`.
 
-    `fabric` indexes `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,).
-    `notes`: by row, only for rows with a note.
+    `fabric` indexes `fabrics`; `sources` indexes `source_sets`; `rate` indexes `rates`. All index columns
+    have shape (links,). `notes`: by row, only for rows with a note.
     """
 
     devices: Sequence[str]
     ports: Sequence[str]
     fabrics: Sequence[str]
     source_sets: Sequence[tuple[str, ...]]
+    rates: Sequence[Rate]
     a: npt.NDArray[np.int32]
     a_port: npt.NDArray[np.int32]
     b: npt.NDArray[np.int32]
     b_port: npt.NDArray[np.int32]
     fabric: npt.NDArray[np.int32]
     sources: npt.NDArray[np.int32]
+    rate: npt.NDArray[np.int32]
     notes: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -273,12 +287,13 @@ class LinkTable(Sequence[Link]):
             self.fabrics[self.fabric[index]],
             self.source_sets[self.sources[index]],
             self.notes.get(int(index) % len(self), "") if self.notes else "",
+            *self.rates[self.rate[index]],
         )
 
     def __iter__(self) -> Iterator[Link]:
-        columns = (self.a, self.a_port, self.b, self.b_port, self.fabric, self.sources)
+        columns = (self.a, self.a_port, self.b, self.b_port, self.fabric, self.sources, self.rate)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (a, ap, b, bp, f, s) in enumerate(rows):
+        for row, (a, ap, b, bp, f, s, r) in enumerate(rows):
             yield Link(
                 self.devices[a],
                 self.ports[ap],
@@ -287,12 +302,13 @@ class LinkTable(Sequence[Link]):
                 self.fabrics[f],
                 self.source_sets[s],
                 self.notes.get(row, ""),
+                *self.rates[r],
             )
 
     @classmethod
     def of(cls, links: Sequence[Link]) -> "LinkTable":
         """A table of these links, in the order given."""
-        tables: list[dict[Any, int]] = [{}, {}, {}, {}]
+        tables: list[dict[Any, int]] = [{}, {}, {}, {}, {}]
 
         def column(table: int, values: list[Any]) -> npt.NDArray[np.int32]:
             index = tables[table]
@@ -301,9 +317,10 @@ class LinkTable(Sequence[Link]):
         a, b = column(0, [x.a_device for x in links]), column(0, [x.b_device for x in links])
         ap, bp = column(1, [x.a_port for x in links]), column(1, [x.b_port for x in links])
         fabric, sources = column(2, [x.fabric for x in links]), column(3, [x.sources for x in links])
-        devices, ports, fabrics, source_sets = (tuple(t) for t in tables)
+        rate = column(4, [Rate(x.speed_gbps, x.width) for x in links])
+        devices, ports, fabrics, source_sets, rates = (tuple(t) for t in tables)
         notes = {row: x.note for row, x in enumerate(links) if x.note}
-        return cls(devices, ports, fabrics, source_sets, a, ap, b, bp, fabric, sources, notes)
+        return cls(devices, ports, fabrics, source_sets, rates, a, ap, b, bp, fabric, sources, rate, notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,13 @@ def lost_cable(i: int, message: str = "gone") -> Anomaly:
 
 ENDS = st.tuples(st.sampled_from(["a", "b", "s1", "s2"]), st.sampled_from(["1", "2"]))
 LINKS = st.builds(
-    lambda a, b, fabric, sources, note: Link(*a, *b, fabric, sources, note),
+    lambda a, b, fabric, sources, note, rate: Link(*a, *b, fabric, sources, note, *rate),
     ENDS,
     ENDS,
     st.sampled_from(["ib", "eth"]),
     st.sampled_from([("lldp",), ("lldp", "snmp")]),
     st.sampled_from(["", "?"]),
+    st.sampled_from([(), (200.0, 4), (2.5, 1)]),
 )
 TOPOLOGIES = st.builds(
     Topology,

@@ -64,7 +64,7 @@ def two_leaves() -> Topology:
         adapters=tuple(Adapter(f"a0{i}", f"n0{i}", "mlx5_0") for i in range(1, 5)),
         links=LinkTable.of(
             [
-                Link("a01", "1", "s1", "1", "ib", ("ibnetdiscover",)),
+                Link("a01", "1", "s1", "1", "ib", ("ibnetdiscover",), speed_gbps=400.0, width=4),
                 Link("a02", "1", "s1", "2", "ib", ("ibnetdiscover",)),
                 Link("a04", "1", "s2", "2", "ib", ("ibnetdiscover", "lldp")),
                 Link("s1", "9", "s9", "1", "ib", ("ibnetdiscover",)),

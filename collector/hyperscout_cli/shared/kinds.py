@@ -136,10 +136,12 @@ def links(topology: Topology, now_ns: int) -> Table:
         a, b = data["a"], data["b"]
         name = objects.link_name(data)
         cells = (a["name"], a["port"], b["name"], b["port"], data["fabric"], ",".join(data["sources"]))
-        rows.append(Row(name, cells, (data.get("note", ""), a["device"], b["device"]), data))
-    return Table(
-        "link", ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES"), ("NOTE", "A-ID", "B-ID"), tuple(rows)
-    )
+        speed = f"{data['speedGbps']:g}Gb/s" if "speedGbps" in data else ""
+        width = f"{data['width']}x" if "width" in data else ""
+        more = (speed, width, data.get("state", ""), data.get("note", ""), a["device"], b["device"])
+        rows.append(Row(name, cells, more, data))
+    headings = ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES")
+    return Table("link", headings, ("SPEED", "WIDTH", "STATE", "NOTE", "A-ID", "B-ID"), tuple(rows))
 
 
 def end_text(end: Endpoint | None) -> str:

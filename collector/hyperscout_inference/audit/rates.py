@@ -19,7 +19,7 @@ from hyperscout_inference.grouping.grouping import Bools, Longs
 
 # If more than this share of a group is below its usual rate, the group is built that way.
 _SLOW_SHARE = 0.2
-_MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
+MAX_GBPS = 100_000  # a faster rate is a wrong report, for example SPEED_UNKNOWN of ethtool
 _PEERS = 2  # fewer others do not show what is usual
 
 
@@ -35,7 +35,7 @@ def slow_links(
     rank, else (distinct lower switches,). `place`: the domain of a lower device. `sweeps` give the number of
     lanes."""
     groups = int(group_of.max(initial=-1)) + 1
-    every = np.where((net.rate_gbps < _MAX_GBPS) & net.shapes, net.rate_gbps, 0)
+    every = np.where((net.rate_gbps < MAX_GBPS) & net.shapes, net.rate_gbps, 0)
     rate = every[rank.rows]
     if not groups or not (rate > 0).any():
         return []

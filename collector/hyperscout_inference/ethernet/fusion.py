@@ -368,6 +368,7 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
         column([at_switch[r.chassis] for r in rows], [at_switch[c.b.chassis] for c in between]),
         column([text_at[r.port] for r in rows], [text_at[c.b.port] for c in between]),
         np.array([speed / 1000 for speed in speeds], np.float32),
+        np.zeros(len(speeds), np.uint8),
         np.zeros(len(speeds), np.int32),
         ["ethernet"],
         column([source_at[r.sources] for r in rows], [source_at[c.sources] for c in between]),

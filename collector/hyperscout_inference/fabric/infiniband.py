@@ -117,6 +117,7 @@ def _devices(
         none,
         none,
         np.zeros(0, np.float32),
+        np.zeros(0, np.uint8),
         none,
         [],
         none,
@@ -187,22 +188,23 @@ def _cables(
     declared: npt.NDArray[np.bool_],
 ) -> Longs:
     """Fill in the cables of `part`. Returns when each cable was last reported, (cables,) Unix ns."""
-    ka, kb, rate, rank = [], [], [], []
+    ka, kb, rate, width, rank = [], [], [], [], []
     for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
         sweep = seen.sweep
         ka.append(join_port(place[sweep.device], sweep.port))
         kb.append(join_port(place[sweep.peer], sweep.peer_port))
         rate.append(sweep.rate_gbps)
+        width.append(sweep.width)
         rank.append(np.full(len(sweep.device), r, np.int32))
     one, other = np.concatenate(ka), np.concatenate(kb)
-    rates, ranks = np.concatenate(rate), np.concatenate(rank)
+    rates, widths, ranks = np.concatenate(rate), np.concatenate(width), np.concatenate(rank)
     low, high = np.minimum(one, other), np.maximum(one, other)
     order = np.argsort(low, kind="stable")
     same_low = low[order][1:] == low[order][:-1]
     if np.any(same_low & (high[order][1:] != high[order][:-1])):
         order = np.lexsort((high, low))
     low, high, upward = low[order], high[order], (one <= other)[order]
-    rates, ranks = rates[order], ranks[order]
+    rates, widths, ranks = rates[order], widths[order], ranks[order]
     new = np.ones(len(low), np.bool_)
     new[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
     start = np.flatnonzero(new)
@@ -212,7 +214,7 @@ def _cables(
     names = sorted({s.source for s in sweeps})
     bit = np.array([1 << names.index(s.source) for s in sweeps], np.int64)
     source_bits = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else None
-    fastest = np.maximum.reduceat(rates, start)
+    fastest, widest = np.maximum.reduceat(rates, start), np.maximum.reduceat(widths, start)
     from_low = np.logical_or.reduceat(upward, start)
     from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
     low, high = low[start], high[start]
@@ -220,11 +222,11 @@ def _cables(
     both = from_low & from_high
     keep = _confirmed(part, low, high, newest, fabric, sweeps, places)
     keep[keep] = _settle(part, low[keep], high[keep], newest[keep], fabric[keep], both[keep], sweeps)
-    low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
+    low, high, newest = low[keep], high[keep], newest[keep]
     from_low, both = from_low[keep], both[keep]
     part.a, part.a_port = split_port(low)
     part.b, part.b_port = split_port(high)
-    part.rate_gbps = fastest
+    part.rate_gbps, part.width = fastest[keep], widest[keep]
     part.fabric = fabric[keep]
     masks = distinct(source_bits[keep]) if source_bits is not None else bit[:1]
     part.source_sets = [
@@ -373,7 +375,7 @@ def _drop_cables_reported_down(
         )
     stay = np.ones(len(part.a), np.bool_)
     stay[drop] = False
-    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "fabric", "sources"):
+    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "width", "fabric", "sources"):
         setattr(part, column, getattr(part, column)[stay])
 
 

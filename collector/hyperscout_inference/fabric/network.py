@@ -66,6 +66,7 @@ class Network:
     b: Ints  # (m,)
     b_port: Ints  # (m,)
     rate_gbps: npt.NDArray[np.float32]  # (m,) 0 = unknown
+    width: npt.NDArray[np.uint8]  # (m,) lanes, 0 = unknown
     shapes: npt.NDArray[np.bool_]  # (m,) False: shown, but not part of the compute fabric
     fabric: Ints  # (m,) index into `fabrics`
     sources: Ints  # (m,) index into `source_sets`

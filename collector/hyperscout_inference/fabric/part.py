@@ -28,6 +28,7 @@ class Part:
     b: Ints
     b_port: Ints
     rate_gbps: npt.NDArray[np.float32]
+    width: npt.NDArray[np.uint8]
     fabric: Ints
     fabrics: list[str]
     sources: Ints

@@ -33,6 +33,8 @@ class Record(NamedTuple):
     b: _Words
     b_port: npt.NDArray[np.int64]
     fabric: npt.NDArray[np.int32]
+    rate_gbps: npt.NDArray[np.float32]
+    width: npt.NDArray[np.uint8]
 
     def ends(self, row: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return GUID and port of both ends of a cable."""
@@ -74,7 +76,11 @@ def record_of(table: LinkTable) -> Record:
     good = (
         (guid[a] > 0) & (guid[b] > 0) & (np.minimum(a_port, b_port) >= 0) & (np.maximum(a_port, b_port) < 256)
     )
-    return Record(guid[a][good], a_port[good], guid[b][good], b_port[good], table.fabric[rows][good])
+    speed = np.array([x.speed_gbps for x in table.rates], np.float32)
+    width = np.array([x.width for x in table.rates], np.int64).astype(np.uint8)
+    rate = table.rate[rows][good]
+    ends = guid[a][good], a_port[good], guid[b][good], b_port[good]
+    return Record(*ends, table.fabric[rows][good], speed[rate], width[rate])
 
 
 def guid_of(text: str) -> int:
@@ -197,7 +203,8 @@ def confirmed_new(one: Sweep, other: Sweep, rows: Rows) -> Rows:
 def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: Topology | None) -> Sweep:
     """Return the sweep without its rows `left_out`, and with these rows of the record in place of what it
     reports about their ends."""
-    old = [record.ends(row) for row in _closed(sweep, record, kept).tolist()]
+    closed = _closed(sweep, record, kept)
+    old = [record.ends(row) for row in closed.tolist()]
     disputed = {end for ends in old for end in ends}
     guid = sweep.guid.tolist()
     ends = zip(
@@ -234,8 +241,8 @@ def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: 
         port_guid=_more(sweep.port_guid, unknown),
         peer=_more(sweep.peer, peer),
         peer_port=_more(sweep.peer_port, peer_port),
-        rate_gbps=_more(sweep.rate_gbps, unknown),
-        width=_more(sweep.width, unknown),
+        rate_gbps=np.concatenate([sweep.rate_gbps, np.repeat(record.rate_gbps[closed], 2)]),
+        width=np.concatenate([sweep.width, np.repeat(record.width[closed], 2)]),
         line=_more(sweep.line, unknown),
     )
 

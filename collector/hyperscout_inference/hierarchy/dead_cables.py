@@ -192,6 +192,7 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         b=b,
         b_port=b_port,
         rate_gbps=np.concatenate([net.rate_gbps, none.astype(np.float32)])[order],
+        width=np.concatenate([net.width, none.astype(np.uint8)])[order],
         shapes=np.concatenate([net.shapes, none == 0])[order],
         fabric=np.concatenate([net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)])[order],
         sources=np.concatenate([net.sources, none])[order],

@@ -172,6 +172,7 @@ def _join(
         b=ints(b),
         b_port=ints(b_port),
         rate_gbps=np.concatenate([np.zeros(0, np.float32), *(part.rate_gbps for part in parts)]),
+        width=np.concatenate([np.zeros(0, np.uint8), *(part.width for part in parts)]),
         shapes=np.concatenate(bools + shapes),
         fabric=ints([part.fabric + np.int32(o) for part, o in zip(parts, fabric_offsets, strict=False)]),
         sources=ints([part.sources + np.int32(o) for part, o in zip(parts, source_offsets, strict=False)]),

@@ -13,6 +13,7 @@ from hyperscout_topology.topology import (
     HyperNode,
     Link,
     LinkTable,
+    Rate,
     Switch,
     Topology,
     say,
@@ -24,12 +25,12 @@ from hyperscout_inference.audit.guesses import without_guesses
 from hyperscout_inference.audit.host_cabling import host_rank
 from hyperscout_inference.audit.missing_switches import missing_switches
 from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
-from hyperscout_inference.audit.rates import slow_links
+from hyperscout_inference.audit.rates import MAX_GBPS, slow_links
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.audit.switch_cabling import loops, ranks_beside, switch_ranks
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import with_managed
-from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.fabric.nvlink import nvlink_domains, with_own_ids
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.levels import switch_levels
@@ -366,16 +367,21 @@ def _links(net: Network) -> Sequence[Link]:
     used[both] = True
     ports = np.flatnonzero(used)
     index = (np.cumsum(used, dtype=np.int32) - 1)[both]
+    mbps = np.round(np.where(net.rate_gbps < MAX_GBPS, net.rate_gbps, 0).astype(np.float64) * 1000)
+    code = mbps.astype(np.int64) << 8 | net.width
+    codes = distinct(code)
     return LinkTable(
         net.ids,
         [net.port_text(p) or "" for p in ports.tolist()],
         net.fabrics,
         net.source_sets,
+        [Rate((x >> 8) / 1000, x & 0xFF) for x in codes.tolist()],
         net.a,
         index[: len(net.a)],
         net.b,
         index[len(net.a) :],
         net.fabric,
         net.sources,
+        np.searchsorted(codes, code).astype(np.int32),
         net.notes,
     )

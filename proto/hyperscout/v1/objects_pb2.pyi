@@ -149,10 +149,19 @@ class LinkSummary(_message.Message):
     FABRIC_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    SPEED_GBPS_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     fabric: _builtins.str
     """Name of the fabric."""
     note: _builtins.str
     """What is uncertain about it; left out if nothing is."""
+    speed_gbps: _builtins.float
+    """Current speed in Gbit/s; left out if unknown."""
+    width: _builtins.int
+    """Number of lanes in use; left out if unknown."""
+    state: _builtins.str
+    """"up", or "down" if its loss is published as an anomaly; left out if nothing confirms the link now."""
     @_builtins.property
     def a(self) -> Global___LinkSummaryEnd:
         """One end."""
@@ -173,14 +182,30 @@ class LinkSummary(_message.Message):
         fabric: _builtins.str = ...,
         sources: _abc.Iterable[_builtins.str] | None = ...,
         note: _builtins.str | None = ...,
+        speed_gbps: _builtins.float | None = ...,
+        width: _builtins.int | None = ...,
+        state: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "a", b"a", "b", b"b", "note", b"note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "_speed_gbps", b"_speed_gbps", "_state", b"_state", "_width", b"_width", "a", b"a", "b", b"b", "note", b"note", "speed_gbps", b"speed_gbps", "state", b"state", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "a", b"a", "b", b"b", "fabric", b"fabric", "note", b"note", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "_speed_gbps", b"_speed_gbps", "_state", b"_state", "_width", b"_width", "a", b"a", "b", b"b", "fabric", b"fabric", "note", b"note", "sources", b"sources", "speed_gbps", b"speed_gbps", "state", b"state", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
     _WhichOneofArgType__note: _TypeAlias = _typing.Literal["_note", b"_note"]  # noqa: Y015
+    _WhichOneofReturnType__speed_gbps: _TypeAlias = _typing.Literal["speed_gbps"]  # noqa: Y015
+    _WhichOneofArgType__speed_gbps: _TypeAlias = _typing.Literal["_speed_gbps", b"_speed_gbps"]  # noqa: Y015
+    _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
+    _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    _WhichOneofReturnType__width: _TypeAlias = _typing.Literal["width"]  # noqa: Y015
+    _WhichOneofArgType__width: _TypeAlias = _typing.Literal["_width", b"_width"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speed_gbps) -> _WhichOneofReturnType__speed_gbps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__width) -> _WhichOneofReturnType__width | None: ...
 
 Global___LinkSummary: _TypeAlias = LinkSummary  # noqa: Y015
 

@@ -329,10 +329,16 @@ class Link(_message.Message):
     FABRIC_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    SPEED_GBPS_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
     fabric: _builtins.str
     """Name of the fabric."""
     note: _builtins.str
     """What is uncertain about it; empty = nothing."""
+    speed_gbps: _builtins.float
+    """Current speed in Gbit/s; 0 = unknown."""
+    width: _builtins.int
+    """Number of lanes in use; 0 = unknown."""
     @_builtins.property
     def a(self) -> Global___LinkEnd:
         """One end."""
@@ -353,10 +359,12 @@ class Link(_message.Message):
         fabric: _builtins.str = ...,
         sources: _abc.Iterable[_builtins.str] | None = ...,
         note: _builtins.str = ...,
+        speed_gbps: _builtins.float = ...,
+        width: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "fabric", b"fabric", "note", b"note", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "fabric", b"fabric", "note", b"note", "sources", b"sources", "speed_gbps", b"speed_gbps", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -386,6 +394,26 @@ class LinkColumns(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Rate(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SPEED_GBPS_FIELD_NUMBER: _builtins.int
+        WIDTH_FIELD_NUMBER: _builtins.int
+        speed_gbps: _builtins.float
+        width: _builtins.int
+        def __init__(
+            self,
+            *,
+            speed_gbps: _builtins.float = ...,
+            width: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["speed_gbps", b"speed_gbps", "width", b"width"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEVICES_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     FABRICS_FIELD_NUMBER: _builtins.int
@@ -403,6 +431,8 @@ class LinkColumns(_message.Message):
     ADAPTER_NAMES_FIELD_NUMBER: _builtins.int
     ADAPTER_NODE_FIELD_NUMBER: _builtins.int
     ADAPTER_NAME_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the columns index."""
@@ -445,6 +475,12 @@ class LinkColumns(_message.Message):
     def adapter_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def adapter_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkColumns.Rate]:
+        """Speed and width as in Link; absent in files of earlier versions."""
+
+    @_builtins.property
+    def rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -465,10 +501,12 @@ class LinkColumns(_message.Message):
         adapter_names: _abc.Iterable[_builtins.str] | None = ...,
         adapter_node: _abc.Iterable[_builtins.int] | None = ...,
         adapter_name: _abc.Iterable[_builtins.int] | None = ...,
+        rates: _abc.Iterable[Global___LinkColumns.Rate] | None = ...,
+        rate: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "a_port", b"a_port", "adapter_id", b"adapter_id", "adapter_name", b"adapter_name", "adapter_names", b"adapter_names", "adapter_node", b"adapter_node", "b", b"b", "b_port", b"b_port", "devices", b"devices", "fabric", b"fabric", "fabrics", b"fabrics", "nodes", b"nodes", "noted", b"noted", "notes", b"notes", "ports", b"ports", "source_set", b"source_set", "source_sets", b"source_sets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "a_port", b"a_port", "adapter_id", b"adapter_id", "adapter_name", b"adapter_name", "adapter_names", b"adapter_names", "adapter_node", b"adapter_node", "b", b"b", "b_port", b"b_port", "devices", b"devices", "fabric", b"fabric", "fabrics", b"fabrics", "nodes", b"nodes", "noted", b"noted", "notes", b"notes", "ports", b"ports", "rate", b"rate", "rates", b"rates", "source_set", b"source_set", "source_sets", b"source_sets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

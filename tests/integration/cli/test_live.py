@@ -17,9 +17,11 @@ from hyperscout_cli.show.watch import changes
 from hyperscout_collector.app.status.event_logs import lines
 from hyperscout_collector.decisions.publication.takeover import FullState, TakeoverFacts, TakeoverMachine
 from hyperscout_runtime.event_log import EventLog
+from hyperscout_topology.link_changes import UNREPORTED
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.proto import hypernode_to_proto, timestamp, topology_to_proto
-from hyperscout_topology.topology import LinkTable
+from hyperscout_topology.topology import Endpoint, LinkTable
+from support.builders import anomaly
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
@@ -89,6 +91,23 @@ def test_get_links_names_devices_as_people_do(run: CommandLine, service: FakeTop
     (link,) = json.loads(run("get", "links", "n04", "-o", "json").out)
     assert link["a"] == {"device": "a04", "name": "n04 mlx5_0", "node": "n04", "port": "1"}
     assert link["b"] == {"device": "s2", "name": "leaf-b", "node": None, "port": "2"}
+
+
+def test_get_links_wide_adds_speed_width_and_state(run: CommandLine, service: FakeTopologyService) -> None:
+    topology = two_leaves()
+    n01, n02, n04, *others = topology.links
+    kept = replace(n04, note=UNREPORTED)
+    missing = anomaly(subject=Endpoint("a02", "n02", "1"), peer=Endpoint("s1", "leaf-a", "2"))
+    service.topology = replace(topology, links=[n01, n02, kept, *others], anomalies=(missing,))
+    heading, *rows = columns(run("get", "links", "n0*", "-o", "wide").out)
+    assert heading[6:9] == ["SPEED", "WIDTH", "STATE"]
+    assert [row[:1] + row[7:10] for row in rows] == [
+        ["n01", "400Gb/s", "4x", "up"],
+        ["n02", "-", "-", "down"],
+        ["n04", "-", "-", "-"],
+    ]
+    found = json.loads(run("get", "links", "n01", "-o", "json").out)
+    assert [(x["speedGbps"], x["width"], x["state"]) for x in found] == [(400.0, 4, "up")]
 
 
 def test_get_nodes_has_a_column_for_each_tier(run: CommandLine, service: FakeTopologyService) -> None:

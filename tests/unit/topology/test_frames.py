@@ -1,10 +1,13 @@
 """Topologies on disk: a whole one and steps give every generation back, also those that version 0.1 wrote."""
 
+import zlib
 from base64 import b64decode
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
+from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.frames import FrameError, decoded, dictionary_of, encoded_step, encoded_whole
 from hyperscout_topology.topology import (
@@ -54,6 +57,20 @@ def test_data_that_is_no_topology_gives_one_error(garbage: bytes) -> None:
     ):
         with suppress(FrameError):
             decoded(*frames)
+
+
+def test_what_has_no_speeds_is_read() -> None:
+    """Collectors wrote links without them."""
+    topology = two_leaves()
+    inflate = zlib.decompressobj()
+    head = inflate.decompress(encoded_whole(topology))
+    columns = pb.LinkColumns.FromString(zlib.decompress(inflate.unused_data))
+    assert columns.rate
+    columns.ClearField("rates")
+    columns.ClearField("rate")
+    earlier = b"".join(zlib.compress(part) for part in (head, columns.SerializeToString()))
+    links = [replace(x, speed_gbps=0.0, width=0) for x in topology.links]
+    assert same(decoded(earlier)) == same(replace(topology, links=links))
 
 
 def test_what_version_0_1_wrote_is_read() -> None:

@@ -60,7 +60,13 @@ def test_it_is_a_difference_of_sets(old: list[Link], new: list[Link]) -> None:
 
 
 links = st.lists(
-    st.builds(lambda a, b, n: Link(*a, *b, "ib", ("lldp",), n), ends, ends, st.sampled_from("!?"))
+    st.builds(
+        lambda a, b, n, rate: Link(*a, *b, "ib", ("lldp",), n, *rate),
+        ends,
+        ends,
+        st.sampled_from("!?"),
+        st.sampled_from([(), (200.0, 4), (50.0, 1)]),
+    )
 )
 
 

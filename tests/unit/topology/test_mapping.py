@@ -1,12 +1,13 @@
 """A topology goes over the wire and comes back as it was; deltas rebuild the next one from the last."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.figures import figures
-from hyperscout_topology.json_reader import from_json
+from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.link_changes import link_changes
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.proto import apply, delta_to_proto, topology_from_proto, topology_to_proto
@@ -109,7 +110,14 @@ def taken_in(old: Topology, change: pb.TopologyDelta) -> Topology:
 
 
 names = st.sampled_from([f"x{i}" for i in range(6)])
-links = st.builds(Link, names, names, names, names, names, st.tuples(names), st.sampled_from(["", "odd"]))
+links = st.builds(
+    Link,
+    *[names] * 5,
+    st.tuples(names),
+    st.sampled_from(["", "odd"]),
+    st.sampled_from([0.0, 56.25]),
+    st.sampled_from([0, 4]),
+)
 numbers = st.none() | st.builds(
     Measured,
     *[st.floats(0.125, 8.0, width=32)] * 2,
@@ -170,11 +178,28 @@ def test_a_delta_to_the_same_is_all_but_empty(topology: Topology) -> None:
     assert [len(getattr(change, name)) for name in lists] == [0] * len(lists)
 
 
-@pytest.mark.parametrize("column", range(7))
-def test_links_that_differ_in_one_field_are_different(column: int) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({field: "x"} for field in ("a_device", "a_port", "b_device", "b_port", "fabric", "note")),
+        {"sources": ("x",)},
+        {"speed_gbps": 25.0},
+        {"width": 1},
+    ],
+)
+def test_links_that_differ_in_one_field_are_different(change: dict[str, Any]) -> None:
     one = Link("a", "1", "b", "2", "ib", ("lldp",))
-    fields = ["a_device", "a_port", "b_device", "b_port", "fabric", "sources", "note"]
-    other = replace(one, **{fields[column]: ("x",) if column == 5 else "x"})  # type: ignore[arg-type]
+    other = replace(one, **change)
     assert link_changes([one], [other]) == ([other], [one])
     swapped = replace(one, a_device="b", a_port="2", b_device="a", b_port="1")
     assert link_changes([one], [swapped]) == ([swapped], [one])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("speedGbps", -1.0), ("speedGbps", 2e6), ("width", -1), ("width", 256)]
+)
+def test_a_speed_or_width_that_cannot_be_is_named(field: str, value: float) -> None:
+    found = to_json(two_leaves())
+    found["links"][1][field] = value
+    with pytest.raises(TopologyError, match=rf"^links\[1\]\.{field}: expected a number from 0 to "):
+        from_json(found)

@@ -1,5 +1,6 @@
 """Links slower than their peers: by speed on any fabric, by lanes on InfiniBand."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from support.inference import inferred
-from support.switched import Wiring, clos
+from support.switched import Wiring, chassis, clos
 
 FABRIC = shapes.clos2(3, 8, 4)
 HOSTS = FABRIC.node_map()
@@ -37,6 +38,25 @@ def test_infiniband(cable: Cable, rate: str, words: str) -> None:
         c for h in topology.hypernodes for c in h.conditions if (c.type, c.status) == ("Degraded", "True")
     )
     assert (degraded.reason, words in degraded.message) == ("SlowLinks", True)
+
+
+@pytest.mark.parametrize("rate", ["4xHDR", "1xEDR", "2xFDR", "4x???", ""])
+def test_links_have_the_speed_and_width_that_a_sweep_shows(rate: str) -> None:
+    expected = {"4xHDR": (200.0, 4), "1xEDR": (25.0, 1), "2xFDR": (28.0, 2), "4x???": (0.0, 4), "": (0.0, 0)}
+    found = inferred(with_rate(rate, UPLINK)).links
+    others = [(200.0, 4)] * (len(FABRIC.cables) - 1)
+    assert Counter((x.speed_gbps, x.width) for x in found) == Counter([*others, expected[rate]])
+
+
+@pytest.mark.parametrize(
+    ("mbps", "gbps"), [(100_000, 100.0), (10, 0.01), (2_500, 2.5), (0, 0.0), (2**32 - 1, 0.0)]
+)
+def test_links_have_the_speed_that_ports_report(mbps: int, gbps: float) -> None:
+    wiring = replace(Wiring(clos(3, 4, 2, 2)), speeds_mbps={("leaf-1a", "swp31"): mbps})
+    port = chassis("leaf-1a"), "swp31"
+    links = infer(wiring.inputs()).links
+    (found,) = (x for x in links if port in {(x.a_device, x.a_port), (x.b_device, x.b_port)})
+    assert (found.speed_gbps, found.width) == (gbps, 0)
 
 
 def test_many_equally_slow_cables_are_not_accused() -> None:
