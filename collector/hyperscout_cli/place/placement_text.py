@@ -218,6 +218,7 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
             age(x.reserved_at.ToNanoseconds(), now_ns),
             _expires(x, now_ns),
         )
+        rows.append(Row(x.gang, cells, (_failed(x),), placement_json(x)))
     return Table("placement", PLACEMENT_HEADINGS, ("FAILED",), tuple(rows))
 
 
