@@ -226,9 +226,12 @@ class InfinibandFabric:
             "agent": {
                 "settings": {
                     "infiniband": {"root": SYSFS},
-                    "ibnetdiscover": {"command": ["python3", "-I", "-S", SWEEP], "timeout_s": 20},
+                    "ibnetdiscover": {
+                        "enabled": True,
+                        "command": ["python3", "-I", "-S", SWEEP],
+                        "timeout_s": 20,
+                    },
                 },
-                "infiniband": {"enabled": True},
                 "extraVolumes": [{"name": _VOLUME, "hostPath": {"path": FOLDER, "type": "Directory"}}],
                 "extraVolumeMounts": [{"name": _VOLUME, "mountPath": FOLDER, "readOnly": True}],
             }

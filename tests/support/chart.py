@@ -68,7 +68,6 @@ EVERYTHING: Final[Object] = {
         },
         "collectorAddresses": ["192.0.2.7:50051", "hyperscout.example:50051"],
         "infiniband": {
-            "enabled": True,
             "resourceName": "rdma/hca_shared",
             "resourceClaimTemplate": "rdma-all",
             "deviceGroup": 110,
@@ -139,6 +138,8 @@ PROFILES: Final[dict[str, Object]] = {
         "networkPolicy": {"enabled": True},
     },
     "fabric without authentication": {"fabric": FABRIC, "authenticate": "none"},
+    "InfiniBand by a device plugin": {"agent": {"infiniband": {"resourceName": "rdma/hca_shared"}}},
+    "InfiniBand by a claim": {"agent": {"infiniband": {"resourceClaimTemplate": "rdma-all"}}},
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {
         "collector": {"serviceAccount": {"create": False, "name": "one"}},

@@ -49,6 +49,46 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 {{- end -}}
 
+{{/* Whether a second DaemonSet of agents has InfiniBand devices. */}}
+{{- define "hyperscout.infiniband" -}}
+{{- with .Values.agent.infiniband }}{{ if or .resourceName .resourceClaimTemplate }}true{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* Labels of the nodes of that DaemonSet, as JSON. The Network Operator's rule for node feature discovery sets the default. */}}
+{{- define "hyperscout.infinibandNodes" -}}
+{{- .Values.agent.infiniband.nodeSelector | default (dict "feature.node.kubernetes.io/pci-15b3.present" "true") | toJson -}}
+{{- end -}}
+
+{{/*
+Affinity of a DaemonSet of agents, as JSON. Call with (list $ true) for the one with InfiniBand devices: of all nodes that
+agent.affinity allows it gets those with all labels, and the other one gets the rest. Kubernetes joins terms by OR, so the
+rest has a term for each term of agent.affinity and each label.
+*/}}
+{{- define "hyperscout.agentAffinity" -}}
+{{- $ := index . 0 -}}{{- $devices := index . 1 -}}
+{{- $affinity := deepCopy $.Values.agent.affinity -}}
+{{- if include "hyperscout.infiniband" $ -}}
+{{- $all := list -}}{{- $rest := list -}}
+{{- range $key, $value := include "hyperscout.infinibandNodes" $ | fromJson -}}
+{{- $all = append $all (dict "key" $key "operator" "In" "values" (list $value)) -}}
+{{- $rest = append $rest (list (dict "key" $key "operator" "NotIn" "values" (list $value))) -}}
+{{- end -}}
+{{- $node := default dict $affinity.nodeAffinity -}}
+{{- $given := (default dict $node.requiredDuringSchedulingIgnoredDuringExecution).nodeSelectorTerms -}}
+{{- $terms := list -}}
+{{- range $term := default (list dict) $given -}}
+{{- if or (not $given) $term.matchExpressions $term.matchFields -}}{{/* an empty term selects no node */}}
+{{- range ternary (list $all) $rest $devices -}}
+{{- $terms = append $terms (set (deepCopy $term) "matchExpressions" (concat (default list $term.matchExpressions) .)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $required := dict "nodeSelectorTerms" (default $given $terms) -}}
+{{- $_ := set $affinity "nodeAffinity" (set $node "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
+{{- end -}}
+{{- $affinity | toJson -}}
+{{- end -}}
+
 {{/* Namespace of the plans of gangs. */}}
 {{- define "hyperscout.gangs" -}}{{ default (printf "%s-gangs" (include "hyperscout.fullname" .)) .Values.gates.namespace.name }}{{- end -}}
 
@@ -165,8 +205,12 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- end -}}
 {{- end -}}
 {{- $ib := .Values.agent.infiniband -}}
-{{- if and $ib.enabled (not $ib.resourceName) (not $ib.resourceClaimTemplate) (not .Values.agent.extraVolumes) -}}
-{{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.resourceClaimTemplate (a DRA driver's), or bring the devices by agent.extraVolumes" -}}
+{{- if not (kindIs "invalid" $ib.enabled) -}}
+{{- if and $ib.enabled (not (include "hyperscout.infiniband" .)) -}}
+{{- fail "agent.infiniband.enabled is retired: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.resourceClaimTemplate (a DRA driver's); where agent.extraVolumes brings the devices, set agent.settings.ibnetdiscover.enabled: true. Then remove agent.infiniband.enabled" -}}
+{{- else if and (not $ib.enabled) (include "hyperscout.infiniband" .) -}}
+{{- fail "agent.infiniband.enabled is retired: agent.infiniband.resourceName or agent.infiniband.resourceClaimTemplate alone turns sweeps on; remove agent.infiniband.enabled, or these two to turn sweeps off" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -78,7 +78,6 @@
 {{- $a := dict
   "collectors" (.Values.agent.collectorAddresses | default (list (printf "%s:50051" (include "hyperscout.serverName" .))))
   "lldp" (dict "enabled" .Values.agent.lldp.enabled "source" "listener" "socket" "/run/hyperscout/lldp.sock" "spawn_listener" false)
-  "ibnetdiscover" (dict "enabled" .Values.agent.infiniband.enabled)
   "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
 }}
 {{- /* If it is exposed, a variable has the address of the node. */ -}}
@@ -96,7 +95,8 @@
 {{- if include "hyperscout.tokens" . }}
 {{- $_ := set $a "token_file" "/var/run/secrets/hyperscout/token" }}
 {{- end }}
-{{- toYaml (merge (dict) $a .Values.agent.settings) }}
+{{- /* A variable of the DaemonSet with InfiniBand devices turns sweeps on. */ -}}
+{{- toYaml (merge (dict) $a .Values.agent.settings (dict "ibnetdiscover" (dict "enabled" false))) }}
 {{- end -}}
 
 {{- /* It reports under the name of its account, which its token proves. */ -}}

@@ -34,6 +34,7 @@ require_real("kubernetes", "helm")
 MANIFEST = ROOT / "deploy" / "manifests" / "hyperscout.yaml"
 CRD = "hypernodes.topology.volcano.sh"
 GANGS = f"{RELEASE}-gangs"
+INFINIBAND = PROFILES["InfiniBand by a device plugin"]
 profiles = pytest.mark.parametrize("profile", PROFILES)
 
 
@@ -258,9 +259,10 @@ def test_containers_are_confined(profile: str) -> None:
         else:
             assert "add" not in context["capabilities"]
             assert {**pod["securityContext"], **context}["runAsNonRoot"] is True
-    lldp = [] if profile == "no LLDP" else ["lldp"]
+    agents = 1 + ("infiniband" in PROFILES[profile].get("agent", {}))
+    lldp = [] if profile == "no LLDP" else ["lldp"] * agents
     fabric = ["fabric"] if "fabric" in PROFILES[profile] else []
-    assert sorted(names) == ["agent", "collector", *fabric, *lldp]
+    assert sorted(names) == [*["agent"] * agents, "collector", *fabric, *lldp]
 
 
 @pytest.mark.parametrize("profile", [name for name, values in PROFILES.items() if "fabric" in values])
@@ -402,15 +404,17 @@ def test_another_secret_restarts_no_pod_and_other_settings_restart_their_own_pod
 
 @profiles
 def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
-    pod = one(render(PROFILES[profile]), "DaemonSet")["spec"]["template"]["spec"]
-    assert pod["automountServiceAccountToken"] is False
-    for volume in pod["volumes"]:
-        if "secret" in volume:
-            assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"]
-        for source in volume.get("projected", {}).get("sources", ()):
-            token = source["serviceAccountToken"]
-            assert (token["audience"], token["expirationSeconds"]) == ("hyperscout", 3600)
-    assert not any("hostPath" in volume for volume in pod["volumes"])
+    for container, pod in containers(render(PROFILES[profile])):
+        if container["name"] != "agent":
+            continue
+        assert pod["automountServiceAccountToken"] is False
+        for volume in pod["volumes"]:
+            if "secret" in volume:
+                assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"]
+            for source in volume.get("projected", {}).get("sources", ()):
+                token = source["serviceAccountToken"]
+                assert (token["audience"], token["expirationSeconds"]) == ("hyperscout", 3600)
+        assert not any("hostPath" in volume for volume in pod["volumes"])
 
 
 @profiles
@@ -420,15 +424,15 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
     named = {}
     for name in ("collector", "agent", *(["fabric"] if "fabric" in PROFILES[profile] else [])):
         settings = yaml.safe_load(one(objects, "ConfigMap", f"-{name}")["data"][f"{name}.yaml"])
-        [(container, pod)] = [found for found in containers(objects) if found[0]["name"] == name]
-        volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        files = {
-            f"{mount['mountPath']}/{file}"
-            for mount in container["volumeMounts"]
-            for file in files_in(volumes[mount["name"]])
-        }
         named[name] = {x for x in settings.values() if str(x).startswith(("/etc/", "/var/run/"))}
-        assert named[name] <= files
+        for container, pod in (found for found in containers(objects) if found[0]["name"] == name):
+            volumes = {volume["name"]: volume for volume in pod["volumes"]}
+            files = {
+                f"{mount['mountPath']}/{file}"
+                for mount in container["volumeMounts"]
+                for file in files_in(volumes[mount["name"]])
+            }
+            assert named[name] <= files
     assert ("/etc/hyperscout/tls/ca.crt" in named["collector"]) is (profile != "insecure")
     tokens = PROFILES[profile].get("authenticate") != "none"
     assert ("/var/run/secrets/hyperscout/token" in named["collector"]) is tokens
@@ -501,16 +505,11 @@ def test_a_port_that_is_taken_on_the_nodes_can_be_another(exposed: bool) -> None
     assert {agent[probe]["httpGet"]["port"] for probe in agent if probe.endswith("Probe")} == {60053}
 
 
-def test_profiles_give_devices_without_privilege() -> None:
-    template = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]
-    agent = template["spec"]["containers"][0]
-    assert agent["resources"]["limits"]["rdma/hca_shared"] == 1
-    assert agent["resources"]["claims"] == [{"name": "infiniband"}]
-    claim = {"name": "infiniband", "resourceClaimTemplateName": "rdma-all"}
-    assert template["spec"]["resourceClaims"] == [claim]
-    assert template["spec"]["securityContext"]["supplementalGroups"] == [110]
-    assert template["spec"]["runtimeClassName"] == "nvidia"
-    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["env"]
+@pytest.mark.parametrize("name", ["-agent", "-agent-infiniband"])
+def test_gpus_come_by_a_runtime_class(name: str) -> None:
+    pod = one(render(EVERYTHING), "DaemonSet", name)["spec"]["template"]["spec"]
+    assert pod["runtimeClassName"] == "nvidia"
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in pod["containers"][0]["env"]
 
 
 def test_gpus_are_looked_for_where_the_pod_has_the_drivers_library() -> None:
@@ -590,8 +589,9 @@ def test_what_changes_while_a_pod_lives_is_seen_by_it(profile: str) -> None:
         assert [m["name"] for m in container["volumeMounts"] if "subPath" in m] == []
 
 
-def test_what_an_operator_adds_comes_to_the_agent_alone() -> None:
-    pod = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]["spec"]
+@pytest.mark.parametrize("name", ["-agent", "-agent-infiniband"])
+def test_what_an_operator_adds_comes_to_the_agent_alone(name: str) -> None:
+    pod = one(render(EVERYTHING), "DaemonSet", name)["spec"]["template"]["spec"]
     agent, lldp = pod["containers"]
     assert {"name": "tools", "configMap": {"name": "tools"}} in pod["volumes"]
     assert {"name": "tools", "mountPath": "/opt/tools", "readOnly": True} in agent["volumeMounts"]
@@ -689,6 +689,7 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a namespace of plans", {"gates": {"namespace": {"name": "../x"}}}, "name"),
     ("no replicas", {"collector": {"replicas": 0}}, "replicas"),
     ("an address without a port", {"agent": {"collectorAddresses": ["10.0.0.1"]}}, "collectorAddresses"),
+    ("labels of nodes", {"agent": {"infiniband": {"nodeSelector": {"rdma": True}}}}, "nodeSelector"),
     ("a claim", {"agent": {"infiniband": {"resourceClaimTemplate": "A b"}}}, "resourceClaimTemplate"),
     ("a size in words", {"collector": {"data": {"size": "much"}}}, "size"),
     ("a resource", {"agent": {"resources": {"limit": {}}}}, "limit"),
@@ -741,7 +742,16 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         {"fabric": {**FABRIC, "serviceAccount": {"create": False, "name": f"{RELEASE}-agent"}}},
         "fabric.serviceAccount: it needs an account that no other pod has",
     ),
-    ("no device", {"agent": {"infiniband": {"enabled": True}}}, "set agent.infiniband.resourceName"),
+    (
+        "retired, and nothing in its place",
+        {"agent": {"infiniband": {"enabled": True}}},
+        "agent.infiniband.enabled is retired: set agent.infiniband.resourceName",
+    ),
+    (
+        "retired, and no switch any more",
+        {"agent": {"infiniband": {"enabled": False, "resourceName": "rdma/hca"}}},
+        "or these two to turn sweeps off",
+    ),
     (
         "the default account",
         {"agent": {"serviceAccount": {"create": False}}},
@@ -796,6 +806,16 @@ Notes = Callable[[str], str]
         ({"crds": {"install": False}}, "hyperscout crd columns"),
         ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). To see its results and errors:"),
         ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
+        (
+            {},
+            "If nodes have InfiniBand ports, set agent.infiniband.resourceName (the resource of an\n",
+        ),
+        (INFINIBAND, "daemonset/hyperscout-agent daemonset/hyperscout-agent-infiniband\n"),
+        (INFINIBAND, "get nodes -l 'feature.node.kubernetes.io/pci-15b3.present=true'"),
+        (
+            {"agent": {"infiniband": {"resourceName": "rdma/hca", "enabled": True}}},
+            "WARNING: agent.infiniband.enabled is retired and has no effect. Remove it.",
+        ),
         (
             {
                 "collector": {

@@ -49,6 +49,7 @@ def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
         ("collector", {"stale_after_s": 300, "measure": False, "expected_nodes": ["n1"]}),
         ("collector", {"cloud_labels": [["zone", "rack"]]}),
         ("collector", {"cloud_labels": ["aws", ["zone", "rack"]]}),
+        ("agent", {"ibnetdiscover": {"enabled": True}}),
         (
             "agent",
             {"lldp": {"interval_s": 5, "ports": "^eth"}, "ibnetdiscover": {"command": "ibnetdiscover -p"}},
