@@ -92,6 +92,24 @@ def why_no_hypernodes(nodes: int, outcomes: Mapping[str, Mapping[str, int]]) -> 
     )
 
 
+def why_no_sweeps(nodes: Collection[str], failures: Mapping[str, str]) -> str:
+    """One sentence: whose InfiniBand ports no agent sweeps, why, and what to set.
+
+    `failures`: why the sweeps of these nodes failed. Empty = the probe is off.
+    """
+    if failures:
+        node = min(failures)
+        why = f"the probe ibnetdiscover failed on {count(len(failures), 'node')}, on {node}: {failures[node]}"
+    else:
+        why = "the probe ibnetdiscover is off there"
+    return (
+        f"no InfiniBand sweeps: no agent sweeps from the active ports of {count(len(nodes), 'node')} "
+        f"({_some(nodes)}): {why}; in the Helm chart set agent.infiniband.resourceName, and "
+        "agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
+        "ibnetdiscover.enabled; `hyperscout doctor` on a node says what is missing"
+    )
+
+
 def _on(probe: str, outcome: str, reporters: int) -> str:
     noun = "agent" if probe == SWITCH_PROBE or probe in FABRIC_PROBES else "node"
     return f"{_OUTCOMES[outcome]} {count(reporters, noun)}"

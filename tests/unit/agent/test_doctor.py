@@ -142,7 +142,7 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             {"ibnetdiscover": {"enabled": False}},
             "umad",
             "skipped",
-            "does not sweep",
+            "in Kubernetes, agent.infiniband.resourceName in the chart turns sweeps on",
             id="sweeps are off",
         ),
         pytest.param(

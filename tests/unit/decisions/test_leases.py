@@ -416,6 +416,24 @@ def test_reports_of_others_are_answered_and_change_nothing() -> None:
     assert w.machine.leases() == before
 
 
+def test_a_node_is_unswept_while_no_lease_covers_one_of_its_ports() -> None:
+    w = world({(0, 0): "a", (1, 0): "a", (1, 1): "b", (2, 0): "b"})
+    w.connect(1, 2, probes=frozenset())
+    assert w.machine.unswept() == ["h1", "h2"]
+    w.connect(0)
+    assert w.machine.unswept() == ["h0", "h1", "h2"], "it has not swept yet"
+    w.round()
+    assert w.machine.unswept() == ["h2"], "a sweep shows one of the two ports of h1"
+    w.set_down((2, 0))
+    assert w.machine.unswept() == []
+    w.set_down((2, 0), down=False)
+    w.leave(2)
+    assert w.machine.unswept() == []
+    w.leave(0)
+    w.wait(SETTINGS.grace_s)
+    assert w.machine.unswept() == ["h1"]
+
+
 def test_ids_differ_from_those_of_another_start() -> None:
     ids = set()
     for epoch in (1, 2):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from hyperscout.v1.topology_pb2 import GetStatusResponse
-from hyperscout_topology.problems import problems_of, why_no_hypernodes
+from hyperscout_topology.problems import problems_of, why_no_hypernodes, why_no_sweeps
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 
@@ -57,3 +57,24 @@ def test_the_lack_of_hypernodes_is_one_problem() -> None:
     assert problems_of(early, empty) == ["no HyperNodes yet"]
     assert problems_of(late, empty) == [f"collector: {why}"]
     assert problems_of(early, Topology(1, (hypernode("leaf", ("n1",)),))) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "failures", "words"),
+    [
+        (("n1",), {}, "1 node (n1): the probe ibnetdiscover is off there"),
+        (("n1", "n2"), {}, "2 nodes (n[1-2]): the probe ibnetdiscover is off there"),
+        (
+            ("n1", "n2", "n3"),
+            {"n3": "exit 1", "n2": "exit 255: no port"},
+            "3 nodes (n[1-3]): the probe ibnetdiscover failed on 2 nodes, on n2: exit 255: no port",
+        ),
+    ],
+)
+def test_what_sweeps_need(nodes: tuple[str, ...], failures: Mapping[str, str], words: str) -> None:
+    why = why_no_sweeps(nodes, failures)
+    assert why.startswith(
+        f"no InfiniBand sweeps: no agent sweeps from the active ports of {words}; in the Helm"
+    )
+    for name in ("agent.infiniband.resourceName", "agent.infiniband.nodeSelector", "ibnetdiscover.enabled"):
+        assert name in why

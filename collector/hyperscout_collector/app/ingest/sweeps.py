@@ -21,6 +21,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
 
+from hyperscout_collector.app.ingest.no_sweeps import NoSweeps
 from hyperscout_collector.decisions.fabric.lease_state import LeaseSettings
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
 from hyperscout_collector.decisions.fabric.sweep_events import (
@@ -77,6 +78,7 @@ class Sweeps:
         self._machine = SweepLeases(settings, self._started_ns, log)
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._topology = topology
+        self._no_sweeps = NoSweeps(self._machine.unswept, streams, state, clock_ns)
         self._held: tuple[str, ...] = ()
         # By node and device: since when no other node has swept what a held sweep shows, Unix ns.
         self._waits: dict[tuple[str, str], int] = {}
@@ -175,6 +177,7 @@ class Sweeps:
 
     def tick(self) -> None:
         self._handle(Tick())
+        self._no_sweeps.tick()
 
     async def run(self) -> None:
         """Read waiting sweeps until cancelled."""
@@ -191,7 +194,8 @@ class Sweeps:
     @property
     def problems(self) -> list[str]:
         unreadable = sorted(self._unreadable.items())
-        return [f"sweep of {node} cannot be read: {why}" for node, why in unreadable] + sorted(self._held)
+        found = [f"sweep of {node} cannot be read: {why}" for node, why in unreadable] + sorted(self._held)
+        return found if self._no_sweeps.problem is None else [self._no_sweeps.problem, *found]
 
     def leases(self) -> list[LeaseStatus]:
         return [

@@ -28,6 +28,7 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     Place,
     best_place,
     remembered,
+    unswept,
 )
 from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
@@ -138,6 +139,10 @@ class SweepLeases:
     def uncovered(self) -> list[Place]:
         """Returns the active ports of connected agents that no lease covers, sorted."""
         return self._open.all()
+
+    def unswept(self) -> list[str]:
+        """Returns the connected nodes with active ports of which no lease covers any, sorted."""
+        return unswept(self._agents, self._leases.values())
 
     def is_alone(self, node: str, lease_id: str) -> bool:
         """Whether no other agent can confirm the sweeps of this lease (`Lease.is_alone`)."""
@@ -323,12 +328,8 @@ class SweepLeases:
         `only_if_better`: without another port, keep the lease: a partial sweep is better than none. `blame`:
         the port that loses the lease backs off.
         """
-        inside = (
-            place
-            for name, agent in self._agents.items()
-            if agent.connected and agent.capable
-            for place in (p.at(name) for p in agent.ports if p.port_guid in lease.covered)
-        )
+        able = ((name, x.ports) for name, x in self._agents.items() if x.connected and x.capable)
+        inside = (p.at(name) for name, ports in able for p in ports if p.port_guid in lease.covered)
         place = self._choose(inside, {lease.node})
         if place is None and only_if_better:
             return
@@ -347,8 +348,7 @@ class SweepLeases:
 
     def _grant(self, place: Place, covered: frozenset[int], full: frozenset[int], moves: int) -> Lease:
         self._count += 1
-        node, device, port = place
-        guid = next(p.port_guid for p in self._agents[node].ports if (p.device, p.port) == (device, port))
+        guid = next(p.port_guid for p in self._agents[place[0]].ports if p.at(place[0]) == place)
         lease_id = f"{self.epoch:x}-{self._count}"
         lease = Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
         self._leases[lease_id] = lease

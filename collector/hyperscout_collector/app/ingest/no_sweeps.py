@@ -1,0 +1,87 @@
+"""Notices InfiniBand ports that no agent sweeps, and says what is missing.
+
+Agents connect one after the other, and fabrics are explored one after the other, so nothing is said before
+`GRACE_S`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hyperscout_formats.text.reporters import is_fabric
+from hyperscout_runtime.units import NS
+from hyperscout_topology.problems import why_no_sweeps
+
+from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE
+from hyperscout_collector.evidence.rows import FAILED
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.ingest.streams import Streams
+
+_log = logging.getLogger(__name__)
+
+GRACE_S: Final = 120.0  # a sweep of a large fabric takes a minute
+REVIEW_S: Final = 10.0  # between looks: the ports of 10,000 agents take 10 ms of the event loop
+
+
+class NoSweeps:
+    """`unswept()`: connected nodes with active InfiniBand ports, of which no lease covers any. `clock_ns`:
+    Unix ns. Call `tick` about once a second."""
+
+    def __init__(
+        self,
+        unswept: Callable[[], Sequence[str]],
+        streams: Streams,
+        state: EvidenceState,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._unswept = unswept
+        self._streams = streams
+        self._state = state
+        self._clock_ns = clock_ns
+        self._review_ns = 0
+        self._since_ns: int | None = None
+        self.problem: str | None = None
+
+    def tick(self) -> None:
+        now_ns = self._clock_ns()
+        if now_ns < self._review_ns:
+            return
+        self._review_ns = now_ns + int(REVIEW_S * NS)
+        why = self._why()
+        if why is None:
+            self._since_ns = self.problem = None
+            return
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        if now_ns - self._since_ns < GRACE_S * NS:
+            return
+        if self.problem is None:
+            _log.warning("%s", why)
+        self.problem = why
+
+    def _why(self) -> str | None:
+        """The sentence. None = all fabrics are swept, or one is being explored, or a manager shows them."""
+        nodes = self._unswept()
+        if not nodes or self._is_shown_by_a_manager():
+            return None
+        able = [node for node in nodes if self._runs_sweeps(node)]
+        failures = {
+            node: row.reason
+            for node in able
+            for row in self._state.rows_of_node(node)
+            if row.key.probe == SWEEP_PROBE and row.rank == FAILED
+        }
+        return None if able and not failures else why_no_sweeps(nodes, failures)
+
+    def _runs_sweeps(self, node: str) -> bool:
+        stream = self._streams.get(node)
+        return stream is not None and SWEEP_PROBE in stream.hello.probes
+
+    def _is_shown_by_a_manager(self) -> bool:
+        """Whether an agent of role fabric has reported the text of an InfiniBand fabric, as of UFM."""
+        return any(
+            row.sha256
+            for node in self._state.nodes
+            if is_fabric(node)
+            for row in self._state.rows_of_node(node)
+        )

@@ -1,0 +1,87 @@
+"""When the collector says that no agent sweeps the InfiniBand ports that agents report."""
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hyperscout.v1.discovery_pb2 import Hello
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.app.ingest.no_sweeps import GRACE_S, REVIEW_S
+from hyperscout_collector.app.ingest.sweeps import Sweeps
+from hyperscout_collector.evidence.guard import EvidenceGuard
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.sweep_texts import SweepTexts
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+from support.findings import T0, S, adapter, failed, sweep
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ns = T0
+        self.state, self.streams = EvidenceState(), Streams(10)
+        texts, guard = cast(SweepTexts, None), EvidenceGuard(self.state)
+        self.sweeps = Sweeps(60.0, self.streams, self.state, texts, guard, lambda: self.now_ns)
+
+    def connect(self, node: str, *probes: str) -> None:
+        self.take(adapter(node))
+        task = cast("asyncio.Task[object]", None)
+        stream = AgentStream(Hello(node=node, probes=probes), task, self.now_ns, self.now_ns)
+        self.streams.add(stream)
+        self.sweeps.connected(stream)
+
+    def take(self, finding: Finding) -> None:
+        plan = EvidencePlan(self.state, self.now_ns)
+        plan.upsert(row_of(finding, sent_ns=self.now_ns, received_ns=self.now_ns), b"")
+        self.sweeps.follow(self.state.commit(plan))
+
+    def after(self, seconds: float) -> list[str]:
+        """The problems then."""
+        self.now_ns += int(seconds * S)
+        self.sweeps.tick()
+        return self.sweeps.problems
+
+
+def test_it_is_said_after_the_grace_time_and_ends_with_a_sweep(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.connect("n1")
+    assert world.after(0) == []
+    assert world.after(GRACE_S - 1) == []
+    assert not caplog.records
+    [problem] = world.after(REVIEW_S)
+    assert "1 node (n1): the probe ibnetdiscover is off there; in the Helm chart set" in problem
+    assert "agent.infiniband.resourceName" in problem
+    assert world.after(REVIEW_S) == [problem]
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.WARNING, problem)]
+    world.connect("n2", "ibnetdiscover")
+    assert world.after(REVIEW_S) == [], "a fabric that is being explored is no problem"
+
+
+def test_it_names_why_sweeps_fail() -> None:
+    world = World()
+    world.connect("n1", "ibnetdiscover")
+    assert world.after(0) == world.after(2 * GRACE_S) == []
+    world.take(failed("n1", "ibnetdiscover", "mlx5_0/1", reason="exit 255: can't open UMAD port"))
+    assert world.after(REVIEW_S) == []
+    [problem] = world.after(GRACE_S)
+    assert "failed on 1 node, on n1: exit 255: can't open UMAD port; in the Helm" in problem
+
+
+def test_a_manager_shows_the_fabric() -> None:
+    world = World()
+    world.connect("n1")
+    found = sweep("fabric/a", b"x" * 32, lease_id="")
+    found.key.probe = found.sweep.format = "ufm"
+    world.take(found)
+    assert world.after(0) == world.after(2 * GRACE_S) == []
+
+
+def test_a_node_without_active_ports_needs_no_sweep() -> None:
+    world = World()
+    world.connect("n1")
+    world.now_ns += S
+    world.take(adapter("n1", at_ns=world.now_ns, state="DOWN"))
+    assert world.after(0) == world.after(2 * GRACE_S) == []
