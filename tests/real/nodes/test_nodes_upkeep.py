@@ -134,6 +134,28 @@ def test_a_node_with_a_collector_can_be_drained(lab: Lab) -> None:
     rolled(lab)
 
 
+def test_a_node_that_offers_devices_runs_one_agent_that_has_one(lab: Lab) -> None:
+    """The resource is written into the node's status, as a device plugin's kubelet does."""
+    rich, poor = NODES
+    offer = json.dumps([{"op": "add", "path": "/status/capacity/example.com~1hca", "value": "1"}])
+    lab.kubectl("patch", "node", rich, "--subresource=status", "--type=json", "-p", offer)
+    lab.kubectl("label", "node", rich, "example.com/hca=yes")
+    name = "agent.infiniband.resourceName"
+    upgrade(lab, f"{name}=example.com/hca", r"agent.infiniband.nodeSelector.example\.com/hca=yes")
+    rolled(lab, f"daemonset/{AGENT}", f"daemonset/{AGENT}-infiniband")
+    [agent] = pods(lab, "agent").values()
+    [with_device] = pods(lab, "agent-infiniband").values()
+    assert (agent["spec"]["nodeName"], with_device["spec"]["nodeName"]) == (poor, rich)
+    limits = [p["spec"]["containers"][0]["resources"]["limits"] for p in (agent, with_device)]
+    assert [found.get("example.com/hca") for found in limits] == [None, "1"]
+    print("\n".join(rights.check(lab, NAMESPACE, with_device["metadata"]["name"], leader(lab))))
+    upgrade(lab, f"{name}=")
+    rolled(lab, f"daemonset/{AGENT}")
+    until(
+        lambda: not pods(lab, "agent-infiniband") and len(pods(lab, "agent")) == len(NODES), "one DaemonSet"
+    )
+
+
 def test_an_uninstall_leaves_what_the_documents_say(lab: Lab) -> None:
     """Last: nothing runs after it."""
     lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "180s", timeout_s=TIMEOUT_S)
