@@ -1,15 +1,9 @@
-"""Writes one manual page for each command from its help text, for man(7).
-
-make man                              into build/man
-deploy/man.py DIR                     into DIR, as DIR/hyperscout-get.1 and so on
-"""
+"""Makes one manual page for each command from its help text, for man(7). `share.py` writes them."""
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 import click
 from hyperscout_cli.main import COMMANDS, cli
@@ -41,7 +35,7 @@ def _pages(command: click.Command, path: str, parent: click.Context | None) -> I
 def _page(command: click.Command, path: str, context: click.Context) -> Iterator[str]:
     name = path.replace(" ", "-")
     version = metadata.version(_PROGRAM)
-    yield '.\\" Written by deploy/man.py; do not edit.\n'
+    yield '.\\" Written by `make man`; do not edit.\n'
     yield f'.TH {name.upper()} {SECTION} "" "{_PROGRAM} {version}" "{_PROGRAM}"\n'
     short = (
         "find out how the machines of an AI cluster are really wired" if path == _PROGRAM else _short(command)
@@ -131,21 +125,3 @@ def _text(text: str) -> str:
     """Escape text for groff (groff_man(7)): hyphens can be copied, and no line is a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
-
-
-def main(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
-    found = pages()
-    for old in folder.glob(f"{_PROGRAM}*.{SECTION}"):
-        if old.name not in found:
-            old.unlink()
-    for name, text in found.items():
-        (folder / name).write_text(text, "utf-8")
-    print(f"{folder}: {len(found)} pages")
-    return 0
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: deploy/man.py DIR")
-    sys.exit(main(Path(sys.argv[1])))

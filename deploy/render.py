@@ -58,7 +58,9 @@ AGENT_OWN = frozenset(_AGENT_OWN.split())
 FABRIC_OWN = frozenset(_FABRIC_OWN.split())
 
 # The project's extras that each image contains; for `build` the build tools.
-IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp", "snmp"), "build": ()}
+IMAGES = {"collector": ("collector",), "agent": ("agent", "lldp", "snmp"), "build": ()}
+# What an image leaves out of the base install: the agent does not import NumPy.
+_WITHOUT = {"agent": {"numpy"}}
 _PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux"}
 _PLATFORM |= {"platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython"}
 _PLATFORM |= {"platform_python_implementation": "CPython"}
@@ -173,7 +175,7 @@ def requirements(image: str) -> str:
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if not _applies(requirement.marker):
+        if name in _WITHOUT.get(image, ()) or not _applies(requirement.marker):
             continue
         if name not in locked:
             raise RenderError(f"{name} is not in constraints.txt: run `make constraints`")

@@ -18,8 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import click
-from click.shell_completion import CompletionItem
+try:
+    import click
+    from click.shell_completion import CompletionItem
+except ModuleNotFoundError:
+    sys.exit("error: the Python package 'click' is missing: run `pip install hyperscout`")
 
 # gRPC's library writes lines of its own to standard error. Errors of calls are reported in any case.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -55,8 +58,8 @@ COMMANDS = {
 COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
 
-# The extra that a command needs; other commands need `cli`.
-_EXTRAS = {"agent": "agent", "doctor": "agent", "collector": "collector", "demo": "collector,sim"}
+# The extra that a command needs; other commands need only the base install.
+_EXTRAS = {"agent": "[agent]", "doctor": "[agent]", "collector": "[collector]", "demo": "[agent,collector]"}
 
 
 def missing_package(command: str, error: ModuleNotFoundError) -> Exception:
@@ -65,8 +68,8 @@ def missing_package(command: str, error: ModuleNotFoundError) -> Exception:
         return error
     from hyperscout_cli.shared.errors import CliError
 
-    extra = _EXTRAS.get(command, "cli")
-    return CliError(f"{command!r} needs the Python package {error.name!r}: install hyperscout[{extra}]")
+    what = f"hyperscout{_EXTRAS.get(command, '')}"
+    return CliError(f"{command!r} needs the Python package {error.name!r}: run `pip install '{what}'`")
 
 
 class LazyGroup(click.Group):
@@ -112,6 +115,9 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the answer is negative.",
+)
+@click.version_option(
+    package_name="hyperscout", message="hyperscout %(version)s", help="Print the version and exit."
 )
 @click.option("--collector", metavar="ADDR", help="The collector's host:port, for commands that query one.")
 def cli(*, collector: str | None) -> None:

@@ -30,6 +30,7 @@ RUN cd /src \
  && python3 -m venv --without-pip /opt/hyperscout \
  && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
  && find /own -name '*.pyi' -delete \
+ && rm -r /own/opt/hyperscout/share \
  && mkdir /map \
  && cd /own \
  && find . -type d -path '*/hyperscout_collector/serve/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \

@@ -19,8 +19,13 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script for SHELL."""
+    emit([script(shell), "\n"])
+
+
+def script(shell: str) -> str:
+    """The completion script for bash, zsh or fish."""
     found = get_completion_class(shell)
-    assert found is not None  # noqa: S101 (click knows all choices above)
+    assert found is not None  # noqa: S101 (click knows bash, zsh and fish)
     complete = found(cli, {}, "hyperscout", COMPLETE_VARIABLE)
     # click's bash class starts bash to check its version, which may differ from the user's.
-    emit([ShellComplete.source(complete), "\n"])
+    return ShellComplete.source(complete)

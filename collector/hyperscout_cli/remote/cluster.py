@@ -38,7 +38,7 @@ def need_client(what: str) -> None:
         import kubernetes  # noqa: F401
     except ModuleNotFoundError as error:
         raise CliError(
-            f"{what} needs the Python package {error.name!r}: install hyperscout[collector]"
+            f"{what} needs the Python package {error.name!r}: run `pip install 'hyperscout[collector]'`"
         ) from error
 
 

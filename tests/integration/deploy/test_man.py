@@ -1,11 +1,10 @@
 """Manual pages: one a command, with the sections that readers look for, and nothing that groff warns of."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from support.man_pages import pages
-from support.real import ROOT, require_real, tool
+from support.real import require_real, tool
 
 
 def test_groff_has_nothing_to_say(tmp_path: Path) -> None:
@@ -15,12 +14,3 @@ def test_groff_has_nothing_to_say(tmp_path: Path) -> None:
     groff = [str(tool("groff")), "-man", "-Tutf8", "-Kutf8", "-ww", "-z"]
     ran = subprocess.run([*groff, *pages()], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_old_pages_go(tmp_path: Path) -> None:
-    (tmp_path / "hyperscout-gone.1").write_text("")
-    (tmp_path / "other.1").write_text("")
-    command = [sys.executable, str(ROOT / "deploy/man.py"), str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout == f"{tmp_path}: {len(pages())} pages\n"
-    assert {x.name for x in tmp_path.iterdir()} == pages().keys() | {"other.1"}

@@ -90,14 +90,17 @@ def test_version(run: CommandLine) -> None:
     assert ran.code == 0
     assert re.match(r"hyperscout \d+\.\d+", ran.out)
     assert '"grpcio"' in run("version", "-o", "json").out
+    assert run("--version").out == ran.out.splitlines(keepends=True)[0]
 
 
 @pytest.mark.parametrize(
-    ("command", "extra"), [("place", "cli"), ("doctor", "agent"), ("collector", "collector")]
+    ("command", "extra"), [("place", ""), ("doctor", "[agent]"), ("collector", "[collector]")]
 )
 def test_a_missing_package_is_one_line_that_names_the_extra(command: str, extra: str) -> None:
     error = missing_package(command, ModuleNotFoundError("No module named 'absent'", name="absent"))
-    assert str(error) == f"{command!r} needs the Python package 'absent': install hyperscout[{extra}]"
+    assert (
+        str(error) == f"{command!r} needs the Python package 'absent': run `pip install 'hyperscout{extra}'`"
+    )
     bug = ModuleNotFoundError("No module named 'hyperscout_x'", name="hyperscout_x")
     assert missing_package(command, bug) is bug
 
@@ -109,5 +112,5 @@ def test_a_package_that_is_missing_while_a_command_runs(
     ran = run("version", "-o", "yaml")
     assert (ran.code, ran.err) == (
         1,
-        "error: 'version' needs the Python package 'yaml': install hyperscout[cli]\n",
+        "error: 'version' needs the Python package 'yaml': run `pip install 'hyperscout'`\n",
     )
