@@ -1,7 +1,7 @@
 """Reads NVLink domains from their manager's REST API (NMX-M, now a part of NetQ). Off by default.
 
-The probe covers hosts without an agent, or with a driver that does not report its domain. Reports of agents
-are more accurate, and the collector uses them to match the manager's names.
+The probe covers hosts without an agent. Reports of agents are more accurate, and the collector uses them to
+match the manager's names.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 A fault is planted only where a careful person could find it in the faulty fabric alone: at least two devices
 of the same kind, in the same place, show how the touched one should be cabled ("Limits" in
-docs/architecture.md).
+docs/inference.md).
 """
 
 from collections import Counter, defaultdict

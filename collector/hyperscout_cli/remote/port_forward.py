@@ -1,7 +1,7 @@
 """Connects to a collector from outside of its cluster: `kubectl port-forward` to the leader's pod.
 
 The Service may lead to a standby replica, which names an address that is reachable only in the cluster. So
-the Lease names the pod (docs/kubernetes.md).
+the Lease names the pod (docs/command-line.md).
 """
 
 import functools

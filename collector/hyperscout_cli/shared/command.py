@@ -18,12 +18,12 @@ _COLOR = ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "Switch colours off or on, unles
 _COLUMNS = ("COLUMNS", "Width of the terminal, in place of its own value.")
 # Related commands, and pages under docs/.
 _SEE_ALSO: Mapping[str, tuple[str, ...]] = {
-    "infer": ("tree", "diff", "place"),
-    "place": ("explain-placement", "placements", "docs/placer.md"),
+    "infer": ("tree", "diff", "place", "docs/offline.md"),
+    "place": ("explain-placement", "placements", "docs/offline.md", "docs/placer.md"),
     "explain-placement": ("place", "placements", "docs/placer.md"),
     "placements": ("place", "docs/gangs.md"),
-    "status": ("doctor", "get", "diff", "approve"),
-    "doctor": ("status", "get", "docs/operations.md"),
+    "status": ("doctor", "get", "diff", "approve", "docs/troubleshooting.md"),
+    "doctor": ("status", "get", "docs/doctor.md"),
     "tree": ("get", "snapshot", "infer"),
     "get": ("describe", "watch", "tree"),
     "describe": ("get", "explain"),

@@ -119,6 +119,6 @@ class InferOptions:
 
     cluster_nodes: frozenset[str] | None = None
     compute_ports: str | None = (
-        None  # regular expression on interface names; None = the rule in the architecture document
+        None  # regular expression on interface names; None = the rule in docs/inference.md
     )
     latency_places: bool = True

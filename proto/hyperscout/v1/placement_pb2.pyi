@@ -210,7 +210,7 @@ class PlaceRequest(_message.Message):
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
-    """Whether the highest tier is a limit or a preference. Unset: as low as possible."""
+    """Whether the highest tier is a limit (also if unset) or a preference."""
     highest_tier_allowed: _builtins.str
     """Number or name of a tier; "" = any."""
     use_down: _builtins.bool

@@ -83,6 +83,7 @@ def test_what_labels_say(labels: Mapping[str, str], expected: tuple[str, ...] | 
             (("example.com/room", "example.com/rack"), CLOUDS["gcp"]),
         ),
         ("[]", ()),
+        ("aws, oci", (CLOUDS["aws"], CLOUDS["oci"])),
     ],
 )
 def test_the_setting(text: str, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,8 @@ def test_the_setting(text: str, expected: object, tmp_path: Path, monkeypatch: p
     ("text", "words"),
     [
         ("[azure]", "'azure': expected one of aws, gcp"),
-        ("aws", "expected a list of clouds"),
+        ("5", "expected a list of clouds"),
+        ("aws, azure", "'azure': expected one of aws, gcp"),
         ("[[]]", "1 to 8 label keys"),
         ("[[a b]]", "'a b': expected a label key"),
         ("[[3]]", "3: expected a label key"),

@@ -149,7 +149,7 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
 
 function whyNot(error: Problem | TypeError): string {
   if (!(error instanceof Problem)) return "No history: the collector does not answer.";
-  return error.status === 404 ? "This collector keeps no history." : `No history: ${error.message}`;
+  return error.status === 409 ? "This collector keeps no history." : `No history: ${error.message}`;
 }
 
 /** From `since` (included) on, oldest first. */
