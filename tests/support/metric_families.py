@@ -1,21 +1,11 @@
 """Every metric that one of the processes shows, as it is declared."""
 
-import importlib
-from collections.abc import Iterator
+from typing import Any
 
 from hyperscout_formats.text.prometheus_text import Family
 
-_MODULES = [
-    *(f"hyperscout_collector.app.metrics.{name}" for name in ("page", "ingest", "topology", "outputs")),
-    *(f"hyperscout_agent.{name}" for name in ("pages.metrics", "probes.latency", "probes.snmp")),
-]
+from support.modules import module_of
+from support.real import ROOT
 
-
-def _declared() -> Iterator[Family]:
-    for module in _MODULES:
-        for value in vars(importlib.import_module(module)).values():
-            several = value.values() if isinstance(value, dict) else (value,)
-            yield from (one for one in several if isinstance(one, Family))
-
-
-FAMILIES = list(_declared())
+_reference: Any = module_of(ROOT / "deploy" / "reference.py", "deploy_reference")
+FAMILIES: list[Family] = _reference.families()

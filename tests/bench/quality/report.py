@@ -1,6 +1,6 @@
 """The table and the picture of docs/placement-quality.md."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.quality.measures import Figures
@@ -13,9 +13,10 @@ STYLE = (
 COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#8c959f")
 HEADS = (
     *("placer", "top tier", "above lowest", "leaves", "pods", "all-reduce", "costs more", "slower in"),
-    *("wait mean, p95", "of gangs", "never placed", "busy", "free in used leaves", "largest gang leaf, pod"),
+    *("wait mean, p95", "wait of gangs", "never placed", "busy", "scattered", "largest leaf, pod"),
     "decision mean, p99",
 )
+_FIRST = 8  # columns of the first of two tables, which keep the lines of the page short
 WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
 
 
@@ -42,16 +43,23 @@ COLUMNS: Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]
 
 
 def table(block: Block) -> str:
-    """In Markdown."""
-    lines = [
-        "| " + " | ".join(HEADS) + " |",
-        "|---" * len(HEADS) + "|",
-    ]
+    """Two tables in Markdown; both begin with the placer."""
+    rows = [HEADS, *_cells(block)]
+    parts = [row[:_FIRST] for row in rows], [(row[0], *row[_FIRST:]) for row in rows]
+    return "\n\n".join(map(_markdown, parts))
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *body])
+
+
+def _cells(block: Block) -> Iterator[tuple[str, ...]]:
     for f in block.rows:
         gangs, others = block.worse.get(f.placer, (0.0, 0.0))
         more = f"{100 * gangs:.1f} %, {100 * others:.0f} %" if f.placer in block.worse else "-"
         slower = "-" if f.placer not in block.slower else f"{block.slower[f.placer]} of {block.traces}"
-        cells = (
+        yield (
             f.placer,
             f"{f.top:.2f}",
             f"{100 * f.above:.1f} %",
@@ -68,8 +76,6 @@ def table(block: Block) -> str:
             f"{f.leaf_gang:.0f}, {f.pod_gang:.0f} GPUs",
             f"{f.took_us / 1e3:.2f}, {f.took99_us / 1e3:.2f} ms",
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def drawing(blocks: Sequence[Block], caption: str) -> str:

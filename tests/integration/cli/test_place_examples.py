@@ -21,7 +21,7 @@ COMMANDS = [
     ("placements",),
     *(("placements", x) for x in ("list", "release", "repair", "improve", "defragment")),
 ]
-DOCUMENTS = ["README.md", "docs/placer.md"]
+DOCUMENTS = ["docs/offline.md", "docs/placer.md"]
 _EXAMPLE = re.compile(r"^ +(?:\$ )?(hyperscout (?:infer .*\| )?.*)$", re.MULTILINE)
 _OF_PLACING = re.compile(r"hyperscout (place|explain-placement|placements)\b")
 _REQUEST = {"parts": [{"workers": {"count": 1, "role": "leader"}}, {"workers": {"count": 3}}]}
@@ -78,12 +78,12 @@ def test_examples_of_documents(run: CommandLine, world: FakePlacementService, do
         typed(run, world, line)
 
 
-def test_the_request_of_the_readme_is_one(run: CommandLine, world: FakePlacementService) -> None:
-    text = (ROOT / "README.md").read_text()
-    Path("readme.json").write_text(text[text.index('    {"mode"') : text.index("\nAgainst a collector")])
+def test_the_request_of_the_page_is_one(run: CommandLine, world: FakePlacementService) -> None:
+    text = (ROOT / "docs" / "offline.md").read_text()
+    Path("page.json").write_text(text[text.index('    {"mode"') : text.index("\nAgainst a collector")])
     Path("gpus.json").write_text(
         json.dumps({f"node-{i:04}": {"nvidia.com/gpu": 8, "cpu": 64, "workers": 1} for i in range(1, 65)})
     )
-    ran = run("place", "--topology", "fabric.json", "--capacity", "gpus.json", "--request", "readme.json")
+    ran = run("place", "--topology", "fabric.json", "--capacity", "gpus.json", "--request", "page.json")
     assert (ran.code, ran.err) == (0, "")
     assert "Workers:      32" in ran.out

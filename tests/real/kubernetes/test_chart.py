@@ -108,7 +108,7 @@ def test_install_upgrade_and_uninstall(bare: Cluster) -> None:
     assert traces(bare) == set()
 
 
-# What docs/kubernetes.md says that an uninstall leaves, and the commands there that take it away.
+# What docs/chart.md says that an uninstall leaves, and the commands there that take it away.
 LEFT = {"definition", "HyperNode", "Lease", "taint", "label", "Kueue topology", "plan of a gang"}
 CLEANING = (
     "delete hypernodes -l app.kubernetes.io/managed-by=hyperscout",

@@ -1,6 +1,6 @@
 """What an operator does to an installed chart on a bad day, on real kubelets; no cables needed.
 
-A pod that lies, a roll-out that no node takes, a drain, an uninstall: `docs/kubernetes.md` and
+A pod that lies, a roll-out that no node takes, a drain, an uninstall: `docs/chart.md` and
 `docs/security.md` say what follows.
 """
 

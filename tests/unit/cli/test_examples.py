@@ -74,6 +74,6 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("where", "line"), OF_HELP + OF_PAGES)
 def test_an_example_can_be_typed(where: str, line: str) -> None:
-    if re.search(r" (--help|-h|\.\.\.|[A-Z]{4,})( |$)", line):  # no example but a form of one
+    if re.search(r" (--help|-h|--version|\.\.\.|[A-Z]{4,})( |$)", line):  # no example but a form of one
         return
     parse(words(line))

@@ -19,7 +19,7 @@ ROW = racks(2, 2, hgx=2, cpu_nodes=1, split={3: 9})
 
 def example() -> str:
     """The page's tree of a row of racks."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "inference.md").read_text()
     shown = page.partition("    $ hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt\n")[2]
     return textwrap.dedent(shown.partition("\n\n")[0]) + "\n"
 

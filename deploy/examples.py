@@ -1,0 +1,75 @@
+"""Writes examples/: files that README and the pages use. They come from the simulator, so they show no real site.
+
+make docs-assets
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from hyperscout_sim.fabric.faults import plant
+from hyperscout_sim.fabric.planted import Fault
+from hyperscout_sim.fabric.shapes import clos3
+from hyperscout_sim.readings.sweep_text import sweep_text
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "examples"
+
+
+# Free workers of each leaf of the small fabric, in the order of the leaves.
+_SMALL_FREE = (2, 4, 3, 4, 4, 0)
+
+
+def _small() -> dict[str, str]:
+    """Two pods of three leaves with four nodes each; a leaf of the second pod lacks a cable to a spine."""
+    fabric = clos3(2, 3, 4, 2, 2)
+    ids = {switch.name: switch.guid for switch in fabric.switches}
+    ends = {ids["leaf-p02-01"], ids["spine-p02-02"]}
+    cables = tuple(cable for cable in fabric.cables if {cable.a, cable.b} != ends)
+    hosts = sorted(adapter.host for adapter in fabric.adapters if adapter.host)
+    free = {host: int(i % 4 < _SMALL_FREE[i // 4]) for i, host in enumerate(hosts)}
+    sweep = sweep_text(replace(fabric, cables=cables)).decode()
+    return {"small.txt": sweep, "small-free.json": json.dumps(free, indent=1) + "\n"}
+
+
+def files() -> dict[str, str]:
+    """The text of each file: 64 nodes in two pods of four leaves, and one cable between switches is missing."""
+    fabric, _ = plant(clos3(2, 4, 8, 2, 2), Fault.UPLINK, Random(2))
+    hosts = sorted({adapter.host for adapter in fabric.adapters if adapter.host})
+    job = {
+        "mode": "PLACEMENT_MODE_SOFT",
+        "parts": [
+            {
+                "group": {
+                    "count": 4,
+                    "tier": "leaf",
+                    "parts": [
+                        {"workers": {"count": 1, "role": "leader"}},
+                        {"workers": {"count": 7, "resources": {"cpu": "16", "nvidia.com/gpu": "8"}}},
+                    ],
+                }
+            }
+        ],
+    }
+    free = {host: {"nvidia.com/gpu": 8, "cpu": 64, "workers": 1} for host in hosts}
+    return _small() | {
+        "fabric.txt": sweep_text(fabric).decode(),
+        "free.json": json.dumps(free, indent=1) + "\n",
+        "job.json": json.dumps(job, indent=2) + "\n",
+        "nodes.txt": "".join(f"{host}\n" for host in hosts),
+    }
+
+
+def main() -> int:
+    """Run the first part of `make docs-assets`."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, "utf-8")
+    print(f"examples: {', '.join(files())}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
