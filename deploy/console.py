@@ -3,9 +3,9 @@
     make docs-assets                      write the outputs into the pages
     deploy/console.py --check [PAGE...]   print the differences; exit status 1 if there is one
 
-A fenced block of the language `console` after a line `<!-- runnable -->` holds commands behind `$ ` and what they
-print, standard error included. The commands of a page run in order in a folder of their own, which has a copy of
-examples/. They query no network.
+A fenced block of the language `console` after a line `<!-- runnable -->` holds commands behind `$ ` and what
+they print, standard error included. The commands of a page run in order in a folder of their own, which has a
+copy of examples/. They query no network.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Writes examples/: files that README and the pages use. They come from the simulator, so they show no real site.
+"""Writes examples/: files that README and the pages use, from the simulator: they show no real site.
 
 make docs-assets
 """
@@ -35,8 +35,8 @@ def _small() -> dict[str, str]:
 
 
 def files() -> dict[str, str]:
-    """The text of each file: 64 nodes in two pods of four leaves, and one cable between switches is missing."""
-    fabric, _ = plant(clos3(2, 4, 8, 2, 2), Fault.UPLINK, Random(2))
+    """The text of each file: 64 nodes in two pods of four leaves; one cable between switches is missing."""
+    fabric, _ = plant(clos3(2, 4, 8, 2, 2), Fault.UPLINK, Random(2))  # noqa: S311 (a simulation)
     hosts = sorted({adapter.host for adapter in fabric.adapters if adapter.host})
     job = {
         "mode": "PLACEMENT_MODE_SOFT",

@@ -24,6 +24,7 @@ DEPLOY = Path(__file__).resolve().parent
 DEBIAN = DEPLOY / "debian"
 PYTHON = Path("/usr/bin/python3")  # Debian's own, which the installed package runs
 _TIMEOUT_S = 900
+_DEPENDS = "passwd, ca-certificates"
 
 
 class PackagesError(RuntimeError):
@@ -142,7 +143,7 @@ def control(root: Path, package: Package) -> None:
         "Section": "net",
         "Priority": "optional",
         "Installed-Size": str(size // 1024),
-        "Depends": f"python3 (>= {major}.{minor}), python3 (<< {major}.{int(minor) + 1}), passwd, ca-certificates",
+        "Depends": f"python3 (>= {major}.{minor}), python3 (<< {major}.{int(minor) + 1}), {_DEPENDS}",
         "Recommends": package.recommends,
         "Description": package.summary,
     }

@@ -86,10 +86,10 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 
 def _settings(part: str, model: type[BaseModel]) -> str:
     purpose = (
-        f"Every setting of the {part}, with its default. A setting stands in the YAML file under this name (a "
-        f"dot separates a group from its setting), in the environment as `HYPERSCOUT_{part.upper()}_NAME` with "
-        "two underscores for a dot, and on the command line as `--name` with hyphens. See "
-        "[operations](../operations.md)."
+        f"Every setting of the {part}, with its default. A setting stands in the YAML file under this name "
+        "(a dot separates a group from its setting), in the environment as "
+        f"`HYPERSCOUT_{part.upper()}_NAME` with two underscores for a dot, and on the command line as `--name` "
+        "with hyphens. See [operations](../operations.md)."
     )
     return _page(f"Settings of the {part}", purpose, _settings_list(model))
 
@@ -120,8 +120,8 @@ def families() -> list[Family]:
 
 def _metrics() -> str:
     purpose = (
-        "Every metric of the agent and the collector: name, type, labels and meaning. [Metrics](../metrics.md) "
-        "says how to scrape, join and alert."
+        "Every metric of the agent and the collector: name, type, labels and meaning. "
+        "[Metrics](../metrics.md) says how to scrape, join and alert."
     )
 
     def line(family: Family) -> str:
@@ -138,8 +138,8 @@ def _metrics() -> str:
 
 def _rest() -> str:
     purpose = (
-        "Every operation of REST with its parameters. `/v1/openapi.json` of a collector describes the objects. "
-        "[REST](../rest.md) says how to authenticate, page and follow changes."
+        "Every operation of REST with its parameters. `/v1/openapi.json` of a collector describes the "
+        "objects. [REST](../rest.md) says how to authenticate, page and follow changes."
     )
     return _page("REST reference", purpose, _operations())
 
@@ -180,8 +180,8 @@ _COMMON = {name for parameter in _common.params for name in parameter.opts} | {"
 
 def _commands() -> str:
     purpose = (
-        "Every command of `hyperscout`. [The command line](../command-line.md) explains what all commands share. "
-        "`hyperscout COMMAND --help` and `man hyperscout-COMMAND` show the same texts."
+        "Every command of `hyperscout`. [The command line](../command-line.md) explains what all commands "
+        "share. `hyperscout COMMAND --help` and `man hyperscout-COMMAND` show the same texts."
     )
     return _page("Commands", purpose, _command_list())
 
@@ -194,7 +194,8 @@ def _command_list() -> Iterator[str]:
                 yield f"- [`hyperscout {name}`](commands/{name}.md): {text}"
         yield ""
     yield "## Common options\n"
-    yield "Commands that query a collector have all of these. Every command has `--help`, and most have `--color`.\n"
+    yield "Commands that query a collector have all of these."
+    yield "Every command has `--help`, and most have `--color`.\n"
     yield from _options(click.Context(_common), _common)
     yield from (line for section in sections(_common, "") for line in _section(section))
 

@@ -36,7 +36,7 @@ _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z
 
 
 def lists_of(value: object) -> tuple[Keys, ...]:
-    """Parse the setting: names of clouds (also as a text with commas), and lists of label keys. Raises ValueError."""
+    """Parse the setting: names of clouds (several in a text), and lists of label keys. Raises ValueError."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",")]
     if not isinstance(value, list | tuple):
