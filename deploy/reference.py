@@ -88,8 +88,8 @@ def _settings(part: str, model: type[BaseModel]) -> str:
     purpose = (
         f"Every setting of the {part}, with its default. A setting stands in the YAML file under this name "
         "(a dot separates a group from its setting), in the environment as "
-        f"`HYPERSCOUT_{part.upper()}_NAME` with two underscores for a dot, and on the command line as `--name` "
-        "with hyphens. See [operations](../operations.md)."
+        f"`HYPERSCOUT_{part.upper()}_NAME` with two underscores for a dot, and on the command line as "
+        "`--name` with hyphens. See [operations](../operations.md)."
     )
     return _page(f"Settings of the {part}", purpose, _settings_list(model))
 
