@@ -254,8 +254,8 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.ref(operation.body.DESCRIPTOR.name, asked=True)
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     responses = {"200": _answer(operation, schemas)}
-    if about := NO_CONTENT.get(operation.name):
-        responses = {"204": {"description": about}}
+    if done := NO_CONTENT.get(operation.name):
+        responses = {"204": {"description": done}}
     if operation.cached:
         responses["304"] = {"description": "Nothing changed."}
     found["responses"] = responses | {"default": {"$ref": "#/components/responses/Problem"}}
