@@ -210,7 +210,7 @@ def _names(
     """Return switch names by chassis id: the own name, else that which most neighbours hear. `earlier`: the
     published names."""
     for row, far in fars:
-        if far.kind == SWITCH:
+        if far.kind == SWITCH and not reports.names.get(far.end.chassis):  # its own name would count
             vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
             add_vote(by_hosts.names, far.end.chassis, row.near.chassis, vote)
     sources = frozenset({LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})

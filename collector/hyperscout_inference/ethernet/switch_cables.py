@@ -132,26 +132,32 @@ def undisputed(
     """
     uses = Counter([row.near for row, _ in fars])
     uses.update([far.end for _, far in fars if far.kind == SWITCH])
-    clear = {row.near: (row, far) for row, far in fars if not (row.doubt or row.past or far.note)}
+    clear = [
+        (row, far)
+        for row, far in fars
+        if not (row.doubt or row.past or far.note) and row.near.chassis != far.end.chassis
+    ]
+    to_switches = {row.near: (row, far) for row, far in clear if far.kind == SWITCH}
     cables: list[SwitchCable] = []
     plugs: list[Plug] = []
-    left: list[tuple[Row, Far]] = []
-    for row, far in fars:
+    settled: set[int] = set()  # ids of the rows of both
+    for row, far in clear:
         near, end = row.near, far.end
-        back = clear.get(end)
-        if near not in clear or near.chassis == end.chassis:
-            left.append((row, far))
-        elif far.kind != SWITCH and uses[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
-            entry, by = reports.ports[near].entry, tuple(sorted(row.sources))
-            plugs.append(Plug(near, far.kind, *end, entry.speed_mbps, entry.carrier, by, silent=row.silent))
-        elif back and far.kind == SWITCH and uses[near] == uses[end] == 2 and back[1] == (SWITCH, near, ""):
-            if near < end:
-                speed_mbps = max(reports.ports[near].entry.speed_mbps, reports.ports[end].entry.speed_mbps)
-                by = tuple(sorted(row.sources | back[0].sources))
-                cables.append(SwitchCable(near, end, speed_mbps, by))
-        else:
-            left.append((row, far))
-    return cables, plugs, left
+        if far.kind != SWITCH:
+            if uses[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
+                port, by = reports.ports[near].entry, tuple(sorted(row.sources))
+                plugs.append(Plug(near, far.kind, *end, port.speed_mbps, port.carrier, by, silent=row.silent))
+                settled.add(id(row))
+            continue
+        if near > end:  # judged at the other end
+            continue
+        back = to_switches.get(end)
+        if back is not None and back[1] == (SWITCH, near, "") and uses[near] == uses[end] == 2:
+            speed_mbps = max(reports.ports[x].entry.speed_mbps for x in (near, end))
+            by = tuple(sorted(row.sources | back[0].sources))
+            cables.append(SwitchCable(near, end, speed_mbps, by))
+            settled |= {id(row), id(back[0])}
+    return cables, plugs, [(row, far) for row, far in fars if id(row) not in settled]
 
 
 def _claims(
