@@ -9,7 +9,8 @@ def host_port(address: str) -> tuple[str, int]:
     """Return ("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no host:port")
+        without = " without http://" if "://" in address else ""
+        raise ValueError(f"{address!r}: expected host:port{without}, such as 127.0.0.1:50051")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
     return host.strip("[]"), int(port)

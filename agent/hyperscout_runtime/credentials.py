@@ -20,6 +20,8 @@ from hyperscout_runtime.connections import is_loopback
 _MAX_BYTES = 1024 * 1024
 _MAX_TOKEN_BYTES = 16 * 1024
 
+GRPC_PORT, HEALTH_PORT, REST_PORT = 50051, 50052, 50080  # the collector's, unless its settings say otherwise
+
 Metadata = tuple[tuple[str, str], ...]
 EMPTY, NO_TEXT = "empty", "not one line of text"
 
@@ -154,6 +156,11 @@ def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool 
     """
     if target.startswith(("unix:", "unix-abstract:")):
         return
+    if "://" in target:
+        raise TargetError(
+            f"collector address {target!r}: expected host:port without http://, such as 127.0.0.1:{GRPC_PORT} "
+            f"(the port of gRPC; {REST_PORT} is REST's)"
+        )
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise TargetError(f"collector address {target!r}: expected host:port, [v6 address]:port or unix:PATH")

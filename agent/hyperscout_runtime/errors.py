@@ -1,6 +1,8 @@
 """Formats exceptions as text for a status, a condition or an Event, and chooses levels of log lines."""
 
+import difflib
 import logging
+from collections.abc import Iterable
 
 _MAX_CHARS = 200
 
@@ -10,6 +12,12 @@ def described(error: BaseException) -> str:
     message = f"{type(error).__name__}: {error}"
     text = " ".join("".join(c if c.isprintable() else " " for c in message).split())
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "..."
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` with the most similar known name, "" when none is similar."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class StartError(RuntimeError):

@@ -14,14 +14,51 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import yaml
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
 from pydantic_settings import SettingsError as VariableError
+from yaml.reader import Reader, ReaderError
+
+from hyperscout_runtime.errors import did_you_mean
 
 _log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+
+_YAML_HINT: Final = "expected `name: value` lines, each group indented, texts with `: ` or ` #` in quotes"
+_QUOTED: Final = re.compile(r'"(\w+)"')
+_MAX_FOUND: Final = 40  # characters of a value in a message
+# What pydantic expected, by its type of error. Other types have a text of their own.
+_EXPECTED: Final[Mapping[str, str]] = {
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "int_parsing_size": "expected a smaller number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "finite_number": "expected a number that is finite",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected at least {ge}",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected at most {le}",
+    "string_type": "expected a text (put a number or a date in quotes)",
+    "string_too_short": "expected {min_length} or more characters",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_pattern_mismatch": "expected a text that matches {pattern}",
+    "too_short": "expected {min_length} or more values",
+    "too_long": "expected at most {max_length} values",
+    "literal_error": "expected {expected}",
+    "path_type": "expected a path",
+    "tuple_type": "expected a list, such as [a, b]",
+    "list_type": "expected a list, such as [a, b]",
+    "model_type": "expected a group of settings, `name: value` lines that are indented",
+    "model_attributes_type": "expected a group of settings, `name: value` lines that are indented",
+    "missing": "is required: set it",
+}
+_NUMBERS: Final = frozenset({"float_parsing", "float_type", "int_parsing", "int_type"})
 
 Tree = dict[str, Any]  # settings by name; the value of a group is a tree
 
@@ -76,12 +113,12 @@ def load(
     for origin, tree in reversed(sources.items()):
         for name in tree:
             if name.startswith("_"):  # BaseSettings takes such arguments for itself
-                raise SettingsError(f"{origin}{name}: no such setting")
+                raise SettingsError(f"{origin}{name}: {_unknown([name], model)}")
         values = _merged(values, _without(tree, retired, origin))
     try:
         return model(**values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(one, sources) for one in error.errors())) from error
+        raise SettingsError("\n".join(_sentence(one, sources, model) for one in error.errors())) from error
 
 
 def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tree:
@@ -98,13 +135,41 @@ def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tr
                 value = {part: value}
             found = _merged(found, value)
         elif path[0] not in model.model_fields:
-            unknown.append(f"environment: {variable}: no such setting")
+            hint = did_you_mean(variable, _variables(model))
+            unknown.append(f"environment: {variable}: no such setting{hint}")
     if unknown:
         raise SettingsError("\n".join(unknown))
     try:
         return _merged(found, EnvSettingsSource(model)())
     except VariableError as error:
-        raise SettingsError(f"environment: {error}: expected JSON") from error
+        field = _QUOTED.search(str(error))  # the library names the field and not the variable
+        name = f"{prefix}{field[1].upper()}" if field else "a variable"
+        raise SettingsError(f'environment: {name}: not JSON: expected a list such as ["a", "b"]') from error
+
+
+def _variables(model: type[ProcessSettings]) -> list[str]:
+    """Return the environment variables of all settings."""
+    prefix = model.model_config["env_prefix"]
+    delimiter = model.model_config.get("env_nested_delimiter") or "__"
+    return [prefix + name.replace(".", delimiter).upper() for name in _names(model)]
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    """Return the names of all settings, `group.name` in a group."""
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += [f"{name}.{inner}" for inner in _names(field.annotation)]
+        else:
+            found.append(name)
+    return found
+
+
+def _unknown(path: Sequence[object], model: type[ProcessSettings]) -> str:
+    """Return what is wrong with a name that is no setting, with the most similar name."""
+    known = _names(model)
+    name = ".".join(map(str, path))
+    return f"no such setting{did_you_mean(name, [*known, *{one.partition('.')[0] for one in known}])}"
 
 
 def _read(file: Path) -> Tree:
@@ -112,21 +177,41 @@ def _read(file: Path) -> Tree:
         with file.open("rb") as stream:
             text = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror}") from error
+        raise SettingsError(
+            f"{file}: cannot be read: {error.strerror}: name a YAML file of settings (--config)"
+        ) from error
     if len(text) > MAX_FILE_BYTES:
-        raise SettingsError(f"{file}: larger than {MAX_FILE_BYTES} bytes")
+        raise SettingsError(
+            f"{file}: larger than {MAX_FILE_BYTES} bytes: expected a YAML file of settings (--config)"
+        )
     try:
         content = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise SettingsError(f"{file}: {line}not YAML: {error.problem}") from error
+        raise SettingsError(f"{file}: {line}not YAML: {error.problem}; {_YAML_HINT}") from error
+    except ReaderError as error:
+        raise SettingsError(
+            f"{file}: line {_odd_line(text)}: not YAML: {error.reason}: expected a text file in UTF-8"
+        ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of UTF-8, or of a date
-        raise SettingsError(f"{file}: not YAML: {str(error).splitlines()[0]}") from error
+        raise SettingsError(f"{file}: not YAML: {str(error).splitlines()[0]}; {_YAML_HINT}") from error
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise SettingsError(f"{file}: expected `name: value` lines")
+        found = "a name that is no text" if isinstance(content, dict) else _found(content)
+        raise SettingsError(f"{file}: expected `name: value` lines, found {found}")
     return content
+
+
+def _odd_line(text: bytes) -> int:
+    """Return the number of the first line that is not UTF-8 or has a control character."""
+    for number, line in enumerate(text.split(b"\n"), 1):
+        try:
+            if Reader.NON_PRINTABLE.search(line.decode()):
+                return number
+        except UnicodeDecodeError:
+            return number
+    return 1
 
 
 def _without(tree: Tree, retired: Mapping[str, str], origin: str) -> Tree:
@@ -164,12 +249,35 @@ def _is_in(tree: object, path: Sequence[object]) -> bool:
     return True
 
 
-def _sentence(error: ErrorDetails, sources: Mapping[str, Tree]) -> str:
+def _sentence(error: ErrorDetails, sources: Mapping[str, Tree], model: type[ProcessSettings]) -> str:
     """Return one line: the source, the name as in the file, and what is expected."""
-    if not error["loc"]:
+    path = error["loc"]
+    if not path:
         return error["msg"].removeprefix("Value error, ")
-    origin = next((origin for origin, tree in sources.items() if _is_in(tree, error["loc"])), "")
-    name = ".".join(map(str, error["loc"]))
-    is_unknown = error["type"] == "extra_forbidden"
-    message = "no such setting" if is_unknown else error["msg"].removeprefix("Value error, ")
-    return f"{origin}{name}: {message}"
+    origin = next((origin for origin, tree in sources.items() if _is_in(tree, path)), "")
+    return f"{origin}{'.'.join(map(str, path))}: {_message(error, model)}"
+
+
+def _message(error: ErrorDetails, model: type[ProcessSettings]) -> str:
+    """Return what is wrong with one value, in the words of this project."""
+    kind, path = error["type"], error["loc"]
+    if kind == "extra_forbidden":
+        return _unknown(path, model)
+    expected = _EXPECTED.get(kind)
+    if expected is None:
+        return error["msg"].removeprefix("Value error, ")
+    limits = error.get("ctx", {}).items()
+    plain = {name: f"{x:.15g}" if isinstance(x, float) else x for name, x in limits}  # 1.0 is 1
+    message = expected.format_map(plain)
+    is_time = str(path[-1]).endswith("_s") and not str(path[-1]).endswith("_per_s")
+    if is_time and kind in _NUMBERS and isinstance(error["input"], str):
+        message = "expected seconds without a unit, such as 10"
+    return f"{message}, found {_found(error['input'])}" if kind != "missing" else message
+
+
+def _found(value: object) -> str:
+    """Return a value as it is shown in a message."""
+    if isinstance(value, dict | list | tuple):
+        return "a group" if isinstance(value, dict) else "a list"
+    text = "nothing" if value is None or value == "" else repr(value)
+    return text if len(text) <= _MAX_FOUND else text[: _MAX_FOUND - 3] + "..."

@@ -1,10 +1,10 @@
 """`hyperscout get`: lists objects in tables like kubectl's."""
 
-import difflib
 import time
 from collections.abc import Sequence
 
 import click
+from hyperscout_runtime.errors import did_you_mean
 
 from hyperscout_cli.remote.live_names import names as live_names
 from hyperscout_cli.remote.source import load
@@ -77,8 +77,7 @@ def get(
     """
     found = KINDS.get(kind.lower())
     if found is None:
-        close = difflib.get_close_matches(kind.lower(), KINDS, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        hint = did_you_mean(kind.lower(), KINDS)
         raise click.UsageError(f"no such kind: {kind!r}{hint}; kinds are {', '.join(ALIASES)}")
     if output == "dot" and found != "links":
         raise click.UsageError(f"-o dot draws links, not {found}: `hyperscout tree -o dot` draws all domains")

@@ -9,7 +9,7 @@ from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_collector.app.settings.settings import RETIRED as COLLECTOR_RETIRED
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_runtime.settings import MAX_FILE_BYTES, ProcessSettings, SettingsError, load
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
 
 RETIRED = {"old": "is a constant now (7)", "group.old": "is a constant now (8 s)"}
@@ -21,6 +21,7 @@ class Group(BaseModel):
     a: int = 1
     b: int = 1
     c: int = 1
+    wait_s: float = Field(1, ge=1)
 
 
 class Settings(ProcessSettings):
@@ -49,18 +50,46 @@ def test_groups_are_merged_from_all_sources(file: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "environment", "flags", "words"),
     [
-        ("group: {a: x}", {}, {}, "{file}: group.a: Input should be a valid integer"),
-        ("group: {a: 1}", {"TEST_GROUP__A": "x"}, {}, "environment: group.a: Input should be"),
-        ("group: {a: 1}", {"TEST_GROUP__B": "1"}, {"group": {"a": "x"}}, "flag group.a: Input should be"),
+        ("group: {a: x}", {}, {}, "{file}: group.a: expected a whole number, found 'x'"),
+        ("group: {a: 1}", {"TEST_GROUP__A": "x"}, {}, "environment: group.a: expected a whole"),
+        ("group: {a: 1}", {"TEST_GROUP__B": "1"}, {"group": {"a": "x"}}, "flag group.a: expected a whole"),
         ("group: {d: 1}", {"TEST_GROUP__A": "1"}, {}, "{file}: group.d: no such setting"),
-        ("names: [1]", {}, {}, "{file}: names.0: Input should be a valid string"),
+        ("names: [1]", {}, {}, "{file}: names.0: expected a text (put"),
         ("", {"TEST_OTHER__A": "1"}, {}, "environment: TEST_OTHER__A: no such setting"),
         ("_env_file: x", {}, {}, "{file}: _env_file: no such setting"),
-        ("", {"TEST_NAMES": "["}, {}, 'environment: error parsing value for field "names"'),
+        (
+            "",
+            {"TEST_NAMES": "["},
+            {},
+            'environment: TEST_NAMES: not JSON: expected a list such as ["a",',
+        ),
+        (
+            "",
+            {"TEST_GROUPS": "[]"},
+            {},
+            "environment: TEST_GROUPS: no such setting (did you mean 'TEST",
+        ),
+        ("nmaes: [a]", {}, {}, "{file}: nmaes: no such setting (did you mean 'names'?)"),
+        ("names: a", {}, {}, "{file}: names: expected a list, such as [a, b], found 'a'"),
+        ("group: 3", {}, {}, "{file}: group: expected a group of settings, `name: value` lines that are"),
+        (
+            "group: {wait_s: 10s}",
+            {},
+            {},
+            "{file}: group.wait_s: expected seconds without a unit, such as",
+        ),
+        ("group: {wait_s: 0}", {}, {}, "{file}: group.wait_s: expected at least 1, found 0"),
+        (
+            "names: []\nx: \x07",
+            {},
+            {},
+            "{file}: line 2: not YAML: special characters are not allowed",
+        ),
+        ("- a", {}, {}, "{file}: expected `name: value` lines, found a list"),
         ("names: [\n", {}, {}, "{file}: line 2: not YAML: "),
         ("group: 2026-13-01", {}, {}, "{file}: not YAML: month must be in 1..12"),
         ("names: " + "[" * 500, {}, {}, "{file}: not YAML: maximum recursion depth exceeded"),
-        ("1: a", {}, {}, "{file}: expected `name: value` lines"),
+        ("1: a", {}, {}, "{file}: expected `name: value` lines, found a name that"),
         ("#" * (MAX_FILE_BYTES + 1), {}, {}, f"{{file}}: larger than {MAX_FILE_BYTES} bytes"),
     ],
 )
