@@ -158,8 +158,8 @@ def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool 
         return
     if "://" in target:
         raise TargetError(
-            f"collector address {target!r}: expected host:port without http://, such as 127.0.0.1:{GRPC_PORT} "
-            f"(the port of gRPC; {REST_PORT} is REST's)"
+            f"collector address {target!r}: expected host:port without http://, such as "
+            f"127.0.0.1:{GRPC_PORT} (the port of gRPC; {REST_PORT} is REST's)"
         )
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:

@@ -177,9 +177,7 @@ def _read(file: Path) -> Tree:
         with file.open("rb") as stream:
             text = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise SettingsError(
-            f"{file}: cannot be read: {error.strerror}: name a YAML file of settings (--config)"
-        ) from error
+        raise SettingsError(f"{file}: {error.strerror}: name a YAML file of settings (--config)") from error
     if len(text) > MAX_FILE_BYTES:
         raise SettingsError(
             f"{file}: larger than {MAX_FILE_BYTES} bytes: expected a YAML file of settings (--config)"

@@ -15,6 +15,10 @@ class KubeError(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
+class CredentialsError(KubeError):
+    """There is no usable kubeconfig and no service account. The message names the file."""
+
+
 class UnreachableError(KubeError):
     """No response, or a temporary failure (408, 429, 5xx). Try again after `retry_after_s` seconds."""
 

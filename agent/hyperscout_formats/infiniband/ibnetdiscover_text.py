@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _INITIATED = b"# Initiated from node "
 _FROM = re.compile(rb"([0-9a-fA-F]{1,16})\b(?: port ([0-9a-fA-F]{1,16})\b)?")
+_DEVICE = re.compile(rb'^(?:Switch|Ca|Rt)[\t ]+\d{1,3}[\t ]+"[SHR]-[0-9a-f]{16}"', re.MULTILINE)
 _HEAD = 65_536  # bytes that are searched to identify a text
 
 # Texts that users pass by mistake: a pattern in the first part, and the name of the text.
@@ -63,6 +64,11 @@ def may_have_devices(data: bytes) -> bool:
 def is_grouped(data: bytes) -> bool:
     """Return whether the text was made with `-g`."""
     return b"\nNon-Chassis Nodes" in data or b"\nChassis " in data
+
+
+def is_sweep(data: bytes) -> bool:
+    """Return whether the first part of a text has a device block."""
+    return _DEVICE.search(data[:_HEAD]) is not None
 
 
 def why_refused(data: bytes) -> str:

@@ -8,7 +8,7 @@ from hyperscout_agent.settings.settings import RETIRED, AgentSettings, load_sett
 from hyperscout_runtime.settings import SettingsError
 
 from hyperscout_cli.shared.command import Group
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.settings_flags import given, setting_flags
 
 
@@ -34,7 +34,7 @@ def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
     try:
         settings = load_settings(config, given(flags))
     except SettingsError as error:
-        raise CliError("; ".join(str(error).splitlines())) from error
+        raise BadInputError("; ".join(str(error).splitlines())) from error
     import asyncio
     import logging
 

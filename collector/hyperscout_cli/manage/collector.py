@@ -8,7 +8,7 @@ from hyperscout_collector.app.settings.settings import PREFIX, RETIRED, Collecto
 from hyperscout_runtime.settings import SettingsError
 
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.settings_flags import given, setting_flags
 
 
@@ -41,7 +41,7 @@ def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
     try:
         settings = load_settings(config, given(flags))
     except SettingsError as error:
-        raise CliError("; ".join(str(error).splitlines())) from error
+        raise BadInputError("; ".join(str(error).splitlines())) from error
     import asyncio
 
     from hyperscout_collector.app.replica.process import EXIT_S, run

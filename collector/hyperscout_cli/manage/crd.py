@@ -12,7 +12,7 @@ from hyperscout_kubernetes.paths import api_path
 from hyperscout_cli.manage.crd_columns import NAME, VERSION, ColumnPlan, UnsuitableError, plan
 from hyperscout_cli.remote.cluster import default_kubeconfig, kubeconfig_option, need_client
 from hyperscout_cli.shared.command import Group
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError, CliError
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, emit_data, note
 
@@ -78,7 +78,13 @@ def columns(*, dry_run: bool, output: str, kubeconfig: Path | None) -> None:
 
 async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPlan, str]:
     from hyperscout_kubernetes.client import connect
-    from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
+    from hyperscout_kubernetes.errors import (
+        CredentialsError,
+        ForbiddenError,
+        KubeError,
+        NotFoundError,
+        UnreachableError,
+    )
 
     try:
         async with await connect(kubeconfig) as kube:
@@ -91,6 +97,8 @@ async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPla
         raise CliError(f"{error}: use an account that may get and patch customresourcedefinitions") from error
     except UnreachableError as error:
         raise CliError(f"{error}: name a cluster that answers with --kubeconfig FILE") from error
+    except CredentialsError as error:
+        raise BadInputError(f"{error}: give --kubeconfig FILE") from error
     except (KubeError, UnsuitableError) as error:
         raise CliError(str(error)) from error
 

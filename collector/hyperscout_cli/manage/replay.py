@@ -1,5 +1,6 @@
 """`hyperscout doctor --replay`: do the installed state machines reach the states of an event log?"""
 
+import io
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -9,23 +10,22 @@ from hyperscout_formats.text.counts import count
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.names import visible
 
-from hyperscout_cli.shared.errors import NO, CliError
+from hyperscout_cli.shared.errors import NO, BadInputError
+from hyperscout_cli.shared.files import read_bytes
 from hyperscout_cli.shared.output import emit, emit_data
+
+EVENT_LOG = "a file of `hyperscout status --event-log`"
 
 
 def replayed(file: Path, output: str) -> int:
-    """Replay a file and show the result. Raises CliError if it cannot be read or is not an event log."""
+    """Replay a file and show the result. Raises BadInputError if it cannot be read or is not an event log."""
     try:
-        with file.open(encoding="utf-8") as text:
+        with io.TextIOWrapper(io.BytesIO(read_bytes(str(file), EVENT_LOG)), encoding="utf-8") as text:
             found = replay(iter(partial(text.readline, MAX_LINE_CHARS + 1), ""), str(file))
-    except OSError as error:
-        raise CliError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise CliError(
-            f"{file}: not UTF-8 at byte {error.start}: expected a file of `hyperscout status --event-log`"
-        ) from error
+        raise BadInputError(f"{file}: not UTF-8 at byte {error.start}: expected {EVENT_LOG}") from error
     except EventLogError as error:
-        raise CliError(f"{error}. Write the file again with `hyperscout status --event-log`") from error
+        raise BadInputError(f"{error}. Write the file again with `hyperscout status --event-log`") from error
     if not emit_data({"file": str(file), "same": found.difference is None, **asdict(found)}, output):
         emit(report(str(file), found))
     return NO if found.difference is not None else 0

@@ -13,7 +13,7 @@ from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_publish.hypernodes.wanted import TIER_LABEL_PREFIX
 from hyperscout_topology.topology import HyperNode, Topology
 
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import read_bytes, shown
 
 MAX_BYTES = 64 << 20
@@ -33,7 +33,7 @@ class Written:
 
 
 def read(path: str) -> list[Written]:
-    """All HyperNodes of a YAML file: documents, a List, or both. Raises CliError with file and line."""
+    """All HyperNodes of a YAML file: documents, a List, or both. Raises BadInputError with file and line."""
     import yaml
 
     data = read_bytes(path, limit=MAX_BYTES)
@@ -43,9 +43,9 @@ def read(path: str) -> list[Written]:
         mark = getattr(error, "problem_mark", None)
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise CliError(f"{where}: not YAML: {reason}") from error
+        raise BadInputError(f"{where}: not YAML: {reason}") from error
     except (RecursionError, ValueError) as error:
-        raise CliError(f"{shown(path)}: not YAML: {error}") from error
+        raise BadInputError(f"{shown(path)}: not YAML: {error}") from error
     found: list[Written] = []
     for i, document in enumerate(documents, 1):
         items = document.get("items") if isinstance(document, Mapping) else None
@@ -55,7 +55,7 @@ def read(path: str) -> list[Written]:
             if isinstance(item, Mapping) and item.get("kind") == "HyperNode"
         ]
     if not found:
-        raise CliError(f"{shown(path)}: no HyperNode found: expected objects of kind HyperNode")
+        raise BadInputError(f"{shown(path)}: no HyperNode found: expected objects of kind HyperNode")
     return found
 
 
@@ -80,9 +80,9 @@ def _one(item: Mapping[str, Any], where: str) -> Written:
     name = _at(item, "metadata", "name")
     tier = _at(item, "spec", "tier")
     if not isinstance(name, str) or not name:
-        raise CliError(f"{where}: metadata.name: expected a string")
+        raise BadInputError(f"{where}: metadata.name: expected a string")
     if not isinstance(tier, int) or isinstance(tier, bool):
-        raise CliError(f"{where}: HyperNode {name!r}: spec.tier: expected an integer")
+        raise BadInputError(f"{where}: HyperNode {name!r}: spec.tier: expected an integer")
     members = _at(item, "spec", "members")
     children: list[str] = []
     nodes: set[str] = set()
@@ -161,7 +161,7 @@ def expand(written: list[Written], topology: Topology) -> list[Written]:
             try:
                 matches = re.compile(pattern).search
             except re.error as error:
-                raise CliError(f"HyperNode {w.name!r}: bad pattern {pattern!r}: {error}") from error
+                raise BadInputError(f"HyperNode {w.name!r}: bad pattern {pattern!r}: {error}") from error
             nodes.update(n for n in known if matches(n))
         for key, value in w.labels:
             if key.startswith(TIER_LABEL_PREFIX):

@@ -14,7 +14,7 @@ import click
 from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
 from hyperscout_cli.shared.command import SeveralCommand, files_option
-from hyperscout_cli.shared.errors import NO, CliError
+from hyperscout_cli.shared.errors import NO, BadInputError
 from hyperscout_cli.shared.files import node_name, read_bytes, shown
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, note, warn
@@ -194,7 +194,7 @@ def _infer(
         if node_map is not None:
             inputs = _with_node_map(inputs, node_map, problems)
     except FormatError as error:
-        raise CliError(str(error)) from error
+        raise BadInputError(str(error)) from error
     warn(problems, "problems in the files")
     found = infer_hierarchy(inputs, options, previous=previous)
     return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
@@ -252,7 +252,7 @@ def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTab
     for path in paths:
         stem = node_name(path)
         if stem in stems:
-            raise CliError(f"{shown(path)}: a second file named {stem!r}: expected one file for each switch")
+            raise BadInputError(f"{shown(path)}: a second file named {stem!r}: give one for each switch")
         stems.add(stem)
         rows, passed_over = parse(read_bytes(path, "the output of `snmpwalk -On`"), shown(path))
         table = read(rows, stem)
@@ -281,7 +281,7 @@ def _by_node(
     for path in paths:
         node = node_name(path)
         if node in found:
-            raise CliError(f"{shown(path)}: a second file for node {node!r}: expected one file for each node")
+            raise BadInputError(f"{shown(path)}: a second file for node {node!r}: give one for each node")
         found[node], passed_over = parse(read_bytes(path, what), shown(path))
         problems.extend(passed_over)
     return found
@@ -363,9 +363,9 @@ def _cluster(path: str) -> frozenset[str]:
     try:
         names = parse(read_bytes(path), shown(path))
     except FormatError as error:
-        raise CliError(str(error)) from error
+        raise BadInputError(str(error)) from error
     if not names:
-        raise CliError(f"{shown(path)}: no node found: expected one name per line (or leave --nodes out)")
+        raise BadInputError(f"{shown(path)}: no node: expected one name per line (or leave --nodes out)")
     return frozenset(names)
 
 

@@ -7,7 +7,7 @@ from click.core import ParameterSource
 
 from hyperscout_cli.remote.source import load as load_topology
 from hyperscout_cli.shared.command import Group
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import CliError, unwritable
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.saved_topology import read_topology
@@ -44,7 +44,7 @@ def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
     try:
         replace_file(file.resolve(), "".join(topology_json(found)))
     except OSError as error:
-        raise CliError(f"{file}: {error.strerror or error}") from error
+        raise unwritable(file, error) from error
     note(
         f"{file}: generation {found.generation}, {len(found.hypernodes)} HyperNodes, {len(found.links)} links"
     )

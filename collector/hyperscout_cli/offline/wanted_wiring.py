@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError, CliError, unwritable
 from hyperscout_cli.shared.files import read_bytes, shown
 from hyperscout_cli.shared.output import note, warn
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def read_blueprint(path: str) -> "Blueprint":
-    """Raises CliError that names the line."""
+    """Raises BadInputError that names the line."""
     from hyperscout_formats.text.errors import FormatError
     from hyperscout_inference.blueprint.reading import parse
 
     try:
         return parse(read_bytes(path), shown(path))
     except FormatError as error:
-        raise CliError(str(error)) from error
+        raise BadInputError(str(error)) from error
 
 
 def compared(topology: "Topology", blueprint: "Blueprint") -> "Comparison":
@@ -65,7 +65,7 @@ def accept(topology: "Topology", path: str) -> list[str]:
     try:
         replace_file(file.resolve(), new.text)
     except OSError as error:
-        raise CliError(f"{path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
     warn(
         [f"pattern {name!r} no longer applies: its cables are lines now" for name in new.dropped], "patterns"
     )

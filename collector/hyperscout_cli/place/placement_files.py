@@ -4,11 +4,10 @@ An invalid file ends with exit code 2, so that scripts can distinguish it from "
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_cli.shared.errors import BadInputError, CliError
+from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import SAVED_TOPOLOGY, read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
 
@@ -27,24 +26,12 @@ _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 
 
-@contextmanager
-def bad_input() -> Iterator[None]:
-    """Convert errors about a file to BadInputError."""
-    try:
-        yield
-    except BadInputError:
-        raise
-    except CliError as error:
-        raise BadInputError(error.message) from error
-
-
 def read_forest(path: str) -> "tuple[Topology, Forest]":
     """A saved topology for the placer. Raises BadInputError that names the field or the HyperNode."""
     from hyperscout_placer.cluster.forest import Forest, ForestError
     from hyperscout_topology.json_reader import TopologyError, from_json
 
-    with bad_input():
-        data = read_json(path)
+    data = read_json(path)
     try:
         topology = from_json(data)
         return topology, Forest.of(topology)
@@ -61,8 +48,7 @@ def read_request(path: str) -> "placement_pb2.PlaceRequest":
     from google.protobuf.json_format import Parse, ParseError
     from hyperscout.v1 import placement_pb2 as pb
 
-    with bad_input():
-        text = _text(path, "a request, such as " + '{"parts": [{"workers": {"count": 4}}]}')
+    text = _text(path, "a request, such as " + '{"parts": [{"workers": {"count": 4}}]}')
     try:
         return Parse(text, pb.PlaceRequest())
     except ParseError as error:
@@ -76,8 +62,7 @@ def read_capacity(path: str) -> Free:
     """`{"node": free workers}` or `{"node": {"resource": quantity}}`. Raises BadInputError."""
     from hyperscout_placer.cluster.quantity import QuantityError, amount
 
-    with bad_input():
-        text = _text(path, 'free capacity, such as {"node-1": 2}')
+    text = _text(path, 'free capacity, such as {"node-1": 2}')
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -166,7 +151,7 @@ def _text(path: str, what: str) -> str:
     try:
         return read_bytes(path, what).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CliError(f"{shown(path)}: not JSON: not UTF-8 at byte {error.start}") from error
+        raise BadInputError(f"{shown(path)}: not JSON: not UTF-8 at byte {error.start}") from error
 
 
 def _once(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":

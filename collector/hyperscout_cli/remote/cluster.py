@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError, CliError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]]
     """All HyperNodes of the API server, and the labels of each node by name. Raises CliError."""
     need_client("'cluster'")
     from hyperscout_kubernetes.client import connect
-    from hyperscout_kubernetes.errors import KubeError, NotFoundError
+    from hyperscout_kubernetes.errors import CredentialsError, KubeError, NotFoundError
     from hyperscout_kubernetes.nodes import PATH
     from hyperscout_publish.hypernodes.objects import COLLECTION
 
@@ -62,5 +62,7 @@ def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]]
         raise CliError(
             f"{error}; to install the HyperNode CRD: `hyperscout crd show | kubectl apply -f -`"
         ) from error
+    except CredentialsError as error:
+        raise BadInputError(f"{error}: give --kubeconfig FILE") from error
     except KubeError as error:
         raise CliError(str(error)) from error

@@ -1,11 +1,20 @@
 """Errors of commands with their exit codes: 1 failure, 2 wrong usage or input, 3 the answer is negative."""
 
-from typing import IO, Any
+import errno
+from collections.abc import Mapping
+from typing import IO, Any, Final
 
 import click
 from hyperscout_topology.names import visible
 
 FAILURE, WRONG_INPUT, NO = 1, 2, 3
+_NEXT: Final[Mapping[int | None, str]] = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EACCES: "give this user the right to read it",
+    errno.EPERM: "give this user the right to read it",
+    errno.EISDIR: "name a file",
+}
 
 
 class CliError(click.ClickException):
@@ -30,6 +39,17 @@ class AnswerIsNoError(CliError):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(_lines(self.format_message()), file=file, err=file is None)
+
+
+def unreadable(path: object, error: OSError) -> BadInputError:
+    """The error of a file that cannot be read, with the next step."""
+    todo = _NEXT.get(error.errno, "")
+    return BadInputError(f"{path}: {error.strerror or error}" + (f": {todo}" if todo else ""))
+
+
+def unwritable(path: object, error: OSError) -> CliError:
+    """The error of a file that cannot be written, with the next step."""
+    return CliError(f"{path}: cannot be written: {error.strerror or error}: name another file or folder")
 
 
 def _lines(message: str) -> str:

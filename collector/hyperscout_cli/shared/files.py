@@ -1,14 +1,20 @@
 """Readers of files that are named on the command line, with bounds."""
 
+import errno
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_formats.infiniband.ibnetdiscover_text import is_sweep
+
+from hyperscout_cli.shared.errors import BadInputError, unreadable
 
 MAX_BYTES = 1 << 30  # a fabric of 65,536 hosts is 44 MB
+SILENT_S = 600.0  # a sweep of a large fabric writes its first byte after minutes
 _GZIP = b"\x1f\x8b"
 _PIECE_BYTES = 1 << 20
 # The files that commands read become 10 to 50 times larger when they are unpacked.
@@ -18,25 +24,37 @@ SAVED_TOPOLOGY = "what `hyperscout infer -o json` or `hyperscout tree -o json` p
 
 
 def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> bytes:
-    """The file's bytes, `-` for stdin; gzip is unpacked. Raises CliError.
+    """The file's bytes, `-` for stdin; gzip is unpacked. Raises BadInputError.
 
     `expected`: what the file must contain; "" = it may be empty.
     """
     try:
-        if path == "-":
-            data = _read(sys.stdin.buffer.read, limit)
-        else:
-            with Path(path).open("rb") as file:
-                data = _read(file.read, limit, os.fstat(file.fileno()).st_size)
+        data = _read(sys.stdin.buffer.read, limit) if path == "-" else _read_file(path, limit)
     except OSError as error:
-        raise CliError(f"{path}: {error.strerror or error}") from error
+        raise unreadable(shown(path), error) from error
     if data.startswith(_GZIP):
         data = _unpacked(data, path, limit)
     if len(data) > limit:
-        raise CliError(f"{path}: larger than {limit >> 20} MiB: split the file")
+        raise BadInputError(f"{shown(path)}: larger than {limit >> 20} MiB: split the file")
     if expected and (not data or data.isspace()):
-        raise CliError(f"{shown(path)}: empty: expected {expected}")
+        raise BadInputError(f"{shown(path)}: empty: expected {expected}")
     return data
+
+
+def _read_file(path: str, limit: int) -> bytes:
+    """The bytes of a file. A pipe without data for SILENT_S raises TimeoutError; opening it does not wait."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        found = os.fstat(file.fileno())
+        is_pipe = stat.S_ISFIFO(found.st_mode)
+        os.set_blocking(file.fileno(), not is_pipe)
+
+        def read(size: int) -> bytes:
+            if is_pipe and not select.select([file], [], [], SILENT_S)[0]:
+                what = f"no data for {SILENT_S:g} s: see whether the program that writes into this pipe hangs"
+                raise TimeoutError(errno.ETIMEDOUT, what)
+            return file.read(size) or b""
+
+        return _read(read, limit, found.st_size)
 
 
 def _unpacked(data: bytes, path: str, limit: int) -> bytes:
@@ -49,9 +67,11 @@ def _unpacked(data: bytes, path: str, limit: int) -> bytes:
             most = max(_SMALL_BYTES, _MAX_RATIO * len(data))
             unpacked = _read(file.read, min(most, limit))
     except (OSError, EOFError, zlib.error) as error:
-        raise CliError(f"{path}: damaged gzip file ({error}): save it again") from error
+        raise BadInputError(f"{shown(path)}: damaged gzip file ({error}): save it again") from error
     if most < limit and len(unpacked) > most:
-        raise CliError(f"{path}: more than {_MAX_RATIO} times as large when unpacked: unpack it with gunzip")
+        raise BadInputError(
+            f"{shown(path)}: more than {_MAX_RATIO} times as large when unpacked: unpack it with gunzip"
+        )
     return unpacked
 
 
@@ -82,15 +102,20 @@ def node_name(path: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """The JSON of a saved topology. Raises CliError that names the line."""
+    """The JSON of a saved topology. Raises BadInputError that names the line."""
     import json
 
     data = read_bytes(path, SAVED_TOPOLOGY)
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        raise CliError(
-            f"{shown(path)}:{error.lineno}: not JSON: {error.msg}; expected {SAVED_TOPOLOGY}"
-        ) from error
+        where, why = f"{shown(path)}:{error.lineno}", error.msg
+        cause = error
     except (ValueError, RecursionError) as error:  # not UTF-8, or a number with thousands of digits
-        raise CliError(f"{shown(path)}: not JSON: {error}; expected {SAVED_TOPOLOGY}") from error
+        where, why, cause = shown(path), str(error), error
+    if is_sweep(data):
+        raise BadInputError(
+            f"{shown(path)}: this is an ibnetdiscover dump, and no saved topology: run "
+            f"`hyperscout infer --ibnetdiscover {path} -o json > fabric.json` first, and give fabric.json"
+        ) from cause
+    raise BadInputError(f"{where}: not JSON: {why}; expected {SAVED_TOPOLOGY}") from cause

@@ -6,17 +6,18 @@ A module of its own: it imports NumPy, for which other commands and help texts n
 from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.topology import Topology
 
-from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import SAVED_TOPOLOGY, read_json, shown
 
 
 def read_topology(path: str) -> Topology:
-    """A saved topology (`infer -o json`, `get topology -o json`). Raises CliError that names the field."""
+    """A saved topology (`infer -o json`, `tree -o json`). Raises BadInputError."""
     try:
         topology = from_json(read_json(path))
         _check(topology)
     except TopologyError as error:
-        raise CliError(f"{shown(path)}: not a saved topology: {error}; expected {SAVED_TOPOLOGY}") from error
+        what = f"not a saved topology: {error}; expected {SAVED_TOPOLOGY}"
+        raise BadInputError(f"{shown(path)}: {what}") from error
     return topology
 
 

@@ -16,7 +16,7 @@ from hyperscout_topology.problems import problems_of
 from hyperscout_cli.remote.waiting import READY, Progress, WantedState, wanted_states
 from hyperscout_cli.remote.waiting import wait as waited
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.errors import AnswerIsNoError, CliError
+from hyperscout_cli.shared.errors import AnswerIsNoError, unwritable
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
@@ -121,7 +121,7 @@ def _write(file: Path, lines: Sequence[str]) -> None:
         with open(file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             out.writelines(f"{line}\n" for line in lines)
     except OSError as error:
-        raise CliError(f"{file}: cannot be written: {error.strerror}") from error
+        raise unwritable(file, error) from error
     click.echo(f"{file}: {len(lines)} lines written", err=True)
 
 

@@ -65,9 +65,9 @@ def test_the_first_blueprint_is_what_is_wired(run: CommandLine, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--blueprint", "PLAN", "--accept"), 1, "not YAML"),
-        (("--blueprint", "PLAN"), 1, "not YAML"),
-        (("--blueprint", "ABSENT"), 1, "No such file"),
+        (("--blueprint", "PLAN", "--accept"), 2, "not YAML"),
+        (("--blueprint", "PLAN"), 2, "not YAML"),
+        (("--blueprint", "ABSENT"), 2, "No such file"),
         (("--blueprint", "ABSENT/x", "--accept"), 1, "No such file"),
         (("--blueprint", "-", "--accept"), 2, "name its file"),
         (("--accept",), 2, "name its file with --blueprint"),
@@ -155,5 +155,5 @@ def test_a_collector_goes_on_from_a_snapshot(run: CommandLine, tmp_path: Path, s
 def test_a_snapshot_that_is_none_is_not_loaded(run: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"hypernodes": 3}')
     ran = run("snapshot", "load", tmp_path / "s.json", "--data-dir", tmp_path / "data")
-    assert (ran.code, "not a saved topology: topology.hypernodes" in ran.err) == (1, True)
+    assert (ran.code, "not a saved topology: topology.hypernodes" in ran.err) == (2, True)
     assert not (tmp_path / "data").exists()

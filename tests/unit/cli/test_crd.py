@@ -147,7 +147,7 @@ def test_without_credentials_it_says_so(tmp_path: Any) -> None:
     missing = tmp_path / "none"
     result = CliRunner().invoke(cli, ["crd", "columns", "--kubeconfig", str(missing)])
     assert "no credentials for a Kubernetes API server" in result.output
-    assert main(["crd", "columns", "--kubeconfig", str(missing)]) == 1
+    assert main(["crd", "columns", "--kubeconfig", str(missing)]) == 2
 
 
 def test_without_a_cluster_the_next_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,5 +155,5 @@ def test_without_a_cluster_the_next_step_is_named(tmp_path: Path, monkeypatch: p
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     result = CliRunner().invoke(cli, ["crd", "columns"])
-    assert result.exit_code == 1
-    assert "name a file with --kubeconfig" in result.output
+    assert result.exit_code == 2
+    assert "give --kubeconfig FILE" in result.output

@@ -209,7 +209,7 @@ def test_bad_yaml_is_one_clear_line(
     compare: Callable[[str, Topology], tuple[int, list[str]]], text: str, words: str
 ) -> None:
     code, found = compare(text, leaves(("a",)))
-    assert code == 1
+    assert code == 2
     assert len(found) == 1
     assert words in found[0]
 

@@ -40,7 +40,8 @@ def test_a_gzip_bomb_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("nope", "nope: No such file or directory"), (".", ".: Is a directory")]
+    ("path", "words"),
+    [("nope", "nope: No such file or directory: check the path"), (".", ".: Is a directory: name a file")],
 )
 def test_what_cannot_be_opened_is_named(path: str, words: str) -> None:
     with pytest.raises(CliError) as caught:
@@ -95,7 +96,7 @@ def test_a_file_that_is_no_topology_is_refused(
     path = tmp_path / "t.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     ran = run("tree", "--topology", path)
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (2, "")
     assert str(path) in ran.err
     assert words in ran.err
     assert ran.err.count("\n") == 1
@@ -116,7 +117,7 @@ def test_the_error_about_previous_says_what_is_accepted(
     pairs.write_text("node_a,node_b,rtt_us\na,b,5\n")
     ran = run("infer", "--latency", pairs, "--previous", path)
     accepted = "expected what `hyperscout infer -o json` or `hyperscout tree -o json` prints"
-    assert (ran.code, ran.err) == (1, f"error: {path}{found}; {accepted}\n")
+    assert (ran.code, ran.err) == (2, f"error: {path}{found}; {accepted}\n")
 
 
 @pytest.mark.parametrize(

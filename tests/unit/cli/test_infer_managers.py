@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_file_is_said(run: CommandLine, tmp_path: Path) -> 
     graph = write(tmp_path / "graph.json", netq_graph(FABRIC))
     for option in ("--ufm", "--nmx", "--node-labels"):
         ran = run("infer", option, graph)
-        assert (ran.code, ran.out) == (1, "")
+        assert (ran.code, ran.out) == (2, "")
         assert f"{graph}: " in ran.err
         assert "expected" in ran.err
     (tmp_path / "nothing").write_text("\n")

@@ -109,7 +109,7 @@ def test_bad_settings_are_one_clear_line(
     run: CommandLine, ran: dict[str, Any], arguments: list[str], words: str
 ) -> None:
     found = run(*arguments)
-    assert (found.code, found.out) == (1, "")
+    assert (found.code, found.out) == (2, "")
     assert words in found.err
     assert found.err.count("\n") == 1
     assert ran == {}

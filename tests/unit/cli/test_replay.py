@@ -47,8 +47,8 @@ def test_bad_files_are_refused_with_their_line(run: CommandLine, file: Path) -> 
         text.write("{}\n")
     file.write_text(file.read_text().replace('"complete"', '"fabrics"'))
     ran = run("doctor", "--replay", file)
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {file}: line 4: expected an object of `hyperscout status --event-log`")
     missing = run("doctor", "--replay", file.parent / "none")
-    assert missing.err == f"error: {file.parent}/none: cannot be read: No such file or directory\n"
+    assert missing.err == f"error: {file.parent}/none: No such file or directory: check the path\n"
     assert run("doctor", "gpu-1", "--replay", file).code == 2
