@@ -6,9 +6,8 @@ They make the same message as a file of --request.
 """
 
 import functools
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -261,17 +260,3 @@ capacity_option = click.option(
     type=click.Path(),
     help="Free capacity of each node (JSON; with --topology).",
 )
-
-_UNITS: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_MAX_DAYS = 3650
-
-
-def seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Seconds of "90s", "30m", "1.5h" or "2d". Raises BadParameter."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", text, re.ASCII)
-    found = float(match[1]) * _UNITS[match[2]] if match else math.nan
-    if not 0 < found <= _MAX_DAYS * 86_400:
-        raise click.BadParameter(f"{text!r}: expected a time such as 90s, 30m, 2h or 1d")
-    return found

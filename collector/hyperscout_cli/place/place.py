@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, seconds
+from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options
 from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
+from hyperscout_cli.shared.times import Duration
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
@@ -48,8 +49,7 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
 @click.option(
     "--expires",
     "expires_s",
-    metavar="TIME",
-    callback=seconds,
+    type=Duration(0.001, 3650 * 86_400),
     help="Duration of the reservation (90s, 30m, 2h, 1d); default: until it is released.",
 )
 @output_option("name", "hostlist")

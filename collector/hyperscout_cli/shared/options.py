@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from hyperscout_formats.text.host_list import MAX_NAMES, HostListError, expand
 
 from hyperscout_cli.shared.output import COLOR
+from hyperscout_cli.shared.times import Duration
 
 if TYPE_CHECKING:
     from hyperscout_runtime.credentials import Credentials
@@ -129,11 +130,10 @@ def _where(command: Command) -> Command:
     command = click.option(
         "--timeout",
         "timeout_s",
-        metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True, max=3600),
-        default=10.0,
+        type=Duration(0.001, 3600),
+        default="10s",
         show_default=True,
-        help="Time limit for an answer.",
+        help="Time limit for an answer (500 ms is 0.5s).",
     )(command)
     return click.option(
         "--collector",

@@ -1,4 +1,4 @@
-"""Times on the command line: relative (2h, 1d12h ago) or absolute (RFC 3339)."""
+"""Times on the command line: relative (2h, 1d12h ago) or absolute (RFC 3339); and durations (10s, 5m, 2h)."""
 
 import re
 import time
@@ -9,8 +9,12 @@ from typing import Any
 import click
 from hyperscout_runtime.units import NS
 
+from hyperscout_cli.shared.output import note
+
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
+_LONGEST = 12  # characters of a duration
 _AGO = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
+_BARE = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
 _EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:03:07Z)"
 
@@ -37,6 +41,37 @@ def seconds_of(text: str) -> float | None:
     if not _AGO.fullmatch(text):
         return None
     return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
+
+
+def _with_unit(seconds: float) -> str:
+    """A limit in a message: 3600 is 1h."""
+    unit = next((x for x in "dhm" if seconds >= _UNITS_S[x] and not seconds % _UNITS_S[x]), "s")
+    return f"{seconds / _UNITS_S[unit]:g}{unit}"
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.2
+    """A duration on the command line, from `least_s` to `most_s`, as seconds. A bare number is in seconds."""
+
+    name = "DURATION"
+
+    def __init__(self, least_s: float, most_s: float) -> None:
+        self._least_s, self._most_s = least_s, most_s
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        bare = _BARE.fullmatch(text) is not None
+        found_s = None
+        if len(text) <= _LONGEST:
+            found_s = float(text) if bare else seconds_of(text)
+        if found_s is None or not self._least_s <= found_s <= self._most_s:
+            limits = f"{_with_unit(self._least_s)} to {_with_unit(self._most_s)}"
+            self.fail(f"{text!r}: expected a duration such as 10s, 5m or 2h ({limits})", param, ctx)
+        if bare and found_s:
+            flag = param.opts[-1] if param is not None else self.name
+            note(f"warning: {flag} {text}: a number without a unit means seconds: write {text}s")
+        return found_s
 
 
 class When(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.2

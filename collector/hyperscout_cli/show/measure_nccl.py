@@ -17,11 +17,11 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.options import Endpoint, collector_options, expanded, output_option
 from hyperscout_cli.shared.output import emit, emit_data, note
 from hyperscout_cli.shared.tables import Row, Table, lines
+from hyperscout_cli.shared.times import Duration
 
 if TYPE_CHECKING:
     from hyperscout.v1.finding_pb2 import NcclRun
 
-DEFAULT_LIMIT_S = 120.0
 MAX_NODES, MAX_SIZES = 2, 32
 _MAX_SIZE_BYTES = 16 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -61,9 +61,8 @@ Exit codes: 0 measured, 1 failure, 2 wrong usage, 3 it may not run now (the mess
 @click.option(
     "--limit",
     "limit_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=1, max=3600),
-    default=DEFAULT_LIMIT_S,
+    type=Duration(1, 3600),
+    default="2m",
     show_default=True,
     help="Time limit of the run; an agent may have a lower limit (nccl.timeout_s).",
 )

@@ -20,6 +20,7 @@ from hyperscout_cli.shared.errors import AnswerIsNoError, unwritable
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
+from hyperscout_cli.shared.times import Duration
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
@@ -39,7 +40,7 @@ MAX_MISSING = 5  # missing states in an error
 Examples:
   hyperscout status
   hyperscout status -o json
-  hyperscout status --wait --wait-timeout 300 && echo all is well
+  hyperscout status --wait --wait-timeout 5m && echo all is well
   hyperscout status --for generation=42
   hyperscout status --for 'node/gpu-[01-16]' --for hypernode/leaf-03-1f2e=Ready
   hyperscout status --event-log events.jsonl     for a bug report; needs the right to change
@@ -70,9 +71,8 @@ Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the time limit passed.""",
 @click.option(
     "--wait-timeout",
     "wait_timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=60.0,
+    type=Duration(0, 30 * 86_400),
+    default="60s",
     show_default=True,
     help="Time limit of --wait and --for.",
 )

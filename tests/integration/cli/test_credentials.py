@@ -198,7 +198,7 @@ def test_no_standby_gets_a_token_out_in_the_clear(run: CommandLine, monkeypatch:
     """As through a tunnel that ends on this machine, where a token needs no TLS."""
     monkeypatch.setenv("HYPERSCOUT_TOKEN", "secret")
     with plaintext_standby("192.0.2.1:50051") as address:
-        ran = run("get", "hn", "--collector", address, "--insecure", "--timeout", "1")
+        ran = run("get", "hn", "--collector", address, "--insecure", "--timeout", "1s")
     assert (ran.code, "never sent in the clear" in ran.err) == (1, True)
 
 

@@ -444,6 +444,6 @@ def test_the_collector_may_be_named_before_the_command(
 
 def test_a_silent_collector_times_out(run: CommandLine, service: FakeTopologyService) -> None:
     service.hang = True
-    ran = run("tree", "--timeout", "0.2")
+    ran = run("tree", "--timeout", "0.2s")
     assert (ran.code, ran.out) == (1, "")
     assert "did not answer within 0.2 s" in ran.err

@@ -43,7 +43,7 @@ def service(monkeypatch: pytest.MonkeyPatch, run: CommandLine) -> Iterator[FakeM
 
 
 def test_a_run_between_two(run: CommandLine, service: FakeMeasurementService) -> None:
-    ran = run("measure", "nccl", "a", "b", "--size", "8", "--size", "1G", "--limit", "60")
+    ran = run("measure", "nccl", "a", "b", "--size", "8", "--size", "1G", "--limit", "60s")
     assert (ran.code, ran.err) == (0, "NCCL between a and b: 60 s at most\n")
     assert ran.out.splitlines() == [
         "libnccl, NCCL 2.29.3, 2 ranks between a and b, 3.1 s",

@@ -169,12 +169,12 @@ def test_what_kubectl_says_is_said(run: CommandLine, kubectl: Make) -> None:
 
 def test_it_is_not_waited_for_without_end(run: CommandLine, kubectl: Make) -> None:
     kubectl(forward="exec sleep 600")
-    ran = run("tree", "--namespace", "fabric", "--timeout", "0.5")
+    ran = run("tree", "--namespace", "fabric", "--timeout", "0.5s")
     assert ran.code == 1
     assert "no connection within 0.5 s (--timeout)" in ran.err
     port_forward.forwarded.cache_clear()
     kubectl(lease="exec sleep 600")
-    assert "did not answer within 0.5 s" in run("tree", "--namespace", "x", "--timeout", "0.5").err
+    assert "did not answer within 0.5 s" in run("tree", "--namespace", "x", "--timeout", "0.5s").err
 
 
 def test_a_machine_without_kubectl_is_told(

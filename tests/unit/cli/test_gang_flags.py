@@ -6,7 +6,7 @@ import click
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.place.gang_flags import Gang, seconds
+from hyperscout_cli.place.gang_flags import Gang
 from hyperscout_cli.place.placement_text import nodes_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,23 +189,6 @@ def test_a_request_in_a_file_is_the_message(tmp_path: Any) -> None:
 
     file.write_text(json.dumps(data))
     assert Gang(request=str(file)).message() == ParseDict(data, pb.PlaceRequest())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5h", 5400.0), ("2d", 172_800.0), ("0.001s", 0.001)],
-)
-def test_times(text: str, expected: float) -> None:
-    context, option = click.Context(click.Command("x")), click.Option(["--x"])
-    assert seconds(context, option, text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0", "0s", "m", "-1m", "1w", "1 m", "3651d", "9" * 30, "1e3", "nan", "٣s"]
-)
-def test_no_times(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="expected a time such as 90s"):
-        seconds(click.Context(click.Command("x")), click.Option(["--x"]), text)
 
 
 @pytest.mark.parametrize(
