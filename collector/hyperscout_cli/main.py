@@ -55,6 +55,13 @@ COMMANDS = {
     "version": ("manage.version", "Other", "Print versions."),
     "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
+# Words that are no commands, and what to write in place of them. Kinds of objects are such words too.
+_INSTEAD = {
+    "help": "--help",
+    "topology": "tree",
+    "release": "placements release",
+    "repair": "placements repair",
+}
 COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
 
@@ -88,6 +95,18 @@ class LazyGroup(click.Group):
             raise missing_package(cmd_name, error) from error
         assert isinstance(command, click.Command)  # noqa: S101 (tells mypy)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from hyperscout_cli.shared.command import no_such_command
+        from hyperscout_cli.shared.kinds import KINDS
+
+        kinds = {alias: f"get {kind}" for alias, kind in KINDS.items()}
+        raise no_such_command(ctx, name, COMMANDS, kinds | _INSTEAD)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

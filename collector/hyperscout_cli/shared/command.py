@@ -4,11 +4,13 @@ The sections are data (`sections`), which deploy/man.py uses for the manual page
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
+from hyperscout_runtime.errors import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 
@@ -91,6 +93,20 @@ class _Documented(click.Command):
                 formatter.write_text(f"{section.title}: {section.rows[0][1]}")
 
 
+def no_such_command(
+    ctx: click.Context, name: str, known: Collection[str], instead: Mapping[str, str] = MappingProxyType({})
+) -> click.UsageError:
+    """The error of a word that is no command, with the most similar one. `instead`: by word, what to write."""
+    path = ctx.command_path
+    word = name.lower()
+    right = instead.get(word) or (word if word in known else "")
+    if right:
+        hint = f": use `{path} {right}`"
+    else:
+        hint = did_you_mean(name, [*known, *instead]) or f": `{path} --help` lists the commands"
+    return click.UsageError(f"no such command {name!r}{hint}", ctx)
+
+
 class Command(_Documented):
     """A command."""
 
@@ -103,6 +119,13 @@ class Group(_Documented, click.Group):
     def __init__(self, *args: Any, **more: Any) -> None:
         more.setdefault("no_args_is_help", not more.get("invoke_without_command", False))
         super().__init__(*args, **more)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise no_such_command(ctx, args[0], self.commands)
+        return super().resolve_command(ctx, args)
 
 
 class SeveralCommand(Command):
