@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from hyperscout_cli.offline.stray_files import OF_EVIDENCE, no_option
 from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
 from hyperscout_cli.shared.command import SeveralCommand, files_option
@@ -19,7 +20,7 @@ from hyperscout_cli.shared.files import node_name, read_bytes, shown
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, note, warn
 from hyperscout_cli.shared.saved_topology import read_topology
-from hyperscout_cli.shared.writers import OUTPUTS, written
+from hyperscout_cli.shared.writers import OUTPUTS, is_empty, unnamed_option, written
 
 if TYPE_CHECKING:
     from hyperscout_formats.facts.facts import Gpu, LldpPort
@@ -48,7 +49,9 @@ Examples:
   ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json
 
 \b
-Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the tree lacks something (only with --strict).""",
+Exit codes: 0 ok, 1 failure, 2 wrong usage or input, 3 the result is empty, or (with --strict) the tree lacks
+something.""",
+    context_settings={"allow_extra_args": True},
 )
 @files_option("--ibnetdiscover", "Output of ibnetdiscover, one file for each fabric.")
 @files_option("--lldp", "Output of `lldpctl -f json0`, one file for each node, named after the node.")
@@ -92,9 +95,11 @@ Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the tree lacks something (only wit
     is_flag=True,
     help="Exit code 3 if a host is not in the tree, a tier is dropped, or the switches form no tree.",
 )
+@unnamed_option
 @output_option(words=OUTPUTS, default="tree")
 def infer(
     *,
+    unnamed: bool,
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
@@ -115,11 +120,10 @@ def infer(
         *(f for some in evidence for f in some),
         *(f for f in (node_map, nodes, previous, blueprint) if f),
     ]
+    if stray := click.get_current_context().args:
+        raise no_option(stray[0])
     if not any(evidence):
-        raise click.UsageError(
-            "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink, --latency, --ufm, --netq, "
-            "--nmx and --node-labels"
-        )
+        raise click.UsageError(f"give a file of evidence: at least one of {', '.join(OF_EVIDENCE)}")
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
     collected = gc.isenabled()
@@ -132,11 +136,12 @@ def infer(
             topology = drifted(topology, blueprint)
         lacking = gaps(topology, former, options.cluster_nodes)
         _diagnose(topology, lacking, output)
-        emit(written(topology, output))
+        emit(written(topology, output, unnamed=unnamed))
     finally:
         if collected:
             gc.enable()
-    return NO if strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology)) else 0
+    lacks = strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology))
+    return NO if lacks or is_empty(topology, output, unnamed=unnamed) else 0
 
 
 class _Files(NamedTuple):

@@ -11,7 +11,7 @@ from hyperscout_cli.shared.errors import CliError, unwritable
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.saved_topology import read_topology
-from hyperscout_cli.shared.writers import OUTPUTS, written
+from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
 
 
 @click.group(
@@ -65,7 +65,8 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Data folder of a stopped collector. When it starts, it continues from FILE.",
 )
-def load(*, file: str, output: str, data_dir: Path | None) -> None:
+@unnamed_option
+def load(*, file: str, output: str, data_dir: Path | None, unnamed: bool) -> None:
     """Show the topology in FILE; or, with --data-dir, make it the last published topology of a collector.
 
     With --data-dir a collector that lost its disk keeps the names of HyperNodes, and reports missing links.
@@ -76,7 +77,7 @@ def load(*, file: str, output: str, data_dir: Path | None) -> None:
         raise click.UsageError("-o and --data-dir: give one of them")
     found = read_topology(file)
     if data_dir is None:
-        emit(written(found, output))
+        emit(written(found, output, unnamed=unnamed))
         return
     from hyperscout_collector.evidence.sqlite import SqliteStore
     from hyperscout_collector.store.errors import StoreError

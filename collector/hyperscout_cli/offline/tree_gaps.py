@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import count, first_few
 from hyperscout_topology.gaps import names_line, tree_gaps
 from hyperscout_topology.topology import Topology
+
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,17 @@ def _empty(topology: Topology, listed: frozenset[str] | None) -> Iterable[Gap]:
         return
     hosts = {a.node for a in topology.adapters}
     if not topology.links:
-        why = "the files show no cable"
+        why = "the files show no cable: read the fabric again (ibnetdiscover needs root, LLDP a minute)"
     elif not hosts:
-        why = "the files show no cable of a host"
+        why = "the files show no cable of a host: no host found; check that they contain the hosts' ports"
     elif listed is not None and not hosts & listed:
-        why = f"none of the {count(len(hosts), 'host')} in the files is in --nodes"
+        named = (
+            f"{first_few(sorted(listed), _MAX_NAMED)} in --nodes, {first_few(sorted(hosts), _MAX_NAMED)} in"
+        )
+        why = (
+            f"none of the {count(len(hosts), 'host')} in the files is in --nodes ({named} the files): use "
+            "names of the files, or give --node-map"
+        )
     else:
         why = "no cable of a host leads to a leaf of the compute fabric (see --compute-ports)"
     yield Gap(f"the tree is empty: {why}")

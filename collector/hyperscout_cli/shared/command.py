@@ -96,7 +96,7 @@ class _Documented(click.Command):
 def no_such_command(
     ctx: click.Context, name: str, known: Collection[str], instead: Mapping[str, str] = MappingProxyType({})
 ) -> click.UsageError:
-    """The error of a word that is no command, with the most similar one. `instead`: by word, what to write."""
+    """The error of a word that is no command, with a similar one. `instead`: what to write, by word."""
     path = ctx.command_path
     word = name.lower()
     right = instead.get(word) or (word if word in known else "")

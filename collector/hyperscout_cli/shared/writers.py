@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hyperscout_cli.shared.output import terminal, yaml_text
+import click
+
+from hyperscout_cli.shared.options import Command
+from hyperscout_cli.shared.output import note, terminal, yaml_text
 
 if TYPE_CHECKING:
     from hyperscout_topology.topology import Topology
@@ -11,8 +14,44 @@ if TYPE_CHECKING:
 OUTPUTS = ("tree", "json", "yaml", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml", "dot")
 
 
-def written(topology: "Topology", output: str) -> Iterator[str]:
-    """The topology in one of OUTPUTS, in pieces."""
+def unnamed_option(command: Command) -> Command:
+    """--include-unnamed."""
+    return click.option(
+        "--include-unnamed",
+        "unnamed",
+        is_flag=True,
+        help="Keep hosts that only a GUID identifies as nodes of Slurm and of placements.",
+    )(command)
+
+
+def note_unnamed(topology: "Topology") -> None:
+    """Say on stderr how many hosts are left out because only a GUID identifies them."""
+    from hyperscout_formats.text.counts import count
+    from hyperscout_topology.gaps import names_line, unnamed_hosts
+
+    if out := unnamed_hosts(topology):
+        are, them = ("is", "it") if len(out) == 1 else ("are", "them")
+        note(
+            f"warning: {count(len(out), 'host')} {are} left out, because only a GUID identifies {them} "
+            f"({names_line(out)}): name {them} with `infer --node-map` (or the collector's node_map), or "
+            "give --include-unnamed"
+        )
+
+
+def is_empty(topology: "Topology", output: str, *, unnamed: bool) -> bool:
+    """Whether the output has no node. Says on stderr if Slurm's rules for names are the cause."""
+    if not topology.hypernodes or not output.startswith("slurm-"):
+        return not topology.hypernodes
+    from hyperscout_publish.slurm import text as slurm
+
+    found = slurm.is_empty(topology, unnamed=unnamed)
+    if found:
+        note("warning: the output is empty: no host has a name that Slurm accepts: give --node-map")
+    return found
+
+
+def written(topology: "Topology", output: str, *, unnamed: bool = False) -> Iterator[str]:
+    """The topology in one of OUTPUTS, in pieces. `unnamed`: Slurm's formats keep hosts without a name."""
     if output == "tree":
         from hyperscout_cli.shared.tree import tree
 
@@ -41,4 +80,6 @@ def written(topology: "Topology", output: str) -> Iterator[str]:
         "slurm-block": slurm.slurm_block,
         "slurm-yaml": slurm.slurm_yaml,
     }
-    return writers[output](topology)
+    if not unnamed:
+        note_unnamed(topology)
+    return writers[output](topology, unnamed=unnamed)

@@ -7,7 +7,7 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.times import at_option
-from hyperscout_cli.shared.writers import OUTPUTS, written
+from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
 
 
 @click.command(
@@ -25,9 +25,12 @@ Examples:
 @at_option
 @output_option(words=OUTPUTS, default="tree")
 @topology_options
-def show_tree(*, at_ns: int | None, output: str, topology: str | None, collector: Endpoint) -> None:
+@unnamed_option
+def show_tree(
+    *, at_ns: int | None, output: str, unnamed: bool, topology: str | None, collector: Endpoint
+) -> None:
     """Print the hierarchy as a tree, with sizes and problems."""
     loaded = load(
         topology=topology, collector=collector, links=output in {"json", "yaml", "dot"}, at_ns=at_ns
     )
-    emit(written(loaded, output))
+    emit(written(loaded, output, unnamed=unnamed))

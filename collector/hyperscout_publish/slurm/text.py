@@ -1,29 +1,34 @@
 """Slurm's topology formats: topology.conf (tree and block) and topology.yaml (Slurm 25.05).
 
 Formats: topology.conf(5) and topology.yaml(5). Switch and block names are HyperNode names.
+A host that only a GUID identifies is no Slurm node: it is left out, unless `unnamed` is set.
 """
 
 from collections.abc import Iterator, Sequence
 
 from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.gaps import named_only, unnamed_hosts
 from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
 from hyperscout_topology.topology import HyperNode, Topology
 
 _MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base
 _WHY = "because these are not valid names in Slurm"
+_UNNAMED = "because no source names these hosts"
 
 
-def slurm_tree(topology: Topology) -> Iterator[str]:
+def slurm_tree(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
     """Yield topology.conf for topology/tree: one line per HyperNode, leaves first."""
-    yield from left_out(_unholdable(topology), _WHY)
+    topology, notes = _writable(topology, unnamed=unnamed)
+    yield from notes
     for hypernode, nodes, children in _switches(topology):
         below = f"Switches={fold(children)}" if children else f"Nodes={fold(nodes)}"
         yield f"SwitchName={hypernode.name} {below}\n"
 
 
-def slurm_block(topology: Topology) -> Iterator[str]:
+def slurm_block(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
     """Yield topology.conf for topology/block: one line per tier-1 HyperNode, siblings together."""
-    yield from left_out(_unholdable(topology), _WHY)
+    topology, notes = _writable(topology, unnamed=unnamed)
+    yield from notes
     blocks = _blocks(topology)
     for hypernode, nodes in blocks:
         yield f"BlockName={hypernode.name} Nodes={fold(nodes)}\n"
@@ -31,9 +36,10 @@ def slurm_block(topology: Topology) -> Iterator[str]:
         yield f"BlockSizes={','.join(str(size) for size in block_sizes(topology))}\n"
 
 
-def slurm_yaml(topology: Topology) -> Iterator[str]:
+def slurm_yaml(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
     """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
-    yield from left_out(_unholdable(topology), _WHY)
+    topology, notes = _writable(topology, unnamed=unnamed)
+    yield from notes
     blocks = _blocks(topology)
     if not blocks:
         yield "[]\n"
@@ -48,6 +54,18 @@ def slurm_yaml(topology: Topology) -> Iterator[str]:
     yield "    blocks:\n"
     for hypernode, nodes in blocks:
         yield f"    - block: {scalar(hypernode.name)}\n{_nodes(nodes)}"
+
+
+def is_empty(topology: Topology, *, unnamed: bool = False) -> bool:
+    """Return whether these files would contain no node."""
+    return not _blocks(topology if unnamed else named_only(topology))
+
+
+def _writable(topology: Topology, *, unnamed: bool) -> tuple[Topology, list[str]]:
+    """Return what is written, and comment lines that name the hosts that are left out."""
+    out = () if unnamed else unnamed_hosts(topology)
+    topology = named_only(topology) if out else topology
+    return topology, [*left_out(out, _UNNAMED), *left_out(_unholdable(topology), _WHY)]
 
 
 def block_sizes(topology: Topology) -> tuple[int, ...]:

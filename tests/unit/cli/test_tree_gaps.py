@@ -147,7 +147,7 @@ def test_an_empty_tree_says_why(
     monkeypatch.chdir(tmp_path)
     Path("other.txt").write_text("some-other-node\n")
     ran = run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), *flags)
-    assert ran.code == 0
+    assert ran.code == 3
     assert f"warning: the tree is empty: {why}" in ran.err
     assert run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), *flags, "--strict").code == 3
 

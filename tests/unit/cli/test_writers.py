@@ -1,7 +1,7 @@
 """Golden texts of every writer over small hand-made topologies, and what formats cannot hold."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,14 @@ import yaml
 from hyperscout_cli.shared.tree import tree
 from hyperscout_publish.hypernodes.wanted import unpublishable
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
-from hyperscout_publish.slurm.text import block_sizes, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_publish.slurm.text import block_sizes, is_empty, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_topology.gaps import unnamed_hosts
 from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.objects import to_json, topology_json
-from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.topology import Adapter, LinkTable, Topology
 from support.topologies import leaves, measured, pods, two_leaves
 
+GUID = "0002c9030005f340"
 WRITERS: list[Callable[[Topology], Iterator[str]]] = [
     tree,
     hypernodes_yaml,
@@ -146,6 +148,26 @@ def test_slurm_leaves_out_what_it_cannot_hold() -> None:
         "SwitchName=l1 Nodes=c\n"
         "SwitchName=core Switches=l1\n"
     )
+
+
+@pytest.mark.parametrize("adapters", [(), (Adapter(GUID, GUID, ""), Adapter("a1", "n1", ""))])
+@pytest.mark.parametrize("writer", [slurm_tree, slurm_block, slurm_yaml])
+def test_a_host_that_only_a_guid_identifies_is_no_slurm_node(
+    writer: Callable[..., Iterator[str]], adapters: Sequence[Adapter]
+) -> None:
+    topology = replace(leaves((GUID, "n1"), (GUID[:-1] + "f",)), adapters=adapters)
+    written = text(writer(topology))
+    assert f'# left out, because no source names these hosts: "{GUID}"' in written
+    assert written.count(GUID) == 1
+    assert GUID[:-1] + "f" in text(writer(topology, unnamed=True))
+    assert is_empty(leaves((GUID,)))
+    assert not is_empty(leaves((GUID,)), unnamed=True)
+
+
+def test_a_host_whose_name_is_sixteen_hexadecimal_digits_stays() -> None:
+    topology = replace(leaves((GUID, "n1")), adapters=(Adapter("a1", GUID, ""),))
+    assert unnamed_hosts(topology) == ()
+    assert f"Nodes={GUID},n1" in text(slurm_tree(topology))
 
 
 def test_slurm_block() -> None:
