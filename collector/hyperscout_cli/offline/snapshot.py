@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
+from hyperscout_formats.text.counts import count
 
 from hyperscout_cli.remote.source import load as load_topology
 from hyperscout_cli.shared.command import Group
@@ -46,7 +47,8 @@ def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
     except OSError as error:
         raise unwritable(file, error) from error
     note(
-        f"{file}: generation {found.generation}, {len(found.hypernodes)} HyperNodes, {len(found.links)} links"
+        f"{file}: generation {found.generation}, {count(len(found.hypernodes), 'HyperNode')}, "
+        f"{count(len(found.links), 'link')}"
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hyperscout_formats.text.counts import count
+
 from hyperscout_cli.shared.errors import BadInputError, CliError, unwritable
 from hyperscout_cli.shared.files import read_bytes, shown
 from hyperscout_cli.shared.output import note, warn
@@ -31,7 +33,9 @@ def compared(topology: "Topology", blueprint: "Blueprint") -> "Comparison":
 
     found = compare(topology, blueprint)
     if found.unseen:
-        note(f"note: {found.unseen} of {found.declared} cables were not compared: no source can report them")
+        were = "was" if found.unseen == 1 else "were"
+        cables = count(found.declared, "cable")
+        note(f"note: {found.unseen} of {cables} {were} not compared: no source can report them")
     return found
 
 
@@ -67,11 +71,13 @@ def accept(topology: "Topology", path: str) -> list[str]:
     except OSError as error:
         raise unwritable(path, error) from error
     warn(
-        [f"pattern {name!r} no longer applies: its cables are lines now" for name in new.dropped], "patterns"
+        [f"pattern {name!r} no longer applies: its cables are lines now" for name in new.dropped],
+        "pattern",
+        "patterns",
     )
     if new.left_out:
-        note(
-            f"warning: {new.left_out} cables are left out: their port is used twice, or their name is invalid"
-        )
-    note(f"{path}: {new.patterns} patterns kept, {new.links} cables written as lines")
+        are = "cable is" if new.left_out == 1 else "cables are"
+        note(f"warning: {new.left_out} {are} left out: its port is used twice, or its name is invalid")
+    kept, written = count(new.patterns, "pattern"), count(new.links, "cable")
+    note(f"{path}: {kept} kept, {written} written as {'a line' if new.links == 1 else 'lines'}")
     return lines

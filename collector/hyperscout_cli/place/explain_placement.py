@@ -9,6 +9,7 @@ from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
+from hyperscout_cli.shared.writers import unnamed_option
 
 
 @click.command(
@@ -42,8 +43,10 @@ Exit codes: 0 there is a placement, 1 failure, 2 wrong usage or input, 3 there i
 )
 @output_option()
 @topology_options
+@unnamed_option
 def explain_placement(
     *,
+    unnamed: bool,
     gang: Gang,
     capacity: str | None,
     name: str | None,
@@ -72,7 +75,9 @@ def explain_placement(
             found = connection.explain_placement(ExplainPlacementRequest(gang=name, limit=limit))
     else:
         message = gang.message()
-        with placer(gang, topology=topology, capacity=capacity, collector=collector) as asked:
+        with placer(
+            gang, topology=topology, capacity=capacity, collector=collector, unnamed=unnamed
+        ) as asked:
             found = asked.explain(message, limit)
     placed = found.placement.placed
     if output != "table":

@@ -20,9 +20,9 @@ from hyperscout_cli.shared.files import shown
 class OfflinePlacer:
     """Places gangs on a saved topology, with an optional file of free capacity."""
 
-    def __init__(self, gang: Gang, topology: str, capacity: str | None) -> None:
+    def __init__(self, gang: Gang, topology: str, capacity: str | None, *, unnamed: bool) -> None:
         self._gang = gang
-        self._topology, self._forest = read_forest(topology)
+        self._topology, self._forest = read_forest(topology, unnamed=unnamed)
         self._files = (topology, capacity)
         self._free = None if capacity is None else read_capacity(capacity)
 

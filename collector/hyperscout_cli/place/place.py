@@ -10,6 +10,7 @@ from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
 from hyperscout_cli.shared.times import Duration
+from hyperscout_cli.shared.writers import unnamed_option
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
@@ -54,8 +55,10 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
 )
 @output_option("name", "hostlist")
 @topology_options
+@unnamed_option
 def place(
     *,
+    unnamed: bool,
     gang: Gang,
     capacity: str | None,
     explain: bool,
@@ -79,16 +82,18 @@ def place(
     if (name is not None or reserve) and topology is not None:
         raise click.UsageError("--gang and --reserve need a collector: a file has no reservations")
     if expires_s is not None and not reserve:
-        raise click.UsageError("--expires needs --reserve")
+        raise click.UsageError("--expires needs --reserve: a dry run reserves nothing")
     check_sources(gang, topology, capacity)
     message = gang.message()
     message.gang = _name(name, message.gang)
     if reserve and not message.gang:
         raise click.UsageError("--reserve needs --gang NAME: the name releases the reservation")
     message.dry_run = not reserve
+    if name is not None and not reserve:
+        note(f"dry run: nothing is reserved: --reserve reserves the nodes for {name!r}")
     if expires_s is not None:
         message.expires_in.FromMilliseconds(round(expires_s * 1000))
-    with placer(gang, topology=topology, capacity=capacity, collector=collector) as asked:
+    with placer(gang, topology=topology, capacity=capacity, collector=collector, unnamed=unnamed) as asked:
         return _answer(asked, message, explain=explain, output=output)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import SAVED_TOPOLOGY, read_bytes, read_json, shown
 from hyperscout_cli.shared.output import note, warn
+from hyperscout_cli.shared.writers import note_unnamed
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2
@@ -26,14 +27,19 @@ _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 
 
-def read_forest(path: str) -> "tuple[Topology, Forest]":
-    """A saved topology for the placer. Raises BadInputError that names the field or the HyperNode."""
+def read_forest(path: str, *, unnamed: bool) -> "tuple[Topology, Forest]":
+    """A saved topology for the placer, with a note about hosts that only a GUID identifies (`unnamed`: they
+    are nodes). Raises BadInputError that names the field or the HyperNode."""
     from hyperscout_placer.cluster.forest import Forest, ForestError
+    from hyperscout_topology.gaps import named_only
     from hyperscout_topology.json_reader import TopologyError, from_json
 
     data = read_json(path)
     try:
         topology = from_json(data)
+        if not unnamed:
+            note_unnamed(topology)
+            topology = named_only(topology)
         return topology, Forest.of(topology)
     except TopologyError as error:
         raise BadInputError(
@@ -107,7 +113,11 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
     kinds = {x.resources for x in ends(request.gang)}
     needs = next(iter(kinds)) if len(kinds) == 1 else ()
     outside = [node for node in free if node not in forest.index]
-    warn([f"{shown(path)}: {node!r} is in no HyperNode and is not used" for node in outside], "such nodes")
+    warn(
+        [f"{shown(path)}: {node!r} is in no HyperNode and is not used" for node in outside],
+        "such node",
+        "such nodes",
+    )
     room: dict[str, Mapping[str, int]] = {}
     for node, value in free.items():
         if isinstance(value, int):
@@ -135,9 +145,13 @@ def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_w
     asked = [name for name in _asked(request) if name != _WORKERS]
     if known.intersection(asked):
         untold = [node for node in nodes if node not in devices]
-        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such nodes")
+        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such node", "such nodes")
     untold = [name for name in asked if name not in known]
-    warn([f"the amount of {name!r} on nodes is unknown: give --capacity" for name in untold], "resources")
+    warn(
+        [f"the amount of {name!r} on nodes is unknown: give --capacity" for name in untold],
+        "resource",
+        "resources",
+    )
     return {node: {_WORKERS: 1, **devices.get(node, {})} for node in nodes}
 
 

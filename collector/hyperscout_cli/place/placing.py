@@ -33,13 +33,16 @@ class Placer(Protocol):
 
 @contextmanager
 def placer(
-    gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint
+    gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint, unnamed: bool = False
 ) -> "Iterator[Placer]":
-    """The placer on files if `topology` is a file, else the collector's."""
+    """The placer on files if `topology` is a file, else the collector's.
+
+    `unnamed`: hosts that only a GUID identifies are nodes; for a file only.
+    """
     if topology is not None:
         from hyperscout_cli.place.offline_placer import OfflinePlacer
 
-        yield OfflinePlacer(gang, topology, capacity)
+        yield OfflinePlacer(gang, topology, capacity, unnamed=unnamed)
         return
     from hyperscout_cli.remote.client import Collector
 
@@ -52,6 +55,10 @@ def check_sources(gang: Gang, topology: str | None, capacity: str | None) -> Non
     context = click.get_current_context()
     if topology is not None and context.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--topology and --collector: give one of them")
+    if topology is None and context.params.get("unnamed"):
+        raise click.UsageError(
+            "--include-unnamed needs --topology: a collector places on named hosts only (set its node_map)"
+        )
     if topology is None and capacity is not None:
         raise click.UsageError("--capacity needs --topology: a collector knows the free capacity")
     if [topology, capacity, gang.request].count("-") > 1:

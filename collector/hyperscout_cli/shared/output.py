@@ -92,9 +92,14 @@ def note(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
-def warn(texts: Sequence[object], what: str, more: str = "") -> None:
-    """Write at most MAX_WARNINGS warnings to stderr; then the number of other `what`, and `more`."""
+def warn(texts: Sequence[object], one: str, many: str, more: str = "") -> None:
+    """Write at most MAX_WARNINGS warnings to stderr; then the number of the others, and `more`.
+
+    `one`, `many`: what is counted, as in "1 more problem" and "2 more problems".
+    """
+    from hyperscout_formats.text.counts import count
+
     for text in texts[:MAX_WARNINGS]:
         note(f"warning: {text}")
     if len(texts) > MAX_WARNINGS:
-        note(f"warning: {len(texts) - MAX_WARNINGS} more {what}{more}")
+        note(f"warning: {count(len(texts) - MAX_WARNINGS, f'more {one}', f'more {many}')}{more}")

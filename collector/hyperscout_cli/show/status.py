@@ -18,7 +18,7 @@ from hyperscout_cli.remote.waiting import wait as waited
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import AnswerIsNoError, unwritable
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
-from hyperscout_cli.shared.output import emit, emit_data
+from hyperscout_cli.shared.output import emit, emit_data, note
 from hyperscout_cli.shared.tables import Row, Table, age, facts, lines
 from hyperscout_cli.shared.times import Duration
 
@@ -122,7 +122,7 @@ def _write(file: Path, lines: Sequence[str]) -> None:
             out.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise unwritable(file, error) from error
-    click.echo(f"{file}: {len(lines)} lines written", err=True)
+    note(f"{file}: {count(len(lines), 'line')} written")
 
 
 def _wait(connection: "Collector", wanted: Sequence[WantedState], limit_s: float) -> "tuple[Seen, list[str]]":

@@ -96,6 +96,10 @@ class Capacity:
         column = self._free.get(resource)
         return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
 
+    def has(self, resource: str) -> bool:
+        """Whether any node that accepts work has this resource, free or not."""
+        return resource in self._free
+
     def most_of(self, resource: str) -> int:
         """The largest amount of a resource that is free on any one node."""
         return int(self.free(resource).max(initial=0))

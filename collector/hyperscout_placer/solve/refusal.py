@@ -147,6 +147,11 @@ class _Reasons:
         if not short:
             wanted = " and ".join(say_amount(name, need) for name, need in kind.resources if need)
             return f"none has {wanted} free at the same time"
+        if absent := [name for name, _, _ in short if name != WORKERS and not self._capacity.has(name)]:
+            return (
+                f"no node that accepts work has any {' or '.join(absent)}: request what the nodes have, or "
+                "make their agents or device plugins report it"
+            )
         return " and ".join(
             f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "
             f"the most is {figure(name, most)}"

@@ -468,7 +468,7 @@ def test_amounts_that_no_column_holds(files: Files) -> None:
 def test_no_file_exits_2(files: Files, run: CommandLine) -> None:
     ran = run("place", "--topology", files.folder / "none.json", "--workers", 1)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"error: {files.folder}/none.json: No such file or directory\n"
+    assert ran.err == f"error: {files.folder}/none.json: No such file or directory: check the path\n"
 
 
 def test_a_topology_of_nothing_has_no_place(files: Files) -> None:

@@ -132,7 +132,8 @@ CASES: dict[str, tuple[Capacity, Request, str]] = {
     "a resource that no node has": (
         gpus(8),
         gang(of(1, role="leader", rdma=1), of(1, gpu=1)),
-        "not one worker of role leader fits on any node: none has 1 rdma free, the most is 0",
+        """not one worker of role leader fits on any node: no node that accepts work has any rdma: request
+        what the nodes have, or make their agents or device plugins report it""",
     ),
     "never at once": (
         Capacity(Forest.of(leaves(("a", "b"))), {"a": {GPU: 8}, "b": {"cpu": 4000}}),
