@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import count, first_few
 
 from hyperscout_agent.doctor.facts import (
     AgentSeen,
@@ -248,9 +248,11 @@ def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         yield Check("gpus", "skipped", "this host has no NVIDIA GPU")
     elif host.nvml_trouble:
         todo = "install the driver; in a pod, set agent.nvml.enabled (runtimeClassName: nvidia)"
-        yield Check("gpus", "failed", f"{host.gpus} GPUs, but NVML cannot be used: {host.nvml_trouble}", todo)
+        yield Check(
+            "gpus", "failed", f"{count(host.gpus, 'GPU')}, but NVML cannot be used: {host.nvml_trouble}", todo
+        )
     else:
-        yield Check("gpus", "ok", f"{host.gpus} GPUs, and NVML answers")
+        yield Check("gpus", "ok", f"{count(host.gpus, 'GPU')}, and NVML answers")
 
 
 def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:

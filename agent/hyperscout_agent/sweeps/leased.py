@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hyperscout.v1.discovery_pb2 import SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Sweep
+from hyperscout_formats.text.counts import count
 
 from hyperscout_agent.findings.bulk import Bulk
 from hyperscout_agent.findings.probe import Observation, ProbeParts, Sample, Scope, data, failed
@@ -36,7 +37,10 @@ class FabricSize(NamedTuple):
         return any(now < was * (1 - _SHRUNKEN_SHARE) for now, was in zip(self, before, strict=True))
 
     def __str__(self) -> str:
-        return f"{self.switches} switches, {self.adapters} adapters, {self.links} links"
+        return (
+            f"{count(self.switches, 'switch', 'switches')}, {count(self.adapters, 'adapter')}, "
+            f"{count(self.links, 'link')}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

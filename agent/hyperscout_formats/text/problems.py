@@ -4,6 +4,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.errors import Problem
 
 MAX_PROBLEMS: Final = 100
@@ -35,5 +36,7 @@ class Problems:
         shown = sorted(self._kept)[:MAX_PROBLEMS]
         listed = [Problem(self._source, line, reason) for line, reason in shown]
         if self._total > len(shown):
-            listed.append(Problem(self._source, 0, f"{self._total - len(shown)} more problems are not shown"))
+            listed.append(
+                Problem(self._source, 0, f"{count(self._total - len(shown), 'more problem')} not shown")
+            )
         return tuple(listed)

@@ -10,6 +10,7 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.doctor.checks import of_probe
 from hyperscout_agent.doctor.facts import Check, WithoutData
 from hyperscout_agent.doctor.way_checks import CLOCK_FAILED_S, CLOCK_WARNING_S
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import is_node
 from hyperscout_topology.topology import Topology
 
@@ -187,12 +188,12 @@ def _fresh(seen: NodeSeen) -> Check:
     stale = sum(stored.stale for stored in seen.findings)
     if stale and stale == len(seen.findings):
         return Check(
-            "fresh", "failed", f"all {stale} findings are stale", "check why its agent does not report"
+            "fresh", "failed", f"{count(stale, 'finding')}, all stale", "check why its agent does not report"
         )
     if stale:
-        why = f"{stale} of {len(seen.findings)} findings are stale"
+        why = f"{stale} of {count(len(seen.findings), 'finding')} stale"
         return Check("fresh", "warning", why, f"`hyperscout get findings {seen.node}` lists them")
-    return Check("fresh", "ok", f"{len(seen.findings)} findings, none of them stale")
+    return Check("fresh", "ok", f"{count(len(seen.findings), 'finding')}, none stale")
 
 
 def _placed(seen: NodeSeen) -> Iterator[Check]:

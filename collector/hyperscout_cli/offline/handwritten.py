@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_publish.hypernodes.wanted import TIER_LABEL_PREFIX
 from hyperscout_topology.topology import HyperNode, Topology
@@ -191,7 +192,7 @@ def disagreements(written: Sequence[Written], topology: Topology) -> Iterator[st
     tiers = sorted({w.tier for w in written})
     ours = sorted({h.tier for h in topology.hypernodes})
     if len(tiers) != len(ours):
-        yield f"written in {len(tiers)} tiers, wired in {len(ours)}"
+        yield f"written in {count(len(tiers), 'tier')}, wired in {len(ours)}"
     for rank, tier in enumerate(tiers):
         rows = [w for w in written if w.tier == tier]
         best: tuple[float, int, Sequence[HyperNode]] | None = None

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
 
@@ -95,7 +96,9 @@ def nccl(
 def report(run: "NcclRun", where: str) -> Iterator[str]:
     """A run as text."""
     version = f", NCCL {run.nccl_version}" if run.nccl_version else ""
-    yield visible(f"{run.method}{version}, {run.ranks} ranks {where}, {run.duration_s:.1f} s") + "\n\n"
+    yield (
+        visible(f"{run.method}{version}, {count(run.ranks, 'rank')} {where}, {run.duration_s:.1f} s") + "\n\n"
+    )
     rows = tuple(
         Row(
             x.operation,

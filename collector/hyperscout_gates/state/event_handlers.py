@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import count, first_few
 
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Event, Instruction
@@ -158,10 +158,11 @@ class EventHandlers(GangFacts):
 
     def seat(self, plan: GangPlan, gang: Gang) -> None:
         """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
-        count = len(plan.nodes)
-        last = {rank for rank in range(count) if self.is_bad(plan, rank)}
-        for pod in self.members.seat(gang, count, plan.pods, last):
-            message = f"pod {pod.name} waits: the gang was placed with {count} workers, and all of them exist"
+        number = len(plan.nodes)
+        last = {rank for rank in range(number) if self.is_bad(plan, rank)}
+        for pod in self.members.seat(gang, number, plan.pods, last):
+            workers = count(number, "worker")
+            message = f"pod {pod.name} waits: the gang was placed with {workers}, and no rank is left"
             self.say("Warning", "NoRank", message, every_s=60.0)
 
     def say(self, severity: str, reason: str, message: str, every_s: float = 0.0) -> None:
@@ -178,7 +179,8 @@ def _description(plan: GangPlan, before: GangPlan | None) -> str:
     if not plan.placement.exact and plan.placement.hypernode is None:
         return ""
     where = plan.placement.hypernode or "several islands"
-    return f"{len(plan.nodes)} workers on {len(set(plan.nodes))} nodes of {where}"
+    workers, nodes = count(len(plan.nodes), "worker"), count(len(set(plan.nodes)), "node")
+    return f"{workers} on {nodes} of {where}"
 
 
 _HANDLERS: Final[dict[type, Callable[[EventHandlers, Any], None]]] = {

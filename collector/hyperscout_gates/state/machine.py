@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, Self
 
+from hyperscout_formats.text.counts import count
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import size
 from hyperscout_runtime.backoff import doubled_s
@@ -259,7 +260,7 @@ class GangMachine(EventHandlers):
         for pod in stuck:
             self.refused[pod.pin] = self.now_s + self.settings.refused_s
         self.replaced += 1
-        what = f"{len(stuck)} pods cannot be scheduled on their nodes ({first.name} on {first.pin})"
+        what = f"{count(len(stuck), 'pod')} cannot be scheduled on their nodes ({first.name} on {first.pin})"
         if part:
             self.say("Warning", "Replaces", f"{what}: the collector places them on other nodes")
             for pod in stuck:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
@@ -104,8 +105,8 @@ def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) 
         number, says = int(value), _name(pod)
     if len(members) > number:
         raise GangError(
-            f"gang {first.namespace}/{first.name}: it has {len(members)} pods, and their label {SIZE_LABEL} "
-            f"says {number}: write {len(members)}, or another {GANG_LABEL} on some"
+            f"gang {first.namespace}/{first.name}: it has {count(len(members), 'pod')}, and their label "
+            f"{SIZE_LABEL} says {number}: write {len(members)}, or another {GANG_LABEL} on some"
         )
     counts = Counter(member.slot for member, _ in members)
     # Missing pods count for the last role by name until they appear.

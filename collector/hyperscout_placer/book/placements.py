@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hyperscout_formats.text.counts import count
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
@@ -270,7 +271,7 @@ class Placements:
             return
         if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
             raise PlacementsError(
-                f"gang {gang!r} has {len(held.placement.nodes)} ranks: rank {wrong[0]} does not exist"
+                f"gang {gang!r} has {count(len(held.placement.nodes), 'rank')}: there is no rank {wrong[0]}"
             )
         self._free.refresh(self._free.nodes.unbook(*places(held, new)))
         self._set(replace(held, arrived=held.arrived | new))
@@ -347,8 +348,8 @@ class Placements:
             )
         if (held := self._held.get(gang)) is not None:
             raise HeldError(
-                f"gang {gang!r} already holds {held.placement.cost.nodes} nodes: release it first, or "
-                "choose another name"
+                f"gang {gang!r} already holds {count(held.placement.cost.nodes, 'node')}: release it first, "
+                "or choose another name"
             )
         if len(self._held) >= MAX_GANGS:
             raise TooManyError(

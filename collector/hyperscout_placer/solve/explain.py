@@ -89,7 +89,7 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
         if mine != its:
             return f"{mine} {_domains(forest, best.top - 1 - i)} instead of {its}"
     if cost.nodes != best.nodes:
-        return f"{cost.nodes} nodes instead of {best.nodes}"
+        return f"{count(cost.nodes, 'node')} instead of {best.nodes}"
     if cost.degraded != best.degraded:
         return f"{count(cost.degraded, 'degraded link')} instead of {best.degraded or 'none'}"
     for i, (mine, its) in enumerate(zip(cost.fragmentation, best.fragmentation, strict=True)):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_formats.text.counts import count
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import HEALTHY
@@ -189,7 +190,7 @@ def differences(there: Mapping[str, Present], wanted: Mapping[str, Wanted]) -> I
             continue
         members = members_of(w.members())
         if p is None:
-            yield f"+ hypernode {name}  tier {w.tier} {w.tier_name}  {w.count} nodes"
+            yield f"+ hypernode {name}  tier {w.tier} {w.tier_name}  {count(w.count, 'node')}"
             continue
         changes = [f"+ {m.kind} {m.value}" for m in sorted(members - p.members)]
         changes += [f"- {m.kind} {m.value}" for m in sorted(p.members - members)]

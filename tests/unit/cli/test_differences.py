@@ -126,7 +126,7 @@ ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
         ),
         pytest.param(
             hypernode_yaml("r1", 1, *map(member, "abc")) + hypernode_yaml("r2", 1, *map(member, "def")),
-            ["written in 1 tiers, wired in 2"],
+            ["written in 1 tier, wired in 2"],
             id="a tier too few",
         ),
         pytest.param(
@@ -168,7 +168,7 @@ ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
             [
                 "top (tier 1) is not above r1 (tier 1)",
                 "top (tier 1) is not above r2 (tier 1)",
-                "written in 1 tiers, wired in 2",
+                "written in 1 tier, wired in 2",
                 "d,e,f: written in top (by its wires l1), plugged into l2",
                 "r1, top: written apart, one domain by the wires (l1)",
             ],

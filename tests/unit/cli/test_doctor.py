@@ -102,7 +102,9 @@ def test_a_well_node_has_nothing_wrong() -> None:
             "1 of 2",
             id="stale",
         ),
-        pytest.param(judged(stored("lldp", "a", stale=True)), "fresh", "failed", "all 1", id="all stale"),
+        pytest.param(
+            judged(stored("lldp", "a", stale=True)), "fresh", "failed", "1 finding, all stale", id="all stale"
+        ),
         pytest.param(
             judged(stored("lldp", "a"), topology=LONELY, held=HELD),
             "hierarchy",

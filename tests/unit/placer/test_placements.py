@@ -198,7 +198,7 @@ def test_names_are_checked_before_anything_is_held(case: str) -> None:
 def test_errors_say_what_to_do_and_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     placements = book()
     placements.place("a", gang(1), holder="api")
-    with pytest.raises(HeldError, match="already holds 1 nodes: release it"):
+    with pytest.raises(HeldError, match="already holds 1 node: release it"):
         placements.place("a", gang(1), holder="api")
     with pytest.raises(RequestError, match="tier"):
         placements.place("b", Request(Group(1, (Workers(1),), tier=9)), holder="api")
@@ -324,7 +324,7 @@ def test_a_pod_that_arrived_is_counted_by_the_free_capacity_alone() -> None:
     assert free_nodes(placements) == set(NODES)
     placements.place("b", gang(1), holder="Job")
     for rank in (-1, 1):
-        with pytest.raises(PlacementsError, match="1 ranks"):
+        with pytest.raises(PlacementsError, match="1 rank"):
             placements.arrive("b", [rank])
 
 

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import count, first_few
 from hyperscout_formats.text.reporters import is_node, is_switch, plain_switch_name
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_inference.hierarchy.unreported import SWITCHES
@@ -246,9 +246,9 @@ class Takeover:
         """Returns a text for the log and the status."""
         facts, parts = self._facts, []
         if facts.missing:
-            parts.append(f"agents of {len(facts.missing)} nodes ({_some(facts.missing)})")
+            parts.append(f"agents of {count(len(facts.missing), 'node')} ({_some(facts.missing)})")
         if facts.unsure:
-            parts.append(f"LLDP neighbours of {len(facts.unsure)} nodes ({_some(facts.unsure)})")
+            parts.append(f"LLDP neighbours of {count(len(facts.unsure), 'node')} ({_some(facts.unsure)})")
         if facts.cables:
             switches = {self._names[id_] for ends in facts.cables for id_ in ends}
             parts.append(f"readings of switches ({_some(switches)})")
