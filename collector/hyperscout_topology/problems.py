@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
-from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric
+from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_node
+from hyperscout_runtime.clock import CLOCK_FAILED_S
 
 from hyperscout_topology.gaps import gap_lines
 from hyperscout_topology.health import marks
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import HyperNode, Topology
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
@@ -123,8 +124,37 @@ def topology_problems(topology: Topology) -> list[str]:
         wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
     wrong += gap_lines(topology)
     for h in topology.hypernodes:
-        wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
+        wrong += domain_problems(h)
     return wrong
+
+
+def domain_problems(h: HyperNode) -> list[str]:
+    """The unhealthy conditions of a HyperNode, one line each."""
+    return [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
+
+
+def agent_notes(current: "GetStatusResponse", topology: Topology) -> list[str]:
+    """What is not right at agents while the topology may be whole, one line each.
+
+    `hyperscout doctor NODE` names the same as failed. An agent that is not connected or has only failed
+    findings of a fabric is one of `problems_of`.
+    """
+    placed = {node for h in topology.hypernodes if not h.children for node in h.nodes}
+    connected = [agent for agent in current.agents if agent.connected]
+    notes = []
+    for names, have in (
+        ([a.node for a in connected if a.failed_findings], "with failed findings"),
+        ([a.node for a in connected if not a.findings], "without findings"),
+        ([a.node for a in connected if abs(a.clock_offset_s) >= CLOCK_FAILED_S], "with a wrong clock"),
+        ([a.node for a in connected if is_node(a.node) and a.node not in placed], "in no HyperNode"),
+    ):
+        if names:
+            why = "`hyperscout doctor NODE` says why"
+            notes.append(f"{count(len(names), 'agent')} {have}: {_some(names)} ({why})")
+    if current.stale_findings:
+        of = f"{current.stale_findings} of {count(current.findings, 'finding')}"
+        notes.append(f"{of} stale (`hyperscout get findings` lists them)")
+    return notes
 
 
 def _some(names: Collection[str]) -> str:

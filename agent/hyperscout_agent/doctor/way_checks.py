@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from hyperscout_runtime.clock import CLOCK_FAILED_S, CLOCK_WARNING_S
 from hyperscout_runtime.units import NS, rfc3339
 
 from hyperscout_agent.doctor.facts import AgentSeen, Check, CollectorSeen, TokenSeen
 
-CLOCK_WARNING_S = 2.0
-CLOCK_FAILED_S = 300.0  # the clock decides whether tokens and certificates are valid; a token lasts an hour
 _SOON_S = 7 * 86_400
 
 

@@ -5,6 +5,8 @@ name it queries the collector. The checks are pure functions in `hyperscout_agen
 """
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from hyperscout_formats.text.host_list import HostListError, expand
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import NO
-from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
+from hyperscout_cli.shared.options import COLLECTOR_VARIABLE, Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
 from hyperscout_cli.shared.tables import Row, Table, lines
 
@@ -73,7 +75,7 @@ def doctor(
     """Explain why a node has no evidence, and what to do next.
 
     \b
-    Without NODE, checks this node: rights, devices, programs, LLDP, connection to the collector, clock.
+    Without NODE, checks this machine: rights, devices, programs, LLDP, connection to the collector, clock.
     With NODE, queries the collector: whether it is known, connected and fresh, and results of its probes.
     """
     if replay is not None:
@@ -85,7 +87,8 @@ def doctor(
     if node is None:
         if ctx.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                "--collector needs NODE: without NODE the agent's settings name the collector"
+                "--collector needs NODE: without NODE the collector is that of the agent's settings, or of "
+                f"{COLLECTOR_VARIABLE}"
             )
         name, checks = _on_the_node(config)
     else:
@@ -112,15 +115,24 @@ def _on_the_node(config: Path | None) -> "tuple[str, list[Check]]":
     from hyperscout_runtime.settings import SettingsError
 
     file = config or next((path for path in CONFIGS if path.is_file()), None)
+    machine = socket.gethostname()
     try:
-        settings = load_settings(file)
+        settings, source = load_settings(file), ""
+        if "collectors" not in settings.model_fields_set and (named := os.environ.get(COLLECTOR_VARIABLE)):
+            settings = load_settings(file, {"collectors": named})
+            source = f"; collectors of {COLLECTOR_VARIABLE}"
     except SettingsError as error:
         why = "; ".join(str(error).splitlines())
-        return "this node", [
+        return f"this machine ({machine})", [
             Check("settings", "failed", why, "correct the settings: the agent does not start with them")
         ]
     where = str(file) if file else "defaults and the environment: no settings file was given or found"
-    return settings.reporter, [Check("settings", "ok", where), *asyncio.run(_look(settings))]
+    about = f"this machine, {machine}, as {settings.reporter}; `hyperscout doctor NODE` examines another node"
+    return settings.reporter, [
+        Check("machine", "ok", about),
+        Check("settings", "ok", where + source),
+        *asyncio.run(_look(settings)),
+    ]
 
 
 async def _look(settings: "AgentSettings") -> "list[Check]":

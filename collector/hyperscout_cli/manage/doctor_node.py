@@ -9,9 +9,10 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.doctor.checks import of_probe
 from hyperscout_agent.doctor.facts import Check, WithoutData
-from hyperscout_agent.doctor.way_checks import CLOCK_FAILED_S, CLOCK_WARNING_S
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import is_node
+from hyperscout_runtime.clock import CLOCK_FAILED_S, CLOCK_WARNING_S
+from hyperscout_topology.problems import domain_problems
 from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.remote.client import Collector
@@ -209,6 +210,8 @@ def _placed(seen: NodeSeen) -> Iterator[Check]:
         )
     elif holding is not None:
         yield Check("hierarchy", "ok", f"in {holding.name} (tier {holding.tier})")
+        if wrong := domain_problems(holding):
+            yield Check("domain", "warning", "; ".join(wrong), "see `hyperscout status`")
     elif seen.status.HasField("held") and seen.agent is not None:
         held = seen.status.held
         why = f"it is in no HyperNode; generation {held.generation} is held: {held.reason}"

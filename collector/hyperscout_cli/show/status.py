@@ -11,7 +11,7 @@ import click
 from hyperscout_formats.text.counts import count
 from hyperscout_topology import objects
 from hyperscout_topology.names import visible
-from hyperscout_topology.problems import problems_of
+from hyperscout_topology.problems import agent_notes, problems_of
 
 from hyperscout_cli.remote.waiting import READY, Progress, WantedState, wanted_states
 from hyperscout_cli.remote.waiting import wait as waited
@@ -105,9 +105,10 @@ def status(
     wanted = wanted or ((WantedState(READY),) if wait else ())
     with Collector(collector) as connection:
         seen, missing = _wait(connection, wanted, wait_timeout_s)
-    current, _, wrong = seen
-    if not emit_data(objects.plain(current) | {"wrong": wrong}, output):
-        emit(report(current, wrong, time.time_ns()))
+    current, topology, wrong = seen
+    notes = agent_notes(current, topology)
+    if not emit_data(objects.plain(current) | {"wrong": wrong, "notes": notes}, output):
+        emit(report(current, wrong, notes, time.time_ns()))
     if not missing:
         return 0
     only_ready = [state.text for state in wanted] == [READY]
@@ -151,8 +152,10 @@ def _wait(connection: "Collector", wanted: Sequence[WantedState], limit_s: float
         progress.done()
 
 
-def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Iterator[str]:
-    """The status as text."""
+def report(
+    current: "GetStatusResponse", wrong: Sequence[str], notes: Sequence[str], now_ns: int
+) -> Iterator[str]:
+    """The status as text. `notes`: what is not right at agents, while the topology may be whole."""
 
     def ago(stamp_ns: int) -> str:
         return f"{age(stamp_ns, now_ns) or '?'} ago" if stamp_ns else "never"
@@ -172,11 +175,12 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
     if current.leases:
         yield "\n"
         yield from lines(_leases(current, now_ns))
-    if wrong:
-        yield "\nWrong:\n"
-        yield from (f"  {visible(text)}\n" for text in wrong)
-    else:
-        yield "\nNothing is wrong.\n"
+    if not wrong:
+        yield "\nNothing is wrong with the topology.\n" if notes else "\nNothing is wrong.\n"
+    for title, texts in (("Wrong", wrong), ("Notes", notes)):
+        if texts:
+            yield f"\n{title}:\n"
+            yield from (f"  {visible(text)}\n" for text in texts)
 
 
 def _leases(current: "GetStatusResponse", now_ns: int) -> Table:

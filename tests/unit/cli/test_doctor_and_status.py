@@ -1,0 +1,73 @@
+"""`doctor NODE` and `status` agree: what one calls wrong, the other names."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_cli.manage.doctor import sentences
+from hyperscout_cli.manage.doctor_node import NodeSeen, judge
+from hyperscout_cli.show.status import report
+from hyperscout_topology.problems import agent_notes, problems_of
+from hyperscout_topology.topology import Topology
+from support.doctor import NODE, NOW_NS, agent, stored
+from support.topologies import healthy_leaves, two_leaves
+
+WELL = replace(healthy_leaves(), nodes_without_evidence=())
+ELSEWHERE = replace(
+    WELL,
+    hypernodes=tuple(replace(h, nodes=tuple(n for n in h.nodes if n != NODE)) for h in WELL.hypernodes),
+)
+TOPOLOGIES = {
+    "well": WELL,
+    "degraded": replace(
+        WELL,
+        hypernodes=tuple(
+            replace(h, conditions=two_leaves().hypernodes[1].conditions) for h in WELL.hypernodes
+        ),
+    ),
+    "lost": replace(WELL, nodes_without_evidence=(NODE,)),
+    "elsewhere": ELSEWHERE,
+    "empty": Topology(1),
+}
+FINDINGS = {
+    "data": (stored("lldp", "eth0"),),
+    "none": (),
+    "failed": (stored("lldp", "eth0", "failed", "no driver"),),
+    "one failed": (stored("lldp", "eth0"), stored("nvlink", "0", "failed", "no driver")),
+    "stale": (stored("lldp", "eth0", stale=True),),
+}
+PROBLEMS = ((), ("the disk is full",))
+CASES = [*product(TOPOLOGIES, FINDINGS, (True, False), (0.0, 900.0), PROBLEMS)]
+
+
+@pytest.mark.parametrize(("tree", "found", "connected", "clock_s", "problems"), CASES)
+def test_doctor_and_status_do_not_contradict_each_other(
+    tree: str, found: str, connected: bool, clock_s: float, problems: tuple[str, ...]
+) -> None:
+    findings, topology = FINDINGS[found], TOPOLOGIES[tree]
+    failed = sum(x.finding.outcome == stored("x", "x", "failed").finding.outcome for x in findings)
+    one = agent(connected=connected, findings=len(findings), failed_findings=failed, clock_offset_s=clock_s)
+    current = pb.GetStatusResponse(
+        version="1",
+        agents=[one],
+        problems=problems,
+        findings=len(findings),
+        stale_findings=sum(x.stale for x in findings),
+    )
+    wrong, notes = problems_of(current, topology), agent_notes(current, topology)
+    said = "".join(report(current, wrong, notes, NOW_NS))
+    checks = judge(NodeSeen(NODE, current, topology, findings), NOW_NS)
+    advice = sentences(NODE, checks)
+    bad = [check for check in checks if check.verdict == "failed"]
+    if bad:
+        assert "Nothing is wrong.\n" not in said, (said, advice)
+        assert NODE in said or "stale" in said or tree == "empty", (said, advice)
+    if any(NODE in line or line.startswith("leaf-a") for line in (*wrong, *notes)):
+        assert f"All checks of {NODE} passed." not in advice, (said, advice)
+    for problem in problems:
+        assert problem in said
+        assert any(problem in sentence for sentence in advice)
+    if tree == "degraded" and connected:
+        (line,) = (line for line in wrong if line.startswith("leaf-a: Degraded"))
+        assert any(line in sentence for sentence in advice)
