@@ -6,11 +6,13 @@ import importlib.metadata
 import logging
 import signal
 from collections import defaultdict
+from contextlib import AsyncExitStack
 from random import Random
 
 from hyperscout.v1.discovery_pb2 import Hello, Intervals
 from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
 from hyperscout_runtime.clock import Clock
+from hyperscout_runtime.connections import why_not_listening
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, serving
 from hyperscout_runtime.task_watch import run_checked
@@ -85,7 +87,7 @@ class Agent:
                 parts.stream_ended()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run all parts until `stop` is set. Raises OSError when the metrics port cannot be opened."""
+        """Run all parts until `stop` is set. Raises StartError when the metrics port cannot be opened."""
         pages = {
             "/metrics": lambda: Answer(self.metrics.text(), content_type=CONTENT_TYPE),
             "/healthz": self._health,
@@ -93,7 +95,12 @@ class Agent:
             "/findings": self._findings,
         }
         metrics = self._settings.metrics
-        async with serving(metrics.host, metrics.port, pages) as port:
+        async with AsyncExitStack() as stack:
+            try:
+                port = await stack.enter_async_context(serving(metrics.host, metrics.port, pages))
+            except OSError as error:
+                why = why_not_listening("metrics.port", metrics.host, metrics.port, error)
+                raise StartError(why) from error
             _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
             async with asyncio.TaskGroup() as group:
                 tasks = [

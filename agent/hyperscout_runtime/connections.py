@@ -1,6 +1,8 @@
 """Addresses of settings, and a limit for connections that have sent nothing yet."""
 
+import errno
 import ipaddress
+import socket
 from collections import Counter
 from collections.abc import Callable, Hashable
 
@@ -14,6 +16,37 @@ def host_port(address: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
     return host.strip("[]"), int(port)
+
+
+def why_not_listening(setting: str, host: str, port: int, error: OSError | None = None) -> str:
+    """Return why a process cannot listen at an address, and the setting to change.
+
+    Without `error` the address is tried, for servers that do not tell the cause.
+    """
+    if error is None:
+        error = _bind_error(host, port)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if error is not None and error.errno == errno.EADDRINUSE:
+        return (
+            f"{setting}: port {port} of {host} is in use: end the process that listens there "
+            f"(`ss -ltnp 'sport = :{port}'` names it), or set {setting} to another port"
+        )
+    if error is not None and error.errno == errno.EACCES:
+        return f"{setting}: {address}: this user may not listen at it: set {setting} to a port from 1024"
+    why = "no cause is known" if error is None else error.strerror or str(error)
+    return f"{setting}: cannot listen at {address}: {why}: set {setting} to an address of this machine"
+
+
+def _bind_error(host: str, port: int) -> OSError | None:
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(address)
+                tried.listen(1)
+    except OSError as error:
+        return error
+    return None
 
 
 def is_loopback(host: str) -> bool:

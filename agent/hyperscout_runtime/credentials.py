@@ -134,6 +134,15 @@ def tls_hint(details: str) -> str:
     return next((hint for words, hint in _HINTS if words in details), "")
 
 
+def protocol_hint(details: str) -> str:
+    """Return cause and next step for gRPC's text about a server that is no gRPC, "" for other texts."""
+    if "Failed parsing HTTP/2" not in details:
+        return ""
+    what = "speaks HTTP/1 and not gRPC" if "http1" in details else "does not speak gRPC"
+    ports = f"{GRPC_PORT}; {REST_PORT} is REST's and {HEALTH_PORT} that of health and metrics"
+    return f"the program that listens there {what}: give the collector's port of gRPC ({ports})"
+
+
 def read_pem(path: Path) -> bytes:
     """Return a file of at most 1 MiB. Raises CredentialsError."""
     try:

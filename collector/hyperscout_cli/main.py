@@ -176,6 +176,9 @@ def quietly(complete: Callable[[], object]) -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it (`>&-`)
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
     if COMPLETE_VARIABLE in os.environ:
         name = program_name(sys.argv[0])
         quietly(lambda: cli.main(prog_name=name, complete_var=COMPLETE_VARIABLE))
@@ -190,8 +193,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except BrokenPipeError:  # the reader of stdout or stderr has ended (`| head`)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 0
     except OSError as error:
-        click.echo(f"error: {error}", err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
         return 1
     except UnicodeEncodeError as error:  # a message contains bytes of the command line that are not UTF-8
         click.echo(f"error: {error.object[:100]!a}: not UTF-8: names are UTF-8 text", err=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hyperscout_runtime.clock import CLOCK_FAILED_S, CLOCK_WARNING_S
+from hyperscout_runtime.credentials import protocol_hint
 from hyperscout_runtime.units import NS, rfc3339
 
 from hyperscout_agent.doctor.facts import AgentSeen, Check, CollectorSeen, TokenSeen
@@ -64,6 +65,9 @@ def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
 def _refused(seen: CollectorSeen, reporter: str) -> tuple[str, str]:
     """Return why the collector rejected the Hello, and the next step."""
     reason = seen.detail or seen.code
+    if hint := protocol_hint(reason):
+        why, _, todo = hint.partition(": ")
+        return why, todo
     todo = {
         "UNAUTHENTICATED": "use a token for its audience (token_file), or a certificate that it trusts",
         "PERMISSION_DENIED": f"use the credentials of {reporter}: check node and role in the settings",

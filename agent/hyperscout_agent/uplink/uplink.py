@@ -17,7 +17,7 @@ from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.backoff import Backoff
-from hyperscout_runtime.credentials import CredentialsError, Metadata, tls_hint
+from hyperscout_runtime.credentials import CredentialsError, Metadata, protocol_hint, tls_hint
 from hyperscout_runtime.errors import failure_level
 
 from hyperscout_agent.findings.store import FindingStore
@@ -149,7 +149,7 @@ class Uplink:
 
     def _log_failure(self, target: str, reason: str, *, is_expected: bool = False) -> None:
         """Log why a stream ended. A repeated reason is logged at debug level only."""
-        if hint := tls_hint(reason):
+        if hint := tls_hint(reason) or protocol_hint(reason):
             reason, is_expected = f"{hint} ({reason})", False
         line = failure_level(self._clock() - self._lost_s, is_expected=is_expected), reason
         level = logging.DEBUG if self._logged.get(target) == line else line[0]

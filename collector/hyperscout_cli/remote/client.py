@@ -17,6 +17,7 @@ from hyperscout_runtime.credentials import (
     TargetError,
     bearer,
     check_target,
+    protocol_hint,
     tls_hint,
 )
 from hyperscout_topology.proto import topology_from_proto
@@ -284,6 +285,8 @@ class Collector:
         if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
             hint = hint.replace("(tls_", "(--tls-").replace("_", "-")
             return f"the certificate of the collector at {self.address} is not trusted: {hint}"
+        if code is grpc.StatusCode.UNAVAILABLE and (hint := protocol_hint(details)):
+            return f"cannot ask the collector at {self.address}: {hint}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "
@@ -295,10 +298,17 @@ class Collector:
         if code is grpc.StatusCode.PERMISSION_DENIED:
             return f"{details} (the collector remembers a refusal for some seconds: try again after that)"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout)"
+            return (
+                f"the collector at {self.address} did not answer within {self._timeout_s:g} s (--timeout): "
+                "see whether this is its port of gRPC, or give it more time"
+            )
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return f"the server at {self.address} is not a collector, or has another version"
-        return details or f"the collector at {self.address} failed: {code}"
+            return (
+                f"the server at {self.address} is not a collector, or has another version: check --collector "
+                "and `hyperscout version`"
+            )
+        name = code.name if code is not None else "no status"
+        return details or f"the collector at {self.address} failed ({name}): read its log"
 
     def _how_to_authenticate(self) -> str:
         endpoint, namespace = self._endpoint, self._endpoint.namespace

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 from hyperscout.v1 import discovery_pb2
-from hyperscout_runtime.connections import host_port, is_loopback
+from hyperscout_runtime.connections import host_port, is_loopback, why_not_listening
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer
 from starlette.types import ASGIApp
@@ -45,10 +45,13 @@ def add_ports(server: grpc.aio.Server, settings: CollectorSettings) -> tuple[str
                 mutual = ServerCertificates(*files).credentials()
     except CertificateError as error:
         raise StartError(str(error)) from error
-    return _add(server, settings.listen, credentials), _add(server, settings.mtls_listen, mutual)
+    ports = _add(server, "listen", settings.listen, credentials)
+    return ports, _add(server, "mtls_listen", settings.mtls_listen, mutual)
 
 
-def _add(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+def _add(
+    server: grpc.aio.Server, setting: str, address: str, credentials: grpc.ServerCredentials | None
+) -> str:
     if not address:
         return ""
     try:
@@ -57,7 +60,7 @@ def _add(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
         else:
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise StartError(f"cannot listen on {address}: {error}") from error
+        raise StartError(why_not_listening(setting, *host_port(address))) from error
     return f"{address.rpartition(':')[0]}:{port}"
 
 
@@ -111,5 +114,5 @@ async def start_http(
     try:
         port = await lifecycle.enter("health pages", serving_in_thread(*host_port(listen), pages))
     except OSError as error:
-        raise StartError(f"cannot listen on {listen}: {error.strerror}") from error
+        raise StartError(why_not_listening("http_listen", *host_port(listen), error)) from error
     return f"{listen.rpartition(':')[0]}:{port}"

@@ -6,7 +6,7 @@ import socket
 import ssl
 from functools import partial
 
-from hyperscout_runtime.connections import SilentConnections, host_port
+from hyperscout_runtime.connections import SilentConnections, host_port, why_not_listening
 from hyperscout_runtime.errors import StartError
 from starlette.types import ASGIApp
 
@@ -53,7 +53,7 @@ class RestServer:
         except CertificateError as error:
             raise StartError(str(error)) from error
         except (OSError, socket.gaierror) as error:
-            raise StartError(f"cannot listen on {self._listen}: {error.strerror}") from error
+            raise StartError(why_not_listening("rest_listen", host, port, error)) from error
         self._exit.push_async_callback(self._end)
         for listener in listeners:
             task = loop.create_task(self._accept(listener, context), name="rest-accept")
