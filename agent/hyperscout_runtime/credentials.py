@@ -65,14 +65,15 @@ class Credentials:
         try:
             context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))  # comments may have any text
         except (ssl.SSLError, ValueError) as error:
-            raise CredentialsError(f"{self.ca}: no certificates in PEM") from error
+            raise CredentialsError(f"{self.ca}: no certificates in PEM: give the CA's file") from error
         if self.cert is None or self.key is None:
             return grpc.ssl_channel_credentials(ca)
         cert, key = read_pem(self.cert), read_pem(self.key)
         try:
             context.load_cert_chain(self.cert, self.key, password="")  # an encrypted key fails, no prompt
         except (ssl.SSLError, OSError) as error:
-            raise CredentialsError(f"{self.cert} and {self.key} are no certificate and its key") from error
+            what = f"{self.cert} and {self.key} are no certificate and its key"
+            raise CredentialsError(f"{what}: give the files (PEM, no password) of one certificate") from error
         return grpc.ssl_channel_credentials(ca, key, cert)
 
     def options(self) -> tuple[tuple[str, str], ...]:
@@ -88,10 +89,12 @@ class Credentials:
         try:
             token = read_secret(self.token_file, _MAX_TOKEN_BYTES)
         except OSError as error:
-            raise CredentialsError(f"{self.token_file}: {error.strerror}") from error
+            raise CredentialsError(
+                f"{self.token_file}: {error.strerror}: check the path and its rights"
+            ) from error
         except SecretError as error:
             what = "not a token" if error.reason == NO_TEXT else error.reason
-            raise CredentialsError(f"{self.token_file}: {what}") from None
+            raise CredentialsError(f"{self.token_file}: {what}: expected one line, the token") from None
         return bearer(token.strip(), str(self.token_file))
 
     def connect(self, target: str, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
@@ -113,7 +116,7 @@ def bearer(token: str, source: str) -> Metadata:
     Raises CredentialsError. Its message contains no part of the token.
     """
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise CredentialsError(f"{source}: not a token")
+        raise CredentialsError(f"{source}: not a token: expected one word of ASCII characters")
     return (("authorization", f"Bearer {token}"),)
 
 
@@ -149,7 +152,7 @@ def read_pem(path: Path) -> bytes:
         with path.open("rb") as file:
             found = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise CredentialsError(f"{path}: {error.strerror}") from error
+        raise CredentialsError(f"{path}: {error.strerror}: check the path and its rights") from error
     if not found or len(found) > _MAX_BYTES:
         raise CredentialsError(
             f"{path}: found {len(found)} bytes, expected a PEM file of 1 to {_MAX_BYTES} bytes"

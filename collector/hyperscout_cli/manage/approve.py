@@ -3,7 +3,7 @@
 import click
 
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import emit, emit_data
 
@@ -16,7 +16,7 @@ Examples:
   hyperscout diff              shows what it would remove
   hyperscout approve 42""",
 )
-@click.argument("generation", type=click.IntRange(min=1), shell_complete=names("generations"))
+@click.argument("generation", type=WholeNumber(min=1), shell_complete=names("generations"))
 @output_option()
 @collector_options
 def approve(*, generation: int, output: str, collector: Endpoint) -> None:

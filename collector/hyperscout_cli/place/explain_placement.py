@@ -5,7 +5,7 @@ import click
 from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options
 from hyperscout_cli.place.place import EXPLAINED
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.command import SeveralCommand
+from hyperscout_cli.shared.command import SeveralCommand, WholeNumber
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data, note
@@ -36,7 +36,7 @@ Exit codes: 0 there is a placement, 1 failure, 2 wrong usage or input, 3 there i
 @click.option(
     "--limit",
     metavar="N",
-    type=click.IntRange(1, 1000),
+    type=WholeNumber(1, 1000),
     default=EXPLAINED,
     show_default=True,
     help="Maximum number of candidates.",

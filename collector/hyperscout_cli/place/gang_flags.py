@@ -15,6 +15,7 @@ import click
 
 from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS, read_request
 from hyperscout_cli.remote.live_names import names
+from hyperscout_cli.shared.command import WholeNumber
 from hyperscout_cli.shared.files import shown
 from hyperscout_cli.shared.options import Command, expanded
 
@@ -184,12 +185,10 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     )
 
 
-_COUNT = click.IntRange(1, MAX_WORKERS)
+_COUNT = WholeNumber(1, MAX_WORKERS)
 _OPTIONS: Sequence[Callable[[Command], Command]] = (
     click.option("--workers", metavar="N", type=_COUNT, help="Number of workers."),
-    click.option(
-        "--gpus-per-worker", metavar="G", type=click.IntRange(1, 1024), help=f"{GPUS} of each worker."
-    ),
+    click.option("--gpus-per-worker", metavar="G", type=WholeNumber(1, 1024), help=f"{GPUS} of each worker."),
     click.option(
         "--mode",
         type=click.Choice(["hard", "soft"]),

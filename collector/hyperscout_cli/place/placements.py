@@ -10,7 +10,7 @@ from hyperscout_topology.names import visible
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.command import Group, SeveralCommand
+from hyperscout_cli.shared.command import Group, SeveralCommand, WholeNumber
 from hyperscout_cli.shared.errors import NO, CliError
 from hyperscout_cli.shared.options import (
     Endpoint,
@@ -104,7 +104,7 @@ def watch(*, output: str, collector: Endpoint) -> None:
     with Collector(collector) as connection:
         for text in changes(connection.watch_placements(), output=output):
             emit([text])
-    raise CliError(f"the collector at {collector.address} ended the stream")
+    raise CliError(f"the collector at {collector.address} ended the stream: run the command again")
 
 
 def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, output: str = "table") -> Iterator[str]:
@@ -260,7 +260,7 @@ Exit codes: 0 a plan was found, 1 failure, 2 wrong usage or input, 3 no plan was
 @click.option(
     "--most-moves",
     metavar="N",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=64,
     show_default=True,
     help="Maximum number of workers of other gangs that may move.",

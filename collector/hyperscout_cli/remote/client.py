@@ -334,7 +334,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (CredentialsError, TargetError) as error:
-        raise CliError(str(error)) from error
+        raise BadInputError(str(error)) from error
 
 
 def _code(error: BaseException | None) -> grpc.StatusCode | None:

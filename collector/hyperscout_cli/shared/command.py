@@ -4,8 +4,10 @@ The sections are data (`sections`), which deploy/man.py uses for the manual page
 """
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -108,7 +110,40 @@ def no_such_command(
 
 
 class Command(_Documented):
-    """A command."""
+    """A command. Its errors about arguments say what to write."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        allowed, ctx.allow_extra_args = ctx.allow_extra_args, True
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            what = error.format_message().removesuffix(".")
+            raise click.UsageError(f"{what}: for example `{self._example(ctx)}`", ctx) from error
+        if rest and not allowed and not ctx.resilient_parsing:
+            raise click.UsageError(f"unexpected argument {rest[0]!r}: {self._place_of(rest[0], ctx)}", ctx)
+        return rest
+
+    def _example(self, ctx: click.Context) -> str:
+        """The first example of the help text."""
+        lines = (self.epilog or "").partition("Examples:\n")[2].strip().splitlines()
+        return re.split(" {2,}", lines[0])[0] if lines else f"{ctx.command_path} --help"
+
+    def _place_of(self, argument: str, ctx: click.Context) -> str:
+        """What to do with an argument that the command does not take."""
+        if any("--topology" in x.opts for x in self.params) and (argument == "-" or Path(argument).is_file()):
+            return f"a saved topology needs an option: use --topology {argument}"
+        return f"leave it out; `{ctx.command_path} --help` lists what the command takes"
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            limits = f"from {self.min}" + ("" if self.max is None else f" to {self.max}")
+            self.fail(f"{value!r}: expected a whole number {limits}", param, ctx)
 
 
 class Group(_Documented, click.Group):

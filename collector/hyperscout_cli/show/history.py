@@ -10,7 +10,7 @@ from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.events import KINDS, ends_in
 
 from hyperscout_cli.remote.live_names import names
-from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
 from hyperscout_cli.shared.output import note
@@ -76,7 +76,7 @@ Examples:
 @click.option(
     "--limit",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=100,
     show_default=True,
     help="Maximum number of events, the newest first; 0 = all.",

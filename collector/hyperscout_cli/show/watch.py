@@ -41,7 +41,7 @@ def watch(*, kind: str, output: str, collector: Endpoint) -> None:
     them, and names of removed ones. `-o name` prints the name of each changed or removed HyperNode.
     """
     if KINDS.get(kind.lower()) != "hypernodes":
-        raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
+        raise click.UsageError(f"cannot watch {kind!r}: watch hypernodes, or repeat `hyperscout get {kind}`")
     follow(collector, output=output)
 
 
@@ -60,7 +60,7 @@ def follow(
             texts = objects_changed(connection.watch(), time.time_ns, output, names=names, view=view)
         for text in texts:
             emit([text])
-    raise CliError(f"the collector at {collector.address} ended the stream")
+    raise CliError(f"the collector at {collector.address} ended the stream: run the command again")
 
 
 def changes(

@@ -128,7 +128,8 @@ class ServerCertificates:
             # The empty password makes an encrypted key fail. Without it OpenSSL prompts for one.
             context.load_cert_chain(self._cert, self._key, password="")
         except (ssl.SSLError, OSError) as error:
-            reason = getattr(error, "reason", None) or error
+            is_other = getattr(error, "reason", "") == "KEY_VALUES_MISMATCH"
+            reason = "the key is of another certificate" if is_other else "expected PEM without a password"
             raise CertificateError(
                 f"{self._cert} and {self._key} are not a certificate and its private key: {reason}"
             ) from error
@@ -136,7 +137,7 @@ class ServerCertificates:
             try:
                 context.load_verify_locations(cadata=files[2].decode("ascii"))
             except (ssl.SSLError, UnicodeDecodeError) as error:
-                raise CertificateError(f"{self._client_ca}: expected certificates in PEM: {error}") from error
+                raise CertificateError(f"{self._client_ca}: expected certificates in PEM") from error
         return context
 
 

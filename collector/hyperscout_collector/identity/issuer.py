@@ -63,7 +63,8 @@ class CertificateIssuer:
                 return False
             expires = self._issue(*ca)
         except OSError as error:
-            raise CertificateError(f"the certificate {self._cert} cannot be issued: {error}") from error
+            why = f"{error.filename or self._cert}: {error.strerror or error}"
+            raise CertificateError(f"the certificate {self._cert} cannot be issued: {why}") from error
         self._issued_from = digest
         self._renew_at = expires - min(RENEW_BEFORE, (expires - self._now()) / 3)
         _log.info("issued the certificate %s, valid until %s", self._cert, expires.isoformat())
@@ -95,7 +96,7 @@ class CertificateIssuer:
             signer = serialization.load_pem_private_key(ca_key, password=None)
         except (ValueError, TypeError) as error:
             raise CertificateError(
-                f"{self._ca_cert}, {self._ca_key}: not a CA and its key: {error}"
+                f"{self._ca_cert}, {self._ca_key}: not a CA and its key: expected PEM without a password"
             ) from error
         if not isinstance(signer, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise CertificateError(f"{self._ca_key}: expected an RSA or EC key")

@@ -44,7 +44,7 @@ def add_ports(server: grpc.aio.Server, settings: CollectorSettings) -> tuple[str
                 files = settings.tls_cert, settings.tls_key, settings.tls_client_ca
                 mutual = ServerCertificates(*files).credentials()
     except CertificateError as error:
-        raise StartError(str(error)) from error
+        raise StartError(f"{error}: check tls_cert, tls_key and tls_client_ca") from error
     ports = _add(server, "listen", settings.listen, credentials)
     return ports, _add(server, "mtls_listen", settings.mtls_listen, mutual)
 

@@ -64,7 +64,7 @@ def build_callers(context: Context) -> Callers:
     if settings.authenticate == "none":
         return Callers(Access(now_s=now_s, wall_s=wall_s), None, rest, kube)
     if kube is None:
-        raise StartError("authenticate: kubernetes needs an API server, and none is configured")
+        raise StartError("authenticate: kubernetes needs an API server: set kubeconfig, or run in a pod")
     reviews = Reviews(kube, settings.token_audience, clock=context.timer, now_s=wall_s)
     accounts = settings.agent_service_account, settings.fabric_service_account
     return Callers(Access(reviews, *accounts, now_s=now_s, wall_s=wall_s), reviews, rest, kube)

@@ -68,7 +68,10 @@ async def recalled(kube: Kube, *, sleep: Sleep = asyncio.sleep) -> Topology | No
             return None  # the cluster does not define the HyperNode resource
         except KubeError as error:
             if not error.retry or attempt == _ATTEMPTS - 1:
-                raise StartError(f"the published HyperNodes cannot be read: {error}") from error
+                raise StartError(
+                    f"the published HyperNodes cannot be read: {error}: check the API server, and that this "
+                    "account may list hypernodes and nodes"
+                ) from error
             _log.warning("the published HyperNodes cannot be read yet: %s", error)
             await sleep(max(_RETRY_S, error.retry_after_s))
         else:

@@ -104,7 +104,7 @@ async def _own_certificate(settings: CollectorSettings) -> AsyncIterator[None]:
     try:
         issuer.check()
     except CertificateError as error:
-        raise StartError(str(error)) from error
+        raise StartError(f"{error}: check tls_issuer_cert, tls_issuer_key and tls_cert") from error
     async with _running(issuer.run(), "certificate-renewal"):
         yield
 
@@ -312,7 +312,7 @@ def advertised(settings: CollectorSettings) -> str:
     if settings.advertise:
         return settings.advertise
     if not settings.listen:
-        raise StartError("leader_election with only mtls_listen: set advertise")
+        raise StartError("leader_election with only mtls_listen: set advertise to host:port of this replica")
     host, port = host_port(settings.listen)
     return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "::") else settings.listen  # noqa: S104
 

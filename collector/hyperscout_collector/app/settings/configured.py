@@ -1,7 +1,9 @@
 """Reads the files and connects to the API server that the settings name."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from hyperscout_formats.infiniband import node_map
 from hyperscout_formats.text import node_list
@@ -13,6 +15,8 @@ from hyperscout_runtime.errors import StartError
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
 
+_Read = TypeVar("_Read")
+
 _log = logging.getLogger(__name__)
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -22,20 +26,26 @@ def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[in
     """The options of inference, and the node map (adapter GUID -> host). Raises StartError."""
     nodes: frozenset[str] | None = None
     adapters: dict[int, str] = {}
-    try:
-        if settings.expected_nodes is not None:
-            nodes = frozenset(settings.expected_nodes)
-        elif (file := settings.expected_nodes_file) is not None:
-            nodes = frozenset(node_list.parse(file.read_bytes(), str(file)))
-        if (file := settings.node_map) is not None:
-            adapters, problems = node_map.parse(file.read_bytes(), str(file))
-            for problem in problems:
-                _log.warning("%s", problem)
-    except OSError as error:
-        raise StartError(f"{error.filename}: {error.strerror}") from error
-    except FormatError as error:
-        raise StartError(str(error)) from error
+    if settings.expected_nodes is not None:
+        nodes = frozenset(settings.expected_nodes)
+    elif (file := settings.expected_nodes_file) is not None:
+        nodes = frozenset(_parsed("expected_nodes_file", file, node_list.parse))
+    if (file := settings.node_map) is not None:
+        adapters, problems = _parsed("node_map", file, node_map.parse)
+        for problem in problems:
+            _log.warning("%s", problem)
     return InferOptions(nodes, settings.compute_ports), adapters
+
+
+def _parsed(setting: str, file: Path, parse: Callable[[bytes, str], _Read]) -> _Read:
+    """Read the file of a setting. Raises StartError."""
+    try:
+        return parse(file.read_bytes(), str(file))
+    except OSError as error:
+        what = f"{setting}: {file}: {error.strerror}"
+        raise StartError(f"{what}: name a file that the collector can read") from error
+    except FormatError as error:
+        raise StartError(f"{setting}: {error}") from error
 
 
 async def connected(settings: CollectorSettings) -> Kube:
@@ -43,7 +53,7 @@ async def connected(settings: CollectorSettings) -> Kube:
     try:
         return await connect(settings.kubeconfig)
     except KubeError as error:
-        raise StartError(str(error)) from error
+        raise StartError(f"kubeconfig: {error}") from error
 
 
 def own_namespace(settings: CollectorSettings, why: str) -> str:
@@ -56,4 +66,4 @@ def own_namespace(settings: CollectorSettings, why: str) -> str:
     try:
         return _POD_NAMESPACE.read_text("utf-8").strip()
     except OSError as error:
-        raise StartError(f"{why} outside of a pod: set lease_namespace") from error
+        raise StartError(f"{why} outside of a pod: set lease_namespace to a namespace") from error

@@ -51,7 +51,7 @@ class RestServer:
             context = None if self._files is None else self._files.context(demanded=self._demanded)
             listeners = await _listen(host, port)
         except CertificateError as error:
-            raise StartError(str(error)) from error
+            raise StartError(f"{error}: check tls_cert, tls_key and tls_client_ca") from error
         except (OSError, socket.gaierror) as error:
             raise StartError(why_not_listening("rest_listen", host, port, error)) from error
         self._exit.push_async_callback(self._end)
