@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable
 def host_port(address: str) -> tuple[str, int]:
     """Return ("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        without = " without http://" if "://" in address else ""
+    is_url = "://" in address
+    if is_url or not colon or not host or not port.isdecimal() or int(port) > 65535:
+        without = " without http://" if is_url else ""
         raise ValueError(f"{address!r}: expected host:port{without}, such as 127.0.0.1:50051")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")

@@ -28,6 +28,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 _YAML_HINT: Final = "expected `name: value` lines, each group indented, texts with `: ` or ` #` in quotes"
 _QUOTED: Final = re.compile(r'"(\w+)"')
+_ENVIRONMENT: Final = "environment: "  # the source in a message
 _MAX_FOUND: Final = 40  # characters of a value in a message
 # What pydantic expected, by its type of error. Other types have a text of their own.
 _EXPECTED: Final[Mapping[str, str]] = {
@@ -106,7 +107,7 @@ def load(
     setting, by name (`group.name` in a group), as in "is a constant now (30 s)".
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    sources: dict[str, Tree] = {"flag ": given, "environment: ": _environment(model, retired)}
+    sources: dict[str, Tree] = {"flag ": given, _ENVIRONMENT: _environment(model, retired)}
     if file is not None:
         sources[f"{file}: "] = _read(file)
     values: Tree = {}
@@ -149,9 +150,12 @@ def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tr
 
 def _variables(model: type[ProcessSettings]) -> list[str]:
     """Return the environment variables of all settings."""
-    prefix = model.model_config["env_prefix"]
+    return [_variable(name, model) for name in _names(model)]
+
+
+def _variable(name: str, model: type[ProcessSettings]) -> str:
     delimiter = model.model_config.get("env_nested_delimiter") or "__"
-    return [prefix + name.replace(".", delimiter).upper() for name in _names(model)]
+    return model.model_config["env_prefix"] + name.replace(".", delimiter).upper()
 
 
 def _names(model: type[BaseModel]) -> list[str]:
@@ -253,7 +257,10 @@ def _sentence(error: ErrorDetails, sources: Mapping[str, Tree], model: type[Proc
     if not path:
         return error["msg"].removeprefix("Value error, ")
     origin = next((origin for origin, tree in sources.items() if _is_in(tree, path)), "")
-    return f"{origin}{'.'.join(map(str, path))}: {_message(error, model)}"
+    name = ".".join(map(str, path))
+    if origin == _ENVIRONMENT:
+        name = _variable(name, model)
+    return f"{origin}{name}: {_message(error, model)}"
 
 
 def _message(error: ErrorDetails, model: type[ProcessSettings]) -> str:

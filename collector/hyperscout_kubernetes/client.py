@@ -94,7 +94,7 @@ async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst
     try:
         if kubeconfig is not None:
             await load_kube_config(  # type: ignore[no-untyped-call]
-                str(kubeconfig), client_configuration=configuration, persist_config=False
+                _existing(kubeconfig), client_configuration=configuration, persist_config=False
             )
         else:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
@@ -107,6 +107,12 @@ async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst
         why = (error.strerror if isinstance(error, OSError) else "") or str(error).partition("\n")[0]
         raise CredentialsError(f"{what}: {kubeconfig}: {why}: expected a kubeconfig") from error
     return Kube(configuration, RateLimit(writes_per_s, burst))
+
+
+def _existing(kubeconfig: Path) -> str:
+    """Return the path of a file that exists: the library takes a missing one for an empty one."""
+    kubeconfig.stat()
+    return str(kubeconfig)
 
 
 class Kube:

@@ -125,7 +125,7 @@ def infer(
     if not any(evidence):
         raise click.UsageError(f"give a file of evidence: at least one of {', '.join(OF_EVIDENCE)}")
     if files.count("-") > 1:
-        raise click.UsageError("stdin (-) can be read only once")
+        raise click.UsageError("stdin (-) can be read only once: save one of them to a file")
     collected = gc.isenabled()
     gc.disable()  # the collection of millions of permanent objects takes long
     try:
@@ -166,7 +166,7 @@ def _options(nodes: str | None, compute_ports: str | None) -> "InferOptions":
             re.compile(compute_ports)
         except re.error as error:
             raise click.UsageError(
-                f"--compute-ports {compute_ports!r}: no regular expression: {error}"
+                f"--compute-ports {compute_ports!r}: no regular expression such as mlx5_.*: {error}"
             ) from error
     return InferOptions(None if nodes is None else _cluster(nodes), compute_ports)
 

@@ -62,7 +62,7 @@ def check_sources(gang: Gang, topology: str | None, capacity: str | None) -> Non
     if topology is None and capacity is not None:
         raise click.UsageError("--capacity needs --topology: a collector knows the free capacity")
     if [topology, capacity, gang.request].count("-") > 1:
-        raise click.UsageError("stdin (-) can be read only once")
+        raise click.UsageError("stdin (-) can be read only once: save one of them to a file")
 
 
 @contextmanager

@@ -333,8 +333,10 @@ class Collector:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except (CredentialsError, TargetError) as error:
+    except CredentialsError as error:
         raise BadInputError(str(error)) from error
+    except TargetError as error:  # of a leader that a standby named
+        raise CliError(str(error)) from error
 
 
 def _code(error: BaseException | None) -> grpc.StatusCode | None:

@@ -238,13 +238,14 @@ def test_what_does_not_go_together_is_wrong_usage(
 )
 def test_files_that_cannot_be_read(run: CommandLine, flags: list[str], words: str) -> None:
     ran = run("get", "hn", *flags)
-    assert (ran.code, words in ran.err) == (1, True)
+    assert (ran.code, words in ran.err) == (2, True)
 
 
 def test_a_token_that_is_none_is_not_repeated(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERSCOUT_TOKEN", "my secret words")
     ran = run("get", "hn")
-    assert (ran.code, ran.err) == (1, "error: HYPERSCOUT_TOKEN: not a token\n")
+    expected = "error: HYPERSCOUT_TOKEN: not a token: expected one word of ASCII characters\n"
+    assert (ran.code, ran.err) == (2, expected)
 
 
 def test_a_saved_topology_needs_no_authentication(

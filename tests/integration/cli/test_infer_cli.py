@@ -173,11 +173,13 @@ def test_switches_alone_give_links_and_no_hypernodes(tmp_path: Path) -> None:
     blocks = [b for b in full.split("\n\n") if "switchguid=" in b]
     bare = "\n\n".join(re.sub(r'^\[\d+\]\t"H-.*\n?', "", b, flags=re.MULTILINE) for b in blocks)
     (path,) = write(tmp_path, [bare.encode()])
-    topology = inferred("--ibnetdiscover", path)
+    topology = json.loads(run("--ibnetdiscover", path, "-o", "json", check=False).stdout)
     assert topology["hypernodes"] == []
     assert topology["links"]
     for output, empty in (("hypernodes", b""), ("slurm-tree", b""), ("slurm-block", b""), ("tree", b"")):
-        assert run("--ibnetdiscover", path, "-o", output).stdout == empty
+        ran = run("--ibnetdiscover", path, "-o", output, check=False)
+        assert (ran.returncode, ran.stdout) == (3, empty)
+        assert b"the tree is empty" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_what_is_no_sweep_is_one_clear_line(tmp_path: Path, content: bytes | Non
     if content is not None:
         path.write_bytes(content)
     ran = run("--ibnetdiscover", path, check=False)
-    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr.startswith(f"error: {path}".encode())
     assert words.encode() in ran.stderr
     assert ran.stderr.count(b"\n") == 1
@@ -208,7 +210,7 @@ def test_every_other_file_s_trouble_names_the_file(tmp_path: Path, option: str) 
     bad = tmp_path / "bad"
     bad.write_bytes(b"\xff\xfe{]\0")
     ran = run("--ibnetdiscover", path, option, bad, check=False)
-    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert (ran.returncode, ran.stdout) == (2, b"")
     assert str(bad).encode() in ran.stderr
     assert ran.stderr.count(b"\n") == 1
 
@@ -248,7 +250,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ran.returncode == 1
-    assert ran.stderr == b"error: [Errno 28] No space left on device\n"
+    assert ran.stderr == b"error: No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -145,11 +145,11 @@ def test_a_walk_from_stdin_and_one_that_is_compressed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "code", "says"),
     [
-        ({"leaf.txt": b""}, 1, "leaf.txt: empty: expected the output of `snmpwalk -On`"),
-        ({"leaf.txt": b"{}"}, 1, "leaf.txt: no row; expected the output of `snmpwalk -On`"),
-        ({"leaf.txt": b"SNMPv2-MIB::sysName.0 = STRING: leaf"}, 1, "walk with `snmpwalk -On`"),
-        ({"a/leaf.txt": b"1.3.6|2|1", "b/leaf.txt": b"1.3.6|2|1"}, 1, "a second file named 'leaf'"),
-        ({"leaf.txt": b"1.3.6|2|1"}, 0, "leaf.txt: no LLDP-MIB (1.0.8802.1.1.2)"),
+        ({"leaf.txt": b""}, 2, "leaf.txt: empty: expected the output of `snmpwalk -On`"),
+        ({"leaf.txt": b"{}"}, 2, "leaf.txt: no row; expected the output of `snmpwalk -On`"),
+        ({"leaf.txt": b"SNMPv2-MIB::sysName.0 = STRING: leaf"}, 2, "walk with `snmpwalk -On`"),
+        ({"a/leaf.txt": b"1.3.6|2|1", "b/leaf.txt": b"1.3.6|2|1"}, 2, "a second file named 'leaf'"),
+        ({"leaf.txt": b"1.3.6|2|1"}, 3, "leaf.txt: no LLDP-MIB (1.0.8802.1.1.2)"),
     ],
 )
 def test_endings(tmp_path: Path, files: dict[str, bytes], code: int, says: str) -> None:

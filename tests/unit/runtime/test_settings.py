@@ -51,7 +51,7 @@ def test_groups_are_merged_from_all_sources(file: Path, monkeypatch: pytest.Monk
     ("text", "environment", "flags", "words"),
     [
         ("group: {a: x}", {}, {}, "{file}: group.a: expected a whole number, found 'x'"),
-        ("group: {a: 1}", {"TEST_GROUP__A": "x"}, {}, "environment: group.a: expected a whole"),
+        ("group: {a: 1}", {"TEST_GROUP__A": "x"}, {}, "environment: TEST_GROUP__A: expected a whole"),
         ("group: {a: 1}", {"TEST_GROUP__B": "1"}, {"group": {"a": "x"}}, "flag group.a: expected a whole"),
         ("group: {d: 1}", {"TEST_GROUP__A": "1"}, {}, "{file}: group.d: no such setting"),
         ("names: [1]", {}, {}, "{file}: names.0: expected a text (put"),
