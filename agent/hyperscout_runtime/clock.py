@@ -8,12 +8,6 @@ the calendar) are compared with the machine's clock.
 
 import time
 from collections.abc import Callable
-from typing import Final
-
-# Offset of a machine's clock from the collector's, in seconds. The clock decides whether tokens and
-# certificates are valid; a token lasts an hour.
-CLOCK_WARNING_S: Final = 2.0
-CLOCK_FAILED_S: Final = 300.0
 
 
 def boottime_ns() -> int:

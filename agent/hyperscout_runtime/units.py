@@ -1,9 +1,14 @@
-"""Units and texts of time."""
+"""Units, limits and texts of time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 NS: Final = 1_000_000_000  # nanoseconds in a second
+
+# Offset of a machine's clock from the collector's, in seconds. The clock decides whether tokens and
+# certificates are valid; a token lasts an hour.
+CLOCK_WARNING_S: Final = 2.0
+CLOCK_FAILED_S: Final = 300.0
 
 
 def rfc3339(ns: int, *, timespec: str = "seconds") -> str:

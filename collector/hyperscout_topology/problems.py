@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_node
-from hyperscout_runtime.clock import CLOCK_FAILED_S
+from hyperscout_runtime.units import CLOCK_FAILED_S
 
 from hyperscout_topology.gaps import gap_lines
 from hyperscout_topology.health import marks

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hyperscout_runtime.clock import CLOCK_FAILED_S, CLOCK_WARNING_S
 from hyperscout_runtime.credentials import protocol_hint
-from hyperscout_runtime.units import NS, rfc3339
+from hyperscout_runtime.units import CLOCK_FAILED_S, CLOCK_WARNING_S, NS, rfc3339
 
 from hyperscout_agent.doctor.facts import AgentSeen, Check, CollectorSeen, TokenSeen
 

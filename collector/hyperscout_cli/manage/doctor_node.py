@@ -11,7 +11,7 @@ from hyperscout_agent.doctor.checks import of_probe
 from hyperscout_agent.doctor.facts import Check, WithoutData
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import is_node
-from hyperscout_runtime.clock import CLOCK_FAILED_S, CLOCK_WARNING_S
+from hyperscout_runtime.units import CLOCK_FAILED_S, CLOCK_WARNING_S
 from hyperscout_topology.problems import domain_problems
 from hyperscout_topology.topology import Topology
 

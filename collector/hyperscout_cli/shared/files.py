@@ -108,14 +108,13 @@ def read_json(path: str) -> Any:
     data = read_bytes(path, SAVED_TOPOLOGY)
     try:
         return json.loads(data)
-    except json.JSONDecodeError as error:
-        where, why = f"{shown(path)}:{error.lineno}", error.msg
-        cause = error
     except (ValueError, RecursionError) as error:  # not UTF-8, or a number with thousands of digits
-        where, why, cause = shown(path), str(error), error
-    if is_sweep(data):
-        raise BadInputError(
-            f"{shown(path)}: this is an ibnetdiscover dump, and no saved topology: run "
-            f"`hyperscout infer --ibnetdiscover {path} -o json > fabric.json` first, and give fabric.json"
-        ) from cause
-    raise BadInputError(f"{where}: not JSON: {why}; expected {SAVED_TOPOLOGY}") from cause
+        if is_sweep(data):
+            raise BadInputError(
+                f"{shown(path)}: this is an ibnetdiscover dump, and no saved topology: run "
+                f"`hyperscout infer --ibnetdiscover {path} -o json > fabric.json` first, and give fabric.json"
+            ) from error
+        where, why = "", str(error)
+        if isinstance(error, json.JSONDecodeError):
+            where, why = f":{error.lineno}", error.msg
+        raise BadInputError(f"{shown(path)}{where}: not JSON: {why}; expected {SAVED_TOPOLOGY}") from error
