@@ -65,7 +65,7 @@ def test_on_and_off_need_no_quotes(tmp_path: Path, word: str, wanted: str) -> No
             "",
             {},
             {"HYPERSCOUT_COLLECTOR_EXPECTED_NODES": "x"},
-            ["environment", "HYPERSCOUT_COLLECTOR_EXPECTED_NODES: not JSON"],
+            ["environment", "HYPERSCOUT_COLLECTOR_EXPECTED_NODES: expected a list"],
         ),
         ("listen: 0.0.0.0:50051", {}, {}, ["insecure: true", "0.0.0.0:50051"]),
         ("listen: ''", {}, {}, ["listen"]),

@@ -79,7 +79,7 @@ def test_an_agent_that_has_just_begun_to_listen_is_waited_for() -> None:
     for node in ("n1", "n2"):
         takeover.full_state(node, START)
     assert not takeover.ended(START + 1, [], [], {}, ["n1", "n2", "n9"])
-    assert takeover.waits_for() == "LLDP neighbours of 1 nodes (n1)", "LLDP never showed the others'"
+    assert takeover.waits_for() == "LLDP neighbours of 1 node (n1)", "LLDP never showed the others'"
     assert takeover.ended(START + 2, [], [], {}, ["n2"])
     again = started(replace(tree, links=(heard,)))
     for node in ("n1", "n2"):

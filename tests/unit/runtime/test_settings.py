@@ -70,7 +70,7 @@ def test_groups_are_merged_from_all_sources(file: Path, monkeypatch: pytest.Monk
             "environment: TEST_GROUPS: no such setting (did you mean 'TEST",
         ),
         ("nmaes: [a]", {}, {}, "{file}: nmaes: no such setting (did you mean 'names'?)"),
-        ("names: a", {}, {}, "{file}: names: expected a list, such as [a, b], found 'a'"),
+        ("names: a", {}, {}, "{file}: names: expected a list, such as "),
         ("group: 3", {}, {}, "{file}: group: expected a group of settings, `name: value` lines that are"),
         (
             "group: {wait_s: 10s}",
