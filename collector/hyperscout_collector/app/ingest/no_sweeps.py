@@ -20,7 +20,7 @@ from hyperscout_collector.ingest.streams import Streams
 _log = logging.getLogger(__name__)
 
 GRACE_S: Final = 120.0  # a sweep of a large fabric takes a minute
-REVIEW_S: Final = 10.0  # between looks: the ports of 10,000 agents take 10 ms of the event loop
+REVIEW_S: Final = 30.0  # between looks: 100,000 findings take 50 ms of the event loop
 
 
 class NoSweeps:
