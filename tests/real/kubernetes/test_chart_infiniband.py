@@ -176,29 +176,23 @@ def test_each_node_runs_one_agent(case: Object, labels: dict[str, str], name: st
 async def test_the_agent_of_a_node_moves_when_the_node_gets_the_label(
     own_kube: Callable[[Options], Cluster],
 ) -> None:
-    """By the real controller of DaemonSets."""
-    kube = own_kube(Options(controller_manager=True))
+    """By the real controller and scheduler."""
+    kube = own_kube(Options(controller_manager=True, scheduler="", kwok=True))
     linux = {"kubernetes.io/os": "linux"}
     kube.nodes(["gpu-1"], linux | {NVIDIA: "true"})
     kube.nodes(["gpu-2"], linux)
+    offer = [
+        {"op": "add", "path": f"/status/{x}/rdma~1hca", "value": "1"} for x in ("capacity", "allocatable")
+    ]
+    for node in ("gpu-1", "gpu-2"):
+        kube.kubectl(*f"patch node {node} --subresource=status --type=json -p".split(), json.dumps(offer))
     install(kube, values({"resourceName": "rdma/hca"}) | {"crds": {"install": False}})
 
     def agents() -> list[tuple[str, str]]:
-        pods = filter(_is_agent, kube.get("pods", "-n", NAMESPACE))
-        return sorted((_node(pod), pod["metadata"]["ownerReferences"][0]["name"]) for pod in pods)
+        pods = [(p["spec"].get("nodeName", ""), p["metadata"]) for p in kube.get("pods", "-n", NAMESPACE)]
+        found = ((node, meta["ownerReferences"][0]) for node, meta in pods if "deletionTimestamp" not in meta)
+        return sorted((node, owner["name"]) for node, owner in found if owner["kind"] == "DaemonSet")
 
     await eventually(lambda: agents() == [("gpu-1", SECOND), ("gpu-2", FIRST)])
     kube.kubectl("label", "node", "gpu-2", f"{NVIDIA}=true")
     await eventually(lambda: agents() == [("gpu-1", SECOND), ("gpu-2", SECOND)])
-
-
-def _is_agent(pod: Object) -> bool:
-    owner = pod["metadata"]["ownerReferences"][0]
-    return owner["kind"] == "DaemonSet" and "deletionTimestamp" not in pod["metadata"]
-
-
-def _node(pod: Object) -> str:
-    """The node that the controller made the pod for."""
-    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [field] = terms["nodeSelectorTerms"][0]["matchFields"]
-    return str(field["values"][0])
