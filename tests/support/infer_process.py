@@ -18,9 +18,11 @@ def run(*arguments: object, stdin: bytes = b"", check: bool = True) -> subproces
 
 
 def inferred(*arguments: object) -> dict[str, Any]:
-    """The topology that `-o json` prints."""
-    topology = json.loads(run(*arguments, "-o", "json").stdout)
+    """The topology that `-o json` prints. The exit status is 3 if it has no HyperNode."""
+    ran = run(*arguments, "-o", "json", check=False)
+    topology = json.loads(ran.stdout)
     assert isinstance(topology, dict)
+    assert ran.returncode == (0 if topology["hypernodes"] else 3), ran.stderr
     return topology
 
 

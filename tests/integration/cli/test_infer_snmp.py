@@ -69,8 +69,11 @@ def test_each_row_of_a_real_switch_is_one_link(recording: Path) -> None:
 def test_all_real_switches_together() -> None:
     topology = inferred("--snmpwalk", *RECORDINGS)
     assert len(topology["links"]) == sum(len(remote_rows(recording)) for recording in RECORDINGS) == 81
-    backwards = run("--snmpwalk", *reversed(RECORDINGS), "-o", "json")
-    assert backwards.stdout == run("--snmpwalk", *RECORDINGS, "-o", "json").stdout
+    backwards, forwards = (
+        run("--snmpwalk", *order, "-o", "json", check=False).stdout
+        for order in (reversed(RECORDINGS), RECORDINGS)
+    )
+    assert backwards == forwards
     unsure = {"edgecos_dcs203", "slxos_slx9150", "junos_qfx5100"}
     noted = {link[end]["device"] for link in topology["links"] if link.get("note") for end in "ab"}
     assert unsure <= noted
@@ -129,7 +132,8 @@ def test_walks_of_switches_without_hosts(tmp_path: Path) -> None:
     assert len(topology["links"]) == 8
     assert {switch["name"] for switch in topology["switches"]} >= {"spine-01", "spine-02"}
     for output in ("tree", "hypernodes", "slurm-tree"):
-        assert run("--snmpwalk", *spines, "-o", output).returncode == 0
+        ran = run("--snmpwalk", *spines, "-o", output, check=False)
+        assert (ran.returncode, b"the files show no cable of a host" in ran.stderr) == (3, True)
 
 
 def test_a_walk_from_stdin_and_one_that_is_compressed(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_real_fabric(tmp_path: Path) -> None:
     topology = inferred("--ibnetdiscover", SWEEP, "--node-map", NODE_MAP)
     free = one_each(topology)
     for workers, tier, leaves in ((24, 1, 1), (25, 2, 2), (89, 2, 6)):
-        answer = placed(topology, "--workers", workers)
+        answer = placed(topology, "--workers", workers, "--include-unnamed")
         judged(topology, answer, free)
         assert (answer["tier"], answer["domains"]["1"]) == (tier, leaves)
 
