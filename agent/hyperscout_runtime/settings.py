@@ -9,6 +9,7 @@ import copy
 import logging
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -178,10 +179,13 @@ def _unknown(path: Sequence[object], model: type[ProcessSettings]) -> str:
 
 def _read(file: Path) -> Tree:
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=_without_waiting) as stream:
             text = stream.read(MAX_FILE_BYTES + 1)
+            is_idle = not text and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}: name a YAML file of settings (--config)") from error
+    if is_idle:
+        raise SettingsError(f"{file}: a pipe that no program writes into: name a YAML file of settings")
     if len(text) > MAX_FILE_BYTES:
         raise SettingsError(
             f"{file}: larger than {MAX_FILE_BYTES} bytes: expected a YAML file of settings (--config)"
@@ -203,6 +207,13 @@ def _read(file: Path) -> Tree:
         found = "a name that is no text" if isinstance(content, dict) else _found(content)
         raise SettingsError(f"{file}: expected `name: value` lines, found {found}")
     return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe without a writer is opened at once, and is empty."""
+    opened = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(opened, True)
+    return opened
 
 
 def _odd_line(text: bytes) -> int:

@@ -42,7 +42,8 @@ def forwarded(namespace: str, limit_s: float) -> str:
     match = _FORWARDING.search(said)
     if match is None:
         why = said.strip().splitlines()[-1:] or [f"no connection within {limit_s:g} s (--timeout)"]
-        raise CliError(f"kubectl port-forward to {target} in namespace {namespace}: {why[0]}")
+        what = f"kubectl port-forward to {target} in namespace {namespace}: {why[0]}"
+        raise CliError(f"{what}: see `kubectl -n {namespace} get pods`, or give --collector")
     return match[1]
 
 
@@ -89,7 +90,8 @@ def _field(namespace: str, kind: str, name: str, path: str, limit_s: float) -> s
         raise CliError(f"kubectl did not answer within {limit_s:g} s (--timeout)") from error
     said = ran.stderr.decode("utf-8", "replace").strip()
     if ran.returncode and "(NotFound)" not in said and "(Forbidden)" not in said:
-        raise CliError(f"kubectl get {kind} {name}: {(said.splitlines() or ['it failed'])[-1]}")
+        why = (said.splitlines() or ["it failed"])[-1]
+        raise CliError(f"kubectl get {kind} {name}: {why}: correct what kubectl needs, or give --collector")
     return ran.stdout.decode("utf-8", "replace").strip() if ran.returncode == 0 else ""
 
 

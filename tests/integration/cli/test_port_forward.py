@@ -153,7 +153,8 @@ def test_an_api_server_that_is_away_is_said(run: CommandLine, kubectl: Make) -> 
     kubectl(lease="echo 'The connection to the server was refused' >&2; exit 1")
     ran = run("tree", "--namespace", "fabric")
     assert ran.err == (
-        "error: kubectl get lease hyperscout-collector: The connection to the server was refused\n"
+        "error: kubectl get lease hyperscout-collector: The connection to the server was refused"
+        ": correct what kubectl needs, or give --collector\n"
     )
 
 
@@ -163,7 +164,8 @@ def test_what_kubectl_says_is_said(run: CommandLine, kubectl: Make) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
         "error: kubectl port-forward to pod/hyperscout-collector-6d4f-x2x in namespace fabric: "
-        "error: unable to forward port because pod is not running\n"
+        "error: unable to forward port because pod is not running"
+        ": see `kubectl -n fabric get pods`, or give --collector\n"
     )
 
 

@@ -372,9 +372,9 @@ async def test_what_cannot_start_says_why(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="another collector"):
             await Collector(settings(tmp_path)).start()
         other = tmp_path / "other"
-        with pytest.raises(StartError, match="cannot listen"):
+        with pytest.raises(StartError, match="is in use: "):
             await Collector(settings(tmp_path, data_dir=other, listen=collector.address)).start()
-        with pytest.raises(StartError, match="cannot listen"):
+        with pytest.raises(StartError, match="is in use: "):
             await Collector(settings(tmp_path, data_dir=other, http_listen=collector.http_address)).start()
         missing = tmp_path / "missing"
         for name in ("expected_nodes_file", "node_map"):

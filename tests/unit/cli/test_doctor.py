@@ -1,9 +1,13 @@
 """`hyperscout doctor NODE`: what the collector's answers come to."""
 
+import json
+import socket
+
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_agent.doctor.facts import Check
 from hyperscout_agent.lldp.neighbours import NOTHING_HEARD
+from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.manage.doctor_node import NodeSeen, judge
 from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine
@@ -138,3 +142,34 @@ def test_settings_that_no_agent_starts_with_are_the_answer(run: CommandLine, tmp
     ran = run("doctor", "--config", f"{tmp_path}/agent.yaml")
     assert ran.code == 3
     assert "No such file or directory" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("environment", "collectors", "source"),
+    [
+        ({}, ("127.0.0.1:50051",), ""),
+        ({"HYPERSCOUT_COLLECTOR": "127.0.0.1:7"}, ("127.0.0.1:7",), "; collectors of HYPERSCOUT_COLLECTOR"),
+        ({"HYPERSCOUT_COLLECTOR": "[::1]:7", "HYPERSCOUT_AGENT_COLLECTORS": "[::1]:8"}, ("[::1]:8",), ""),
+    ],
+)
+def test_this_machine_is_named_and_the_usual_variable_is_read(
+    run: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    collectors: tuple[str, ...],
+    source: str,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    async def look(settings: AgentSettings) -> list[Check]:
+        asked.append(settings.collectors)
+        return []
+
+    monkeypatch.setattr("hyperscout_cli.manage.doctor._look", look)
+    monkeypatch.setattr("hyperscout_cli.manage.doctor.CONFIGS", ())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    checks = {x["check"]: x["why"] for x in json.loads(run("doctor", "-o", "json").out)["checks"]}
+    assert asked == [collectors]
+    assert checks["machine"].startswith(f"this machine, {socket.gethostname()}, as ")
+    assert checks["settings"].endswith(f"no settings file was given or found{source}")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hyperscout_cli.offline.stray_files import OF_EVIDENCE
 from hyperscout_cli.shared import files
 from support.command_line import CommandLine
 from support.mistakes import Mistake, deny_secrets, write_files
@@ -183,6 +184,36 @@ def test_a_mistake_is_named_with_its_next_step(
         monkeypatch.setenv(name, value)
     stdin = (tmp_path / mistake.stdin).read_bytes() if mistake.stdin else b""
     mistake.check(run(*mistake.arguments.split(), stdin=stdin))
+
+
+READERS = [
+    *(f"infer {option}" for option in OF_EVIDENCE),
+    *(f"infer {SETUP} {option}" for option in ("--node-map", "--nodes", "--previous", "--blueprint")),
+    "tree --topology",
+    "diff fabric.json",
+    "diff --topology fabric.json --hypernodes",
+    "diff --topology fabric.json --blueprint",
+    "snapshot load",
+    "place --workers 1 --topology",
+    f"{PLACE} --workers 1 --capacity",
+    f"{PLACE} --request",
+    "doctor --replay",
+    "collector --config",
+    "agent --config",
+]
+DAMAGED = ("nowhere", "folder", "secret.txt", "binary.bin", "damaged.gz", "pipe")
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("file", DAMAGED)
+def test_every_option_refuses_a_bad_file_with_its_name(
+    run: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    deny_secrets(monkeypatch)
+    monkeypatch.setattr(files, "SILENT_S", 0.0)
+    Mistake(command, 2, file, ":").check(run(*command.split(), file))
 
 
 def test_a_dry_run_of_a_named_gang_is_said(run: CommandLine) -> None:

@@ -73,6 +73,16 @@ def test_what_is_placed_is_held_and_released() -> None:
     assert told[1::2] == [("again", "a"), ("again", "b"), ("again", "a")]
 
 
+def test_a_host_that_only_a_guid_identifies_is_no_target() -> None:
+    unnamed = "0002c9030005f340"
+    placements = book()
+    placements.set_topology(leaves((unnamed, "n1")))
+    placements.set_default_unused({"workers": 1})
+    assert placements.place("a", gang(2), holder="api") == placements.place("b", gang(2), holder="api")
+    assert placed(placements.place("a", gang(1), holder="api")).nodes == ("n1",)
+    assert isinstance(placements.place("b", gang(1), holder="api"), Refusal)
+
+
 def test_a_dry_run_and_a_refusal_hold_nothing() -> None:
     took: list[float] = []
     times = iter([1.0, 1.5, 2.0, 4.0, 5.0, 5.25])
