@@ -426,8 +426,8 @@ async def test_a_standby_that_ends_takes_no_lease(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"lease_duration_s": 1000}, "less than or equal to 120"),
-        ({"advertise": "nowhere"}, "no host:port"),
+        ({"lease_duration_s": 1000}, "expected at most 120, found"),
+        ({"advertise": "nowhere"}, "expected host:port"),
     ],
 )
 def test_settings_that_do_not_go_together(tmp_path: Path, more: Any, words: str) -> None:
