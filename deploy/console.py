@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,14 @@ def fresh(text: str) -> str:
     with tempfile.TemporaryDirectory(prefix="hyperscout-docs-") as scratch:
         folder = Path(scratch)
         shutil.copytree(EXAMPLES, folder / "examples")
-        return BLOCK.sub(lambda match: "".join(_transcript(_commands(match[1]), folder)), text)
+        return BLOCK.sub(lambda match: "".join(transcript(match[1], partial(_run, folder))), text)
+
+
+def transcript(block: str, run: Callable[[str], str]) -> Iterator[str]:
+    """The lines of a block with the outputs of now; `run` returns what a command prints."""
+    for command in _commands(block):
+        yield f"$ {command}\n"
+        yield from (f"{line.rstrip()}\n" for line in run(command).splitlines())
 
 
 def _commands(block: str) -> Iterator[str]:
@@ -50,27 +58,25 @@ def _commands(block: str) -> Iterator[str]:
             yield command
 
 
-def _transcript(commands: Iterable[str], folder: Path) -> Iterator[str]:
+def _run(folder: Path, command: str) -> str:
     environment = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "COLUMNS": "100",
     }
-    for command in commands:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        yield f"$ {command}\n"
-        yield from (f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    return done.stdout
 
 
 def main(arguments: Sequence[str]) -> int:

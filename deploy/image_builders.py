@@ -81,6 +81,29 @@ def find(cache: Path, say: Say) -> Builder:
     )
 
 
+def bootstrap(codename: str, root: Path, log: Path, say: Say, packages: Sequence[str] = ()) -> None:
+    """Make a minimal Debian root with these packages, from this machine's package sources.
+
+    Raises:
+        NoBuilderError: debootstrap is not installed.
+        BuildError: it failed.
+    """
+    debootstrap = tool("debootstrap")
+    if debootstrap is None:
+        raise NoBuilderError("debootstrap not found: `apt-get install debootstrap` to make a root of Debian")
+    from_where = sources(codename)
+    command = [debootstrap, "--variant=minbase"]
+    if packages:
+        command.append(f"--include={','.join(packages)}")
+    command += [codename, str(root), *(uri for uri, _ in from_where[:1])]  # without: debootstrap's own choice
+    follow(ends_with_us(command), "debootstrap", log, say, environment={"DPKG_FORCE": "unsafe-io"})
+    (root / "usr/sbin/policy-rc.d").write_text(_POLICY)
+    (root / "usr/sbin/policy-rc.d").chmod(0o755)
+    if from_where:
+        lines = (f"deb {uri} {suite} main\n" for uri, suite in from_where)
+        (root / "etc/apt/sources.list").write_text("".join(lines))
+
+
 @dataclass(frozen=True, slots=True)
 class Buildah:
     """buildah, with its storage in the cache."""
@@ -140,23 +163,12 @@ class Buildah:
             self._run(["bud", "--isolation", "chroot", "--tag", base, folder], "base")
 
     def _bootstrap(self, codename: str, archive: Path) -> None:
-        debootstrap = tool("debootstrap")
-        if debootstrap is None:
-            raise NoBuilderError("the base image cannot be pulled: `apt-get install debootstrap` to make it")
-        log, from_where = self.cache / "base.log", sources(codename)
+        log = self.cache / "base.log"
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache) as scratch:
             root = Path(scratch, "root")
-            command = [debootstrap, "--variant=minbase", codename, str(root)]
-            command += [uri for uri, _ in from_where[:1]]  # else debootstrap's own choice
-            quick = {"DPKG_FORCE": "unsafe-io"}
-            follow(ends_with_us(command), "debootstrap", log, self.say, environment=quick)
+            bootstrap(codename, root, log, self.say)
             (root / "etc/dpkg/dpkg.cfg.d/base").write_text(_DPKG)
             (root / "etc/apt/apt.conf.d/base").write_text(_APT)
-            (root / "usr/sbin/policy-rc.d").write_text(_POLICY)
-            (root / "usr/sbin/policy-rc.d").chmod(0o755)
-            if from_where:
-                lines = (f"deb {uri} {suite} main\n" for uri, suite in from_where)
-                (root / "etc/apt/sources.list").write_text("".join(lines))
             for name in _EMPTIED:
                 shutil.rmtree(root / name)
                 (root / name).mkdir()

@@ -1,6 +1,7 @@
 """What a build needs from this machine: where it takes packages from, its proxies and CA.
 
-None of it gets into an image: a build gets them as secrets, files that exist during one step only.
+None of it gets into an image: a build gets them as secrets, files that exist during one step only. The tests
+of the installation copy the same files into a root that is deleted afterwards.
 """
 
 import ast
@@ -16,6 +17,8 @@ from pathlib import Path
 
 _QUICK_S = 60
 _INDEX = "index"  # pip names two of its settings after it
+# Where a root has these files; the recipes name the same places.
+PLACES = {"pip": "etc/pip.conf", "apt": "etc/apt/apt.conf.d/99secret", "ca": "run/ca.pem"}
 _PIP = (f"{_INDEX}-url", f"extra-{_INDEX}-url", "trusted-host", "proxy", "timeout", "retries", "cert")
 
 
@@ -41,20 +44,27 @@ def sources(codename: str) -> list[tuple[str, str]]:
 @contextmanager
 def secrets(folder: Path) -> Iterator[list[str]]:
     """Flags that give a build this machine's package index, proxy and CA as secrets."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
+        shown = access(Path(scratch))
+        yield [word for name, path in shown.items() for word in ("--secret", f"id={name},src={path}")]
+
+
+def access(folder: Path) -> dict[str, Path]:
+    """Files for PLACES with this machine's package index, proxy and CA; without those that it has no use for.
+
+    The files that are made are written to the folder.
+    """
     pip = _pip()
     bundles = (pip.get("cert"), *map(os.environ.get, ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")))
     bundle = next((path for path in map(Path, filter(None, bundles)) if path.is_file()), None)
     if bundle is not None:
-        pip["cert"] = "/run/ca.pem"  # where the recipes put it
+        pip["cert"] = f"/{PLACES['ca']}"
     files = {"pip": "".join(f"{key} = {value}\n" for key, value in pip.items()), "apt": _apt()}
     files["pip"] = files["pip"] and "[global]\n" + files["pip"]
-    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as scratch:
-        shown = {name: Path(scratch, name) for name, text in files.items() if text}
-        for name, path in shown.items():
-            path.write_text(files[name])
-        if bundle is not None:
-            shown["ca"] = bundle
-        yield [word for name, path in shown.items() for word in ("--secret", f"id={name},src={path}")]
+    found = {name: folder / name for name, text in files.items() if text}
+    for name, path in found.items():
+        path.write_text(files[name])
+    return found if bundle is None else found | {"ca": bundle}
 
 
 def _pip() -> dict[str, str]:

@@ -17,14 +17,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 DEPLOY = Path(__file__).resolve().parent
 DEBIAN = DEPLOY / "debian"
 PYTHON = Path("/usr/bin/python3")  # Debian's own, which the installed package runs
+_DEPENDS = "ca-certificates, libstdc++6, passwd"
 _TIMEOUT_S = 900
-_DEPENDS = "passwd, ca-certificates"
 
 
 class PackagesError(RuntimeError):
@@ -86,6 +85,11 @@ def run(command: list[str | Path]) -> str:
     return done.stdout
 
 
+def version(wheel: Path) -> str:
+    """The version in the name of a wheel."""
+    return wheel.name.split("-")[1]
+
+
 def environment(root: Path, package: Package, wheel: Path) -> None:
     """Make the virtual environment of the package below root."""
     home = root / package.home
@@ -94,7 +98,8 @@ def environment(root: Path, package: Package, wheel: Path) -> None:
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
     pip += ["install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:"]
     run([*pip, "--require-hashes", "-r", DEPLOY / "docker" / f"{package.part}.requirements.txt"])
-    run([*pip, "--no-index", wheel])
+    # By its name: of a path pip would note where it was.
+    run([*pip, "--no-index", "--find-links", wheel.parent, f"hyperscout=={version(wheel)}"])
     for file in (home / "bin").iterdir():
         if not file.is_symlink():  # scripts name the interpreter of the build folder
             file.write_bytes(file.read_bytes().replace(os.fsencode(root), b""))
@@ -109,12 +114,13 @@ def files(root: Path, package: Package) -> None:
     """Place the unit, the settings, manual pages and completion scripts."""
     home, share = root / package.home, root / "usr" / "share"
     if package.share:
-        shutil.copytree(home / "share", share, dirs_exist_ok=True)
+        shutil.copytree(DEPLOY / "share", share)
+        (share / "zsh/site-functions").rename(share / "zsh/vendor-completions")  # where Debian's zsh looks
         for page in (share / "man").rglob("*.1"):
             page.with_name(f"{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             page.unlink()
     shutil.rmtree(home / "share")
-    _copy(DEBIAN / f"{package.name}.service", root / "lib/systemd/system" / f"{package.name}.service")
+    _copy(DEBIAN / f"{package.name}.service", root / "usr/lib/systemd/system" / f"{package.name}.service")
     _copy(DEBIAN / f"{package.part}.yaml", root / "etc/hyperscout" / f"{package.part}.yaml")
     _copy(DEPLOY.parent / "LICENSE", share / "doc" / package.name / "copyright")
     for link, target in package.links.items():
@@ -129,7 +135,7 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def control(root: Path, package: Package) -> None:
+def control(root: Path, package: Package, release: str) -> None:
     """Write the control files."""
     folder = root / "DEBIAN"
     folder.mkdir()
@@ -137,7 +143,7 @@ def control(root: Path, package: Package) -> None:
     major, minor = run([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"]).split()
     fields = {
         "Package": package.name,
-        "Version": metadata.version("hyperscout"),
+        "Version": release,
         "Architecture": run(["dpkg", "--print-architecture"]).strip(),
         "Maintainer": "hyperscout developers <hyperscout@example.org>",
         "Section": "net",
@@ -161,12 +167,13 @@ def build(folder: Path, package: Package) -> Path:
     wheels = sorted(folder.glob("hyperscout-*.whl"))
     if len(wheels) != 1:
         raise PackagesError(f"{folder}: {len(wheels)} wheels of hyperscout; run `make dist` first")
+    os.umask(0o022)  # the services' users read what is built here
     with tempfile.TemporaryDirectory(prefix="hyperscout-deb-") as scratch:
         root = Path(scratch, "root")
         root.mkdir(mode=0o755)
         environment(root, package, wheels[0])
         files(root, package)
-        control(root, package)
+        control(root, package, version(wheels[0]))
         run(["dpkg-deb", "--build", "--root-owner-group", "-Zxz", root, folder])
     return next(folder.glob(f"{package.name}_*.deb"))
 

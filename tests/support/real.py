@@ -89,6 +89,13 @@ def _images() -> str | None:
     return f"{lack}; and neither docker nor podman answers"
 
 
+def _debian_root() -> str | None:
+    release = Path("/etc/os-release")
+    if not release.is_file() or "\nID=debian\n" not in f"\n{release.read_text()}":
+        return "this is no Debian: the installation is tested in a root of Debian's own release"
+    return _root() or _debian("debootstrap", "debootstrap")()
+
+
 def _apart(name: str, what: str) -> Callable[[], str | None]:
     """A check for a Python environment beside ours."""
 
@@ -154,6 +161,8 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "helm": _kubernetes("helm"),
     "lab": _lab,
     "images": _images,
+    "debian-root": _debian_root,
+    "systemd": _debian("systemd", "systemd-analyze"),
     "gcc": _debian("build-essential", "gcc"),
     "ortools": _apart("oracle", "OR-tools"),
     "groff": _debian("groff-base", "groff"),

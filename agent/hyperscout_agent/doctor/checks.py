@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.text.counts import count, first_few
@@ -17,7 +18,9 @@ from hyperscout_agent.doctor.facts import (
 )
 from hyperscout_agent.doctor.way_checks import certificates, clock, collector, token_file
 from hyperscout_agent.lldp.neighbours import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
-from hyperscout_agent.settings.settings import AgentSettings
+
+if TYPE_CHECKING:  # the base install, without pydantic, runs the checks through the collector
+    from hyperscout_agent.settings.settings import AgentSettings
 
 _ROOT = 0
 _MIN_FREE_BYTES = 1024 * 1024
@@ -33,7 +36,7 @@ _POD = "in Kubernetes the chart sets this up"
 
 
 def node_checks(
-    settings: AgentSettings,
+    settings: "AgentSettings",
     host: HostSeen,
     agent: AgentSeen,
     collectors: Sequence[CollectorSeen],
@@ -59,7 +62,7 @@ def node_checks(
     return [*found, *ways, clock(collectors), *certificates(collectors, now_s)]
 
 
-def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
+def agent_runs(agent: AgentSeen, settings: "AgentSettings") -> Check:
     """Check that an agent with this reporter name runs here and is connected to a collector."""
     if agent.trouble:
         return Check(
@@ -124,7 +127,7 @@ def _todo(reasons: AbstractSet[str]) -> str:
     return next((todo for reason, todo in _TODO.items() if reason in reasons), "")
 
 
-def devices(host: HostSeen, settings: AgentSettings) -> Check:
+def devices(host: HostSeen, settings: "AgentSettings") -> Check:
     """Check that this host has a port or GPU that can give evidence."""
     if settings.role == "fabric":
         return Check("devices", "skipped", "role fabric observes no device of this machine")
@@ -149,7 +152,7 @@ def devices(host: HostSeen, settings: AgentSettings) -> Check:
     )
 
 
-def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+def infiniband(host: HostSeen, settings: "AgentSettings") -> Iterator[Check]:
     """Check the InfiniBand port states and the device files that sweeps open."""
     if settings.role != "node":
         return
@@ -184,7 +187,7 @@ def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         )
 
 
-def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[Check]:
+def lldp(host: HostSeen, agent: AgentSeen, settings: "AgentSettings") -> Iterator[Check]:
     """Check the source of LLDP neighbours and the permission to receive LLDP frames."""
     if settings.role == "fabric" or not settings.lldp.enabled:
         yield Check("lldp source", "skipped", "lldp is off")
@@ -227,7 +230,7 @@ def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[
         yield Check("lldp source", "failed" if heard is None or heard.failed else "warning", why, todo)
 
 
-def _awaited_listener(host: HostSeen, settings: AgentSettings) -> Check:
+def _awaited_listener(host: HostSeen, settings: "AgentSettings") -> Check:
     """Judge an agent that starts no listener, and waits for one: in a pod, that of the container `lldp`."""
     socket = settings.lldp.socket
     if host.listener is None:
@@ -241,7 +244,7 @@ def _awaited_listener(host: HostSeen, settings: AgentSettings) -> Check:
     return Check("lldp source", "failed", why, todo)
 
 
-def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+def gpus(host: HostSeen, settings: "AgentSettings") -> Iterator[Check]:
     if settings.role != "node" or not settings.nvlink.enabled:
         return
     if not host.gpus:
@@ -255,7 +258,7 @@ def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         yield Check("gpus", "ok", f"{count(host.gpus, 'GPU')}, and NVML answers")
 
 
-def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+def programs(host: HostSeen, settings: "AgentSettings") -> Iterator[Check]:
     """Check for the external tools that the agent needs on this host."""
     if settings.role != "node":
         return
@@ -279,7 +282,7 @@ def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
             yield Check(name, "failed" if name == "lldpctl" else "warning", why, todo)
 
 
-def disk(host: HostSeen, settings: AgentSettings) -> Check:
+def disk(host: HostSeen, settings: "AgentSettings") -> Check:
     """Check the folder of the listener's socket, the only folder that the agent writes to."""
     if settings.role != "node" or not settings.lldp.enabled or host.lldpd:
         return Check("disk", "skipped", "the agent writes no files")

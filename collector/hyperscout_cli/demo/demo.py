@@ -64,6 +64,9 @@ def demo(*, kubeconfig: Path | None, stay: bool) -> int:
     Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
     Then it cuts a cable and removes a switch, and shows how the conditions change and recover.
     """
+    # A missing package of the collector ends the demo here, with the name of the extra.
+    import hyperscout_collector.app.replica.process  # noqa: F401
+
     # Agents log warnings when a lease moves during a sweep, which is expected here.
     logging.basicConfig(level=logging.ERROR)
     try:

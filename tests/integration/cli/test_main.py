@@ -1,5 +1,6 @@
 """The command as a whole: help of everything, exit codes, completion, what is imported when."""
 
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,38 @@ def test_nothing_heavy_is_imported_for_light_work(arguments: list[str]) -> None:
     )
     assert ran.stderr == ""
     assert ran.returncode == 0
+
+
+# Runs the command as if only the base install was there.
+BASE = """
+import sys
+extras = "aiohttp cryptography grpc_health h11 kubernetes paho prometheus_client pydantic pydantic_settings"
+extras += " re2 starlette"
+sys.modules.update(dict.fromkeys(extras.split()))
+from hyperscout_cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+LACKS = "error: '{}' needs the Python package '[a-z_]+': run `pip install 'hyperscout\\[{}\\]'`\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("agent", 1, LACKS.format("agent", "agent")),
+        ("collector", 1, LACKS.format("collector", "collector")),
+        ("demo", 1, LACKS.format("demo", "agent,collector")),
+        ("doctor", 1, LACKS.format("doctor", "agent")),
+        ("crd columns", 1, LACKS.format("crd columns", "collector")),
+        ("doctor n01 --collector 127.0.0.1:1", 3, ""),
+        ("status --collector 127.0.0.1:1", 1, "error: cannot reach the collector at 127.0.0.1:1.*\n"),
+    ],
+)
+def test_the_base_install_runs_what_needs_no_extra(words: str, code: int, said: str) -> None:
+    command = [sys.executable, "-c", BASE, *words.split()]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == code, ran.stderr
+    assert re.fullmatch(said, ran.stderr), ran.stderr
+    assert code == 3 or ran.stdout == ""
 
 
 @pytest.mark.parametrize(
