@@ -109,7 +109,7 @@ class Schemas:
         self._protos = protos
 
     def ref(self, name: str, *, asked: bool = False) -> Schema:
-        """`asked`: for a request's body, in which every field is optional."""
+        """`asked`: for a request body. Every field is optional and may be null (protobuf's JSON mapping)."""
         if name not in self.found:
             self.found[name] = {}
             self.found[name] = self._schema(name, asked=asked)
@@ -124,7 +124,7 @@ class Schemas:
             if not about:
                 self.undescribed.append(f"{name}.{field.name}")
             schema = self._field(message, field, asked=asked)
-            if not asked and (_has_presence(field) or (name, field.name) in NULL_FOR_ZERO):
+            if asked or _has_presence(field) or (name, field.name) in NULL_FOR_ZERO:
                 schema = _or_null(schema)
             properties[field.json_name] = {"description": about, **schema}
             if not _has_presence(field) and (name, field.name) not in LEFT_OUT:

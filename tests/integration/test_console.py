@@ -12,7 +12,7 @@ console: Any = module_of(ROOT / "deploy" / "console.py", "deploy_console")
 examples: Any = module_of(ROOT / "deploy" / "examples.py", "deploy_examples")
 
 
-@pytest.mark.parametrize("page", console.documents(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", list(console.documents()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_shows_what_its_commands_print(page: Path) -> None:
     old = page.read_text("utf-8")
     new = console.fresh(old)

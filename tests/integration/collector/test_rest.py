@@ -348,7 +348,6 @@ async def test_a_run_of_nccl_ends_with_its_client(
         ("POST", "/v1/explain-placement", {"body": {}}, 400, "bad-request"),
         ("POST", "/v1/explain-placement", {"body": {"gang": "absent"}}, 404, "not-found"),
         ("POST", "/v1/explain-placement", {"body": {"gang": "absent", "limit": 1001}}, 400, "bad-request"),
-        ("POST", "/v1/repair", {"body": {"gang": "absent"}}, 400, "bad-request"),
         ("POST", "/v1/repair", {"body": {"gang": "absent", "failedNodes": ["n01"]}}, 404, "not-found"),
         ("POST", "/v1/measuring/nccl", {"body": {}}, 400, "bad-request"),
         ("POST", "/v1/measuring/nccl", {"body": {"nodes": ["n01"]}}, 409, "conflict"),
