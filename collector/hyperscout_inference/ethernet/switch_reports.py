@@ -106,6 +106,7 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     by_chassis: dict[str, dict[str, list[tuple[Report, SwitchPort]]]] = {}  # and by port
+    by_end: list[tuple[End, list[tuple[Report, SwitchPort]]]] = []
     for report in _in_order(reports):
         mine = reporters.setdefault(report.chassis, [])
         name = next((entry.system_name for entry in report.ports if entry.system_name), "")
@@ -116,19 +117,18 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
         by_port = by_chassis.setdefault(report.chassis, {})
         for port, entry in _named_ports(report):
             if (of_port := by_port.get(port)) is None:
-                by_port[port] = [(report, entry)]
-            else:
-                of_port.append((report, entry))
+                of_port = by_port[port] = []
+                by_end.append((End(report.chassis, port), of_port))
+            of_port.append((report, entry))
     ports: dict[tuple[str, str], Port] = {}
     rows: list[Row] = []
     source_sets = {report.source: frozenset((report.source,)) for report in reports}
-    for chassis, by_port in by_chassis.items():
-        for port, of_port in by_port.items():
-            end, (newest, entry) = End(chassis, port), of_port[-1]
-            live = newest.at_ns != _FILE_NS
-            ports[end] = Port(end, entry, newest.silent, live, newest.source == SOURCE)
-            if entry.neighbours or len(of_port) > 1:
-                rows += _rows(end, of_port, source_sets)
+    for end, of_port in by_end:
+        newest, entry = of_port[-1]
+        live = newest.at_ns != _FILE_NS
+        ports[end] = Port(end, entry, newest.silent, live, newest.source == SOURCE)
+        if entry.neighbours or len(of_port) > 1:
+            rows += _rows(end, of_port, source_sets)
     silent = frozenset(chassis for chassis, current in reporters.items() if not current)
     anomalies = _clones(reporters, sources, names)
     own = frozenset(reporters)

@@ -66,7 +66,7 @@ rest has a term for each term of agent.affinity and each label.
 */}}
 {{- define "hyperscout.agentAffinity" -}}
 {{- $ := index . 0 -}}{{- $devices := index . 1 -}}
-{{- $affinity := deepCopy $.Values.agent.affinity -}}
+{{- $affinity := deepCopy (default dict $.Values.agent.affinity) -}}
 {{- if include "hyperscout.infiniband" $ -}}
 {{- $all := list -}}{{- $rest := list -}}
 {{- range $key, $value := include "hyperscout.infinibandNodes" $ | fromJson -}}
@@ -77,6 +77,7 @@ rest has a term for each term of agent.affinity and each label.
 {{- $given := (default dict $node.requiredDuringSchedulingIgnoredDuringExecution).nodeSelectorTerms -}}
 {{- $terms := list -}}
 {{- range $term := default (list dict) $given -}}
+{{- $term = default dict $term -}}
 {{- if or (not $given) $term.matchExpressions $term.matchFields -}}{{/* an empty term selects no node */}}
 {{- range ternary (list $all) $rest $devices -}}
 {{- $terms = append $terms (set (deepCopy $term) "matchExpressions" (concat (default list $term.matchExpressions) .)) -}}

@@ -111,7 +111,7 @@ async def test_a_real_sweep_becomes_hypernodes_and_a_cut_cable_shows(tmp_path: P
                 Cable(uplink.a, uplink.a_port, other.b, other.b_port),
                 Cable(other.a, other.a_port, uplink.b, uplink.b_port),
             ]
-            # A sweep between the four changes shows cables that are plugged in elsewhere, and may change a domain.
+            # A sweep between the four changes shows cables in other ports, and may change a domain.
             wrong = await watcher.until(
                 lambda t: {x[0] for x in anomalies(t)} == {"Miswired"} and domains(t) == truth,
                 "the miswired cables",
