@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort, SwitchTable
 from hyperscout_inference.ethernet import switch_cables
+from hyperscout_inference.ethernet.fusion import ethernet
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SwitchTableSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_topology.objects import to_json
@@ -668,3 +669,30 @@ def test_clear_cables_are_what_settling_all_of_them_gives(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(switch_cables, "undisputed", lambda fars, reports, hosts: ([], [], fars))
         assert to_json(infer(inputs)) == to_json(found)
+
+
+def test_the_newest_report_names_a_device_on_two_switches() -> None:
+    """An older reading of the first switch lacks the port, and the second switch is read in between."""
+    disk = mac(("disk", ""))
+
+    def port(switch: str, name: str, *neighbours: LldpNeighbour) -> SwitchPort:
+        chassis_id = mac((switch, ""))
+        return SwitchPort(name, "mac", chassis_id, neighbours, switch, "ifname", name, speed_mbps=1000)
+
+    def device(name: str) -> LldpNeighbour:
+        return LldpNeighbour(
+            "mac", disk, "ifname", "eth0", 120, system_name=name, capabilities=("Telephone",)
+        )
+
+    readings = (
+        ("netq", [port("leaf-1", "swp1")]),
+        ("snmp", [port("leaf-2", "swp1", device("storage-b"))]),
+        ("snmp", [port("leaf-1", "swp1"), port("leaf-1", "swp2", device("storage-a"))]),
+    )
+    tables = tuple(
+        SwitchTableSeen(SwitchTable(tuple(ports), ("192.0.2.1",)), source, False, at_ns)
+        for at_ns, (source, ports) in enumerate(readings, 1)
+    )
+    found = ethernet(FabricInputs(tables=tables), InferOptions())
+    assert found is not None
+    assert dict(zip(found.part.ids, found.part.names, strict=True))[disk] == "storage-a"
