@@ -58,7 +58,9 @@ def _item(head: str, text: str, indent: str = "  ") -> str:
 
 def _escaped(text: str) -> str:
     """Text outside code: Markdown would take `<name>` for a tag and `*` for emphasis."""
-    return re.sub(r"([<*_])", r"\\\1", text)
+    parts = text.split("`")
+    escaped = (part if i % 2 else re.sub(r"([<*_])", r"\\\1", part) for i, part in enumerate(parts))
+    return "`".join(escaped)
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -230,11 +232,10 @@ def _describe(command: click.Command, path: str, parent: click.Context, level: i
     context = command.context_class(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield _paragraphs(command.help or "")
-    own = click.Command(
-        "own", params=[p for p in command.params if not _COMMON & set(p.opts)], add_help_option=False
-    )
-    yield from _options(context, own)
-    if any(_COMMON & set(p.opts) for p in command.params):
+    queries = any("--collector" in p.opts for p in command.params)
+    params = [p for p in command.params if not (queries and _COMMON & set(p.opts))]
+    yield from _options(context, click.Command("own", params=params, add_help_option=False))
+    if queries:
         yield "Also the [common options](../commands.md#common-options).\n"
     if command.epilog:
         yield _paragraphs(command.epilog)

@@ -127,9 +127,11 @@ class ServerCertificates:
         try:
             # The empty password makes an encrypted key fail. Without it OpenSSL prompts for one.
             context.load_cert_chain(self._cert, self._key, password="")
-        except (ssl.SSLError, OSError) as error:
-            is_other = getattr(error, "reason", "") == "KEY_VALUES_MISMATCH"
-            reason = "the key is of another certificate" if is_other else "expected PEM without a password"
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if isinstance(error, ssl.SSLError):
+                is_other = error.reason == "KEY_VALUES_MISMATCH"
+                reason = "the key is of another certificate" if is_other else _unusable(error)
             raise CertificateError(
                 f"{self._cert} and {self._key} are not a certificate and its private key: {reason}"
             ) from error
@@ -139,6 +141,12 @@ class ServerCertificates:
             except (ssl.SSLError, UnicodeDecodeError) as error:
                 raise CertificateError(f"{self._client_ca}: expected certificates in PEM") from error
         return context
+
+
+def _unusable(error: ssl.SSLError) -> str:
+    """The cause as OpenSSL names it, where it does, and what is expected."""
+    cause = f"{error.reason.lower().replace('_', ' ')}: " if error.reason else ""
+    return f"{cause}expected PEM without a password"
 
 
 def _configuration(files: Files) -> grpc.ServerCertificateConfiguration:

@@ -18,7 +18,7 @@ from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.publisher.base import Publisher, PublishError
-from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
+from hyperscout_publish.slurm.text import is_empty, slurm_block, slurm_tree, slurm_yaml
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ class SlurmFilesPublisher(Publisher):
         """Write the files that differ, and run the hook if any did. Raises PublishError."""
         if not topology.hypernodes:
             self.notice = "no hierarchy is known: the files are unchanged"
+            return
+        if is_empty(topology):
+            self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
         self.notice = None
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]

@@ -252,7 +252,9 @@ async def test_a_gang_remembers_its_failed_nodes(world: World) -> None:
         none = await repair(nodes[-1])
         assert (none.placement.placed, remembered()) == (False, NODES), "also if there is no replacement"
         assert world.disk.asked == asked + 4
-        assert len((await repair(cleared=nodes[0], dry_run=True)).moves) == 1
+        tried = await repair(cleared=nodes[0], dry_run=True)
+        assert len(tried.moves) == 1
+        assert [x.node for x in tried.placement.failed_nodes] == sorted(nodes[1:])
         assert remembered() == NODES
         (move,) = (await repair(cleared=nodes[0])).moves
         assert (move.source, move.target) == (nodes[-1], nodes[0])

@@ -19,6 +19,7 @@ from hyperscout_collector.ingest.streams import Streams
 
 _log = logging.getLogger(__name__)
 
+_UFM: Final = "ufm"  # the probe that reports whole InfiniBand fabrics
 GRACE_S: Final = 120.0  # a sweep of a large fabric takes a minute
 REVIEW_S: Final = 30.0  # between looks: 100,000 findings take 50 ms of the event loop
 
@@ -60,9 +61,9 @@ class NoSweeps:
         self.problem = why
 
     def _why(self) -> str | None:
-        """The sentence. None = all fabrics are swept, or one is being explored, or a manager shows them."""
+        """The sentence. None = all fabrics are swept, or one is being explored, or UFM shows them."""
         nodes = self._unswept()
-        if not nodes or self._is_shown_by_a_manager():
+        if not nodes or self._is_shown_by_ufm():
             return None
         able = [node for node in nodes if self._runs_sweeps(node)]
         failures = {
@@ -77,10 +78,10 @@ class NoSweeps:
         stream = self._streams.get(node)
         return stream is not None and SWEEP_PROBE in stream.hello.probes
 
-    def _is_shown_by_a_manager(self) -> bool:
-        """Whether an agent of role fabric has reported the text of an InfiniBand fabric, as of UFM."""
+    def _is_shown_by_ufm(self) -> bool:
+        """Whether an agent of role fabric has reported the fabrics that UFM manages."""
         return any(
-            row.sha256
+            row.sha256 and row.key.probe == _UFM
             for node in self._state.nodes
             if is_fabric(node)
             for row in self._state.rows_of_node(node)

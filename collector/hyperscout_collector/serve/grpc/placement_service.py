@@ -7,6 +7,7 @@ first; a dry run needs only the verb "get".
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -180,13 +181,15 @@ class PlacementService:
         if not request.dry_run:
             _check_holder(held)
         self._check_repair(held, new, cleared)
+        failed = after_clearing(after_report(held.failed, new, self._clock_ns()), cleared)
         if not request.dry_run:
-            failed = after_report(held.failed, new, self._clock_ns())
-            self._placements.set_failed(held.gang, after_clearing(failed, cleared))
+            self._placements.set_failed(held.gang, failed)
         for _ in range(_ATTEMPTS):
             held = self._placements.held(request.gang)
+            if request.dry_run:
+                held = replace(held, failed=failed)
             free = self._free()
-            lost = new.union(x.node for x in held.failed) - cleared
+            lost = frozenset(x.node for x in held.failed)
             work = self._queries if request.dry_run else self._decide
             found = await work(queries.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
