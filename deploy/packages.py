@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+import render
 
 DEPLOY = Path(__file__).resolve().parent
 DEBIAN = DEPLOY / "debian"
@@ -32,14 +34,19 @@ class PackagesError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package. `user`: the account that its service runs as. `links`: symbolic links to programs."""
+    """A package.
+
+    `user`: the account that its service runs as. `links`: symbolic links to programs. `state`: the folder
+    that the service writes, which a purge deletes; "" if it writes none.
+    """
 
     part: str
     user: str
     summary: str
     links: Mapping[str, str]
     recommends: str = ""
-    share: bool = field(default=False)
+    share: bool = False
+    state: str = ""
 
     @property
     def name(self) -> str:
@@ -64,6 +71,7 @@ PACKAGES = (
         summary="network topology discovery: the collector and the command line",
         links={"usr/bin/hyperscout": "/opt/hyperscout-collector/bin/hyperscout"},
         share=True,
+        state="/var/lib/hyperscout",
     ),
 )
 
@@ -90,7 +98,16 @@ def version(wheel: Path) -> str:
     return wheel.name.split("-")[1]
 
 
-def environment(root: Path, package: Package, wheel: Path) -> None:
+def check_python(found: str) -> None:
+    """Raises PackagesError if the locked requirements are not for this version of Python."""
+    if found != render.PYTHON_VERSION:
+        raise PackagesError(
+            f"{PYTHON} is Python {found}: the requirements in deploy/docker are resolved for Python "
+            f"{render.PYTHON_VERSION}: build on a Debian release with that version (Debian 12 has 3.11)"
+        )
+
+
+def make_environment(root: Path, package: Package, wheel: Path) -> None:
     """Make the virtual environment of the package below root."""
     home = root / package.home
     run([PYTHON, "-m", "venv", "--without-pip", home])
@@ -110,7 +127,7 @@ def environment(root: Path, package: Package, wheel: Path) -> None:
     run([python, "-m", "compileall", "-q", "-j", "0", *invalidation, "-s", root, "-p", "/", home / "lib"])
 
 
-def files(root: Path, package: Package) -> None:
+def place_files(root: Path, package: Package) -> None:
     """Place the unit, the settings, manual pages and completion scripts."""
     home, share = root / package.home, root / "usr" / "share"
     if package.share:
@@ -135,12 +152,12 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def control(root: Path, package: Package, release: str) -> None:
+def write_control(root: Path, package: Package, release: str) -> None:
     """Write the control files."""
     folder = root / "DEBIAN"
     folder.mkdir()
     size = sum(f.stat().st_size for f in root.rglob("*") if f.is_file() and not f.is_symlink())
-    major, minor = run([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"]).split()
+    major, minor = map(int, render.PYTHON_VERSION.split("."))
     fields = {
         "Package": package.name,
         "Version": release,
@@ -149,7 +166,7 @@ def control(root: Path, package: Package, release: str) -> None:
         "Section": "net",
         "Priority": "optional",
         "Installed-Size": str(size // 1024),
-        "Depends": f"python3 (>= {major}.{minor}), python3 (<< {major}.{int(minor) + 1}), {_DEPENDS}",
+        "Depends": f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), {_DEPENDS}",
         "Recommends": package.recommends,
         "Description": package.summary,
     }
@@ -157,9 +174,16 @@ def control(root: Path, package: Package, release: str) -> None:
     (folder / "control").write_text(text)
     (folder / "conffiles").write_text(f"/etc/hyperscout/{package.part}.yaml\n")
     for name in ("postinst", "prerm", "postrm"):
-        script = (DEBIAN / name).read_text().replace("@NAME@", package.name).replace("@USER@", package.user)
-        (folder / name).write_text(script)
+        (folder / name).write_text(script(name, package))
         (folder / name).chmod(0o755)
+
+
+def script(name: str, package: Package) -> str:
+    """The text of a maintainer script, with the values of the package."""
+    text = (DEBIAN / name).read_text()
+    for mark, value in (("@NAME@", package.name), ("@USER@", package.user), ("@STATE@", package.state)):
+        text = text.replace(mark, value)
+    return text
 
 
 def build(folder: Path, package: Package) -> Path:
@@ -167,13 +191,14 @@ def build(folder: Path, package: Package) -> Path:
     wheels = sorted(folder.glob("hyperscout-*.whl"))
     if len(wheels) != 1:
         raise PackagesError(f"{folder}: {len(wheels)} wheels of hyperscout; run `make dist` first")
+    check_python(run([PYTHON, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]).strip())
     os.umask(0o022)  # the services' users read what is built here
     with tempfile.TemporaryDirectory(prefix="hyperscout-deb-") as scratch:
         root = Path(scratch, "root")
         root.mkdir(mode=0o755)
-        environment(root, package, wheels[0])
-        files(root, package)
-        control(root, package, version(wheels[0]))
+        make_environment(root, package, wheels[0])
+        place_files(root, package)
+        write_control(root, package, version(wheels[0]))
         run(["dpkg-deb", "--build", "--root-owner-group", "-Zxz", root, folder])
     return next(folder.glob(f"{package.name}_*.deb"))
 

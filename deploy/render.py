@@ -61,7 +61,9 @@ FABRIC_OWN = frozenset(_FABRIC_OWN.split())
 IMAGES = {"collector": ("collector",), "agent": ("agent", "lldp", "snmp"), "build": ()}
 # What an image leaves out of the base install: the agent does not import NumPy.
 _WITHOUT = {"agent": {"numpy"}}
-_PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux"}
+PYTHON_VERSION = "3.11"  # the images' and the packages'
+_PLATFORM = {"python_version": PYTHON_VERSION, "python_full_version": f"{PYTHON_VERSION}.2"}
+_PLATFORM |= {"sys_platform": "linux"}
 _PLATFORM |= {"platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython"}
 _PLATFORM |= {"platform_python_implementation": "CPython"}
 

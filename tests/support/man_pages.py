@@ -1,17 +1,12 @@
 """The manual pages as `make man` writes them."""
 
-import sys
 from functools import cache
 
+from support.modules import module_of
 from support.real import ROOT
 
 
 @cache
 def pages() -> dict[str, str]:
-    sys.path.insert(0, str(ROOT / "deploy"))
-    try:
-        import man
-    finally:
-        sys.path.pop(0)
-    found: dict[str, str] = man.pages()
+    found: dict[str, str] = module_of(ROOT / "deploy" / "man.py", "deploy_man").pages()
     return found
