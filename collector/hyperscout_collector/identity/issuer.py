@@ -95,8 +95,10 @@ class CertificateIssuer:
             issuer = x509.load_pem_x509_certificate(ca_cert)
             signer = serialization.load_pem_private_key(ca_key, password=None)
         except (ValueError, TypeError) as error:
+            cause = str(error).rpartition(" for more details. ")[2]  # the library refers to its own pages
             raise CertificateError(
-                f"{self._ca_cert}, {self._ca_key}: not a CA and its key: expected PEM without a password"
+                f"{self._ca_cert}, {self._ca_key}: not a CA and its key: {cause}: "
+                "expected PEM without a password"
             ) from error
         if not isinstance(signer, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise CertificateError(f"{self._ca_key}: expected an RSA or EC key")

@@ -58,6 +58,11 @@ class Desk:
         pem = serialization.Encoding.PEM
         self.ca_key.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
 
+    def encrypt_key(self) -> None:
+        key = serialization.load_pem_private_key(self.ca_key.read_bytes(), None)
+        form, password = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+        self.ca_key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, password))
+
     def expires(self) -> datetime:
         return datetime.fromtimestamp(not_after_s(self.cert.read_bytes()), UTC)
 
@@ -127,14 +132,27 @@ def test_it_does_not_outlive_its_ca(tmp_path: Path) -> None:
     ("spoil", "named"),
     [
         (lambda desk: desk.ca.unlink(), "No such file"),
-        (lambda desk: desk.ca.write_text("-----BEGIN"), "not a CA and its key"),
+        (
+            lambda desk: desk.ca.write_text("-----BEGIN"),
+            "not a CA and its key: MalformedFraming: expected PEM",
+        ),
         (lambda desk: desk.ca_key.write_text(""), "not a CA and its key"),
+        (lambda desk: desk.encrypt_key(), "private key is encrypted: expected PEM without a password"),
         (lambda desk: desk.replace_ca(ed25519.Ed25519PrivateKey.generate()), "expected an RSA or EC key"),
         (lambda desk: desk.ca_key.write_bytes(desk.other_key), "ca.key is not the key of"),
         (lambda desk: desk.replace_ca(days=0), "has expired: replace it"),
         (lambda desk: desk.cert.mkdir(), "cannot be issued"),
     ],
-    ids=["no CA", "no certificate", "no key", "another kind of key", "another's key", "expired", "no file"],
+    ids=[
+        "no CA",
+        "no certificate",
+        "no key",
+        "a password",
+        "another kind of key",
+        "another's key",
+        "expired",
+        "no file",
+    ],
 )
 def test_what_it_cannot_issue_from_is_named(tmp_path: Path, spoil: Any, named: str) -> None:
     desk: Any = Desk(tmp_path)
