@@ -6,6 +6,8 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Hashable
 
+GRPC_PORT, HEALTH_PORT, REST_PORT = 50051, 50052, 50080  # the collector's, unless its settings say otherwise
+
 
 def host_port(address: str) -> tuple[str, int]:
     """Return ("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
@@ -13,19 +15,17 @@ def host_port(address: str) -> tuple[str, int]:
     is_url = "://" in address
     if is_url or not colon or not host or not port.isdecimal() or int(port) > 65535:
         without = " without http://" if is_url else ""
-        raise ValueError(f"{address!r}: expected host:port{without}, such as 127.0.0.1:50051")
+        raise ValueError(f"{address!r}: expected host:port{without}, such as 127.0.0.1:{GRPC_PORT}")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
+        raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:{GRPC_PORT}")
     return host.strip("[]"), int(port)
 
 
-def why_not_listening(setting: str, host: str, port: int, error: OSError | None = None) -> str:
+def why_not_listening(setting: str, host: str, port: int, error: OSError | None) -> str:
     """Return why a process cannot listen at an address, and the setting to change.
 
-    Without `error` the address is tried, for servers that do not tell the cause.
+    `error`: None = the cause is unknown.
     """
-    if error is None:
-        error = _bind_error(host, port)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error is not None and error.errno == errno.EADDRINUSE:
         return (
@@ -38,7 +38,8 @@ def why_not_listening(setting: str, host: str, port: int, error: OSError | None 
     return f"{setting}: cannot listen at {address}: {why}: set {setting} to an address of this machine"
 
 
-def _bind_error(host: str, port: int) -> OSError | None:
+def bind_error(host: str, port: int) -> OSError | None:
+    """Try the address, for servers that do not tell why they cannot listen. None = it can be used."""
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:

@@ -15,12 +15,10 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from hyperscout_runtime.connections import is_loopback
+from hyperscout_runtime.connections import GRPC_PORT, HEALTH_PORT, REST_PORT, is_loopback
 
 _MAX_BYTES = 1024 * 1024
 _MAX_TOKEN_BYTES = 16 * 1024
-
-GRPC_PORT, HEALTH_PORT, REST_PORT = 50051, 50052, 50080  # the collector's, unless its settings say otherwise
 
 Metadata = tuple[tuple[str, str], ...]
 EMPTY, NO_TEXT = "empty", "not one line of text"
@@ -137,13 +135,13 @@ def tls_hint(details: str) -> str:
     return next((hint for words, hint in _HINTS if words in details), "")
 
 
-def protocol_hint(details: str) -> str:
-    """Return cause and next step for gRPC's text about a server that is no gRPC, "" for other texts."""
+def protocol_hint(details: str) -> tuple[str, str] | None:
+    """Return cause and next step for gRPC's text about a server that is no gRPC, None for other texts."""
     if "Failed parsing HTTP/2" not in details:
-        return ""
+        return None
     what = "speaks HTTP/1 and not gRPC" if "http1" in details else "does not speak gRPC"
     ports = f"{GRPC_PORT}; {REST_PORT} is REST's and {HEALTH_PORT} that of health and metrics"
-    return f"the program that listens there {what}: give the collector's port of gRPC ({ports})"
+    return f"the program that listens there {what}", f"give the collector's port of gRPC ({ports})"
 
 
 def read_pem(path: Path) -> bytes:

@@ -65,8 +65,7 @@ def _refused(seen: CollectorSeen, reporter: str) -> tuple[str, str]:
     """Return why the collector rejected the Hello, and the next step."""
     reason = seen.detail or seen.code
     if hint := protocol_hint(reason):
-        why, _, todo = hint.partition(": ")
-        return why, todo
+        return hint
     todo = {
         "UNAUTHENTICATED": "use a token for its audience (token_file), or a certificate that it trusts",
         "PERMISSION_DENIED": f"use the credentials of {reporter}: check node and role in the settings",

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
+from hyperscout_runtime.connections import GRPC_PORT
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.settings import ProcessSettings, load
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -74,7 +75,7 @@ class AgentSettings(ProcessSettings):
         "agent queries switches or their managers about all of their ports, as fabric/NAME.",
     )
     collectors: Annotated[tuple[str, ...], NoDecode, SPLIT_COMMAS] = Field(
-        default=("127.0.0.1:50051",),
+        default=(f"127.0.0.1:{GRPC_PORT}",),
         min_length=1,
         max_length=16,
         description="host:port of each collector; the agent tries them in turn.",

@@ -149,7 +149,7 @@ class Uplink:
 
     def _log_failure(self, target: str, reason: str, *, is_expected: bool = False) -> None:
         """Log why a stream ended. A repeated reason is logged at debug level only."""
-        if hint := tls_hint(reason) or protocol_hint(reason):
+        if hint := tls_hint(reason) or ": ".join(protocol_hint(reason) or ()):
             reason, is_expected = f"{hint} ({reason})", False
         line = failure_level(self._clock() - self._lost_s, is_expected=is_expected), reason
         level = logging.DEBUG if self._logged.get(target) == line else line[0]

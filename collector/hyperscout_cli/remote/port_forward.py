@@ -15,10 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from hyperscout_runtime.connections import GRPC_PORT
+
 from hyperscout_cli.shared.errors import CliError
 
 NAME = "hyperscout-collector"  # of the chart's Service and Lease
-PORT = 50051
 _MAX_OUTPUT = 2000  # bytes of kubectl's output
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:[0-9]+) -> ")
 # kubectl outlives a parent that is killed. This shell ends it when this process closes its end of the pipe.
@@ -30,7 +31,7 @@ def forwarded(namespace: str, limit_s: float) -> str:
     """A local host:port that is forwarded to the collector until this process ends. Raises CliError."""
     until_s = time.monotonic() + limit_s
     target = _target(namespace, limit_s)
-    arguments = ["-n", namespace, "port-forward", "--address", "127.0.0.1", target, f":{PORT}"]
+    arguments = ["-n", namespace, "port-forward", "--address", "127.0.0.1", target, f":{GRPC_PORT}"]
     process = subprocess.Popen(
         ["sh", "-c", _UNTIL_WE_END, "sh", *arguments],
         stdin=subprocess.PIPE,  # open until this process ends

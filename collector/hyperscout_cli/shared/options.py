@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 from hyperscout_formats.text.host_list import MAX_NAMES, HostListError, expand
+from hyperscout_runtime.connections import GRPC_PORT
 
 from hyperscout_cli.shared.output import COLOR
 from hyperscout_cli.shared.times import Duration
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-DEFAULT_COLLECTOR = "127.0.0.1:50051"
+DEFAULT_COLLECTOR = f"127.0.0.1:{GRPC_PORT}"
 DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read

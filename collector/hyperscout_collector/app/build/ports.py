@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 from hyperscout.v1 import discovery_pb2
-from hyperscout_runtime.connections import host_port, is_loopback, why_not_listening
+from hyperscout_runtime.connections import bind_error, host_port, is_loopback, why_not_listening
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer
 from starlette.types import ASGIApp
@@ -60,7 +60,8 @@ def _add(
         else:
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise StartError(why_not_listening(setting, *host_port(address))) from error
+        where = host_port(address)
+        raise StartError(why_not_listening(setting, *where, bind_error(*where))) from error
     return f"{address.rpartition(':')[0]}:{port}"
 
 

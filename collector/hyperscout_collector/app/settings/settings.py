@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from hyperscout_inference.labels.cloud_labels import Keys, lists_of
 from hyperscout_mqtt.settings import MqttSettings, mqtt_problem
-from hyperscout_runtime.connections import host_port, is_loopback
+from hyperscout_runtime.connections import GRPC_PORT, HEALTH_PORT, REST_PORT, host_port, is_loopback
 from hyperscout_runtime.settings import Pattern, ProcessSettings, load
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -53,7 +53,7 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     listen: str = Field(
-        "127.0.0.1:50051",
+        f"127.0.0.1:{GRPC_PORT}",
         description='host:port of gRPC for agents and readers; port 0 = any free port; "" = only mtls_listen',
     )
     insecure: bool = Field(
@@ -94,11 +94,11 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         'under the name of the account; "" = none',
     )
     http_listen: str = Field(
-        "127.0.0.1:50052",
+        f"127.0.0.1:{HEALTH_PORT}",
         description='host:port of /healthz, /readyz and /metrics (plaintext, read-only); "" = none',
     )
     rest_listen: str = Field(
-        "127.0.0.1:50080",
+        f"127.0.0.1:{REST_PORT}",
         description='host:port of REST and the map, with the TLS and authentication of listen; "" = none',
     )
     rest_hosts: tuple[str, ...] = Field(
