@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import aiohttp
 from hyperscout_runtime.rate_limit import TokenBucket
 
-from hyperscout_kubernetes.errors import CredentialsError, KubeError, UnreachableError, error_of
+from hyperscout_kubernetes.errors import KubeconfigError, KubeError, UnreachableError, error_of
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -82,7 +82,7 @@ class RateLimit:
 async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst: int = 400) -> "Kube":
     """Return a client for the current context of a kubeconfig file, or for the pod's cluster if it is None.
 
-    Sends no request. Raises CredentialsError.
+    Sends no request. Raises KubeconfigError.
     """
     # The import costs half a second and 20 MiB. Only collectors that use a cluster pay for it.
     from kubernetes.aio.client import Configuration
@@ -101,11 +101,11 @@ async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst
     except (ConfigException, OSError, ValueError, TypeError, AttributeError, YAMLError) as error:
         what = "no credentials for a Kubernetes API server"
         if kubeconfig is None:
-            raise CredentialsError(
+            raise KubeconfigError(
                 f"{what}: this process is not in a pod: set the path of a kubeconfig"
             ) from error
         why = (error.strerror if isinstance(error, OSError) else "") or str(error).partition("\n")[0]
-        raise CredentialsError(f"{what}: {kubeconfig}: {why}: expected a kubeconfig") from error
+        raise KubeconfigError(f"{what}: {kubeconfig}: {why}: expected a kubeconfig") from error
     return Kube(configuration, RateLimit(writes_per_s, burst))
 
 

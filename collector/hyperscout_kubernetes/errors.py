@@ -15,7 +15,7 @@ class KubeError(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
-class CredentialsError(KubeError):
+class KubeconfigError(KubeError):
     """There is no usable kubeconfig and no service account. The message names the file."""
 
 

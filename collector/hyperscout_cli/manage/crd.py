@@ -10,9 +10,9 @@ import click
 from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_cli.manage.crd_columns import NAME, VERSION, ColumnPlan, UnsuitableError, plan
-from hyperscout_cli.remote.cluster import default_kubeconfig, kubeconfig_option, need_client
+from hyperscout_cli.remote.cluster import cli_error, default_kubeconfig, kubeconfig_option, need_client
 from hyperscout_cli.shared.command import Group
-from hyperscout_cli.shared.errors import BadInputError, CliError
+from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, emit_data, note
 
@@ -78,13 +78,7 @@ def columns(*, dry_run: bool, output: str, kubeconfig: Path | None) -> None:
 
 async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPlan, str]:
     from hyperscout_kubernetes.client import connect
-    from hyperscout_kubernetes.errors import (
-        CredentialsError,
-        ForbiddenError,
-        KubeError,
-        NotFoundError,
-        UnreachableError,
-    )
+    from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
 
     try:
         async with await connect(kubeconfig) as kube:
@@ -95,11 +89,9 @@ async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[ColumnPla
         ) from error
     except ForbiddenError as error:
         raise CliError(f"{error}: use an account that may get and patch customresourcedefinitions") from error
-    except UnreachableError as error:
-        raise CliError(f"{error}: name a cluster that answers with --kubeconfig FILE") from error
-    except CredentialsError as error:
-        raise BadInputError(f"{error}: give --kubeconfig FILE") from error
-    except (KubeError, UnsuitableError) as error:
+    except KubeError as error:
+        raise cli_error(error) from error
+    except UnsuitableError as error:
         raise CliError(str(error)) from error
 
 

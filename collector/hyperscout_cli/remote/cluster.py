@@ -4,11 +4,14 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hyperscout_cli.shared.errors import BadInputError, CliError
+
+if TYPE_CHECKING:
+    from hyperscout_kubernetes.errors import KubeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,9 +47,9 @@ def need_client(what: str) -> None:
 
 def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
     """All HyperNodes of the API server, and the labels of each node by name. Raises CliError."""
-    need_client("'cluster'")
+    need_client("'diff --hypernodes cluster'")
     from hyperscout_kubernetes.client import connect
-    from hyperscout_kubernetes.errors import CredentialsError, KubeError, NotFoundError
+    from hyperscout_kubernetes.errors import KubeError, NotFoundError
     from hyperscout_kubernetes.nodes import PATH
     from hyperscout_publish.hypernodes.objects import COLLECTION
 
@@ -62,7 +65,16 @@ def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]]
         raise CliError(
             f"{error}; to install the HyperNode CRD: `hyperscout crd show | kubectl apply -f -`"
         ) from error
-    except CredentialsError as error:
-        raise BadInputError(f"{error}: give --kubeconfig FILE") from error
     except KubeError as error:
-        raise CliError(str(error)) from error
+        raise cli_error(error) from error
+
+
+def cli_error(error: "KubeError") -> CliError:
+    """The error of a command, with the next step where it is the same for all commands."""
+    from hyperscout_kubernetes.errors import KubeconfigError, UnreachableError
+
+    if isinstance(error, KubeconfigError):
+        return BadInputError(f"{error}: give --kubeconfig FILE")
+    if isinstance(error, UnreachableError):
+        return CliError(f"{error}: name a cluster that answers with --kubeconfig FILE")
+    return CliError(str(error))
