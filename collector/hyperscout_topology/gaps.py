@@ -1,19 +1,16 @@
-"""Finds what keeps the domains of a topology from being one tree, and hosts without a name. No anomaly and no
-condition says it."""
+"""Finds what keeps the domains of a topology from being one tree. No anomaly and no condition says it."""
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import are, count
 from hyperscout_formats.text.host_list import fold
 
 from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.topology import LinkTable, Topology
 
-_GUID = re.compile(r"[0-9a-f]{16}")
 _MAX_CHARACTERS = 2_000  # of the names in one line
 
 
@@ -25,32 +22,6 @@ class TreeGaps:
     separate_roots: tuple[str, ...] = ()
     unused: tuple[tuple[int, int], ...] = ()
     lines: tuple[str, ...] = ()
-
-
-def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
-    """Return the hosts in the tree that only a GUID identifies: no source names the host of that adapter.
-
-    A topology without adapters is judged by the form of the names alone.
-    """
-    found = {n for h in topology.hypernodes if not h.children for n in h.nodes if _GUID.fullmatch(n)}
-    if found and topology.adapters:
-        found &= {a.node for a in topology.adapters if a.node == a.id}
-    return tuple(sorted(found))
-
-
-def named_only(topology: Topology) -> Topology:
-    """Return the topology without `unnamed_hosts` in its HyperNodes, and without HyperNodes that held only
-    such hosts."""
-    out = set(unnamed_hosts(topology))
-    if not out:
-        return topology
-    kept = {h.name: [n for n in h.nodes if n not in out] for h in topology.hypernodes}
-    hypernodes = (
-        replace(h, nodes=tuple(kept[h.name]), children=tuple(c for c in h.children if kept.get(c)))
-        for h in topology.hypernodes
-        if kept[h.name]
-    )
-    return replace(topology, hypernodes=tuple(hypernodes))
 
 
 def gap_lines(topology: Topology) -> tuple[str, ...]:
@@ -81,9 +52,9 @@ def tree_gaps(topology: Topology) -> TreeGaps:
         roots_line = f"the tree has {len(apart)} roots in one connected fabric ({names_line(apart)})"
         lines = [f"{roots_line}: no switches above join them"]
         for level, n in unused:
-            are, they = ("is", "it joins") if n == 1 else ("are", "they join")
+            they = "it joins" if n == 1 else "they join"
             above_line = f"{count(n, 'switch', 'switches')} of level {level} above these roots"
-            lines.append(f"{above_line} {are} in no tier: {they} no domains")
+            lines.append(f"{above_line} {are(n)} in no tier: {they} no domains")
         return TreeGaps(tuple(sorted(apart)), tuple(unused), tuple(lines))
     # A sweep finds what cables connect, so its parts are connected, too.
     swept = np.array([name.startswith("infiniband") for name in links.fabrics], np.bool_)[links.fabric]

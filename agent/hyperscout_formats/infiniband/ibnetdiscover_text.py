@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _INITIATED = b"# Initiated from node "
 _FROM = re.compile(rb"([0-9a-fA-F]{1,16})\b(?: port ([0-9a-fA-F]{1,16})\b)?")
 _DEVICE = re.compile(rb'^(?:Switch|Ca|Rt)[\t ]+\d{1,3}[\t ]+"[SHR]-[0-9a-f]{16}"', re.MULTILINE)
-_HEAD = 65_536  # bytes that are searched to identify a text
+HEAD_BYTES = 65_536  # bytes that are searched to identify a text
 
 # Texts that users pass by mistake: a pattern in the first part, and the name of the text.
 _LOOKALIKES = (
@@ -68,7 +68,7 @@ def is_grouped(data: bytes) -> bool:
 
 def is_sweep(data: bytes) -> bool:
     """Return whether the first part of a text has a device block."""
-    return _DEVICE.search(data[:_HEAD]) is not None
+    return _DEVICE.search(data[:HEAD_BYTES]) is not None
 
 
 def why_refused(data: bytes) -> str:
@@ -77,7 +77,7 @@ def why_refused(data: bytes) -> str:
     if not data or data.isspace():
         what = "the input is empty"
     else:
-        head = data[:_HEAD]
+        head = data[:HEAD_BYTES]
         for pattern, name in _LOOKALIKES:
             if re.search(pattern, head, re.MULTILINE):
                 what = f"this is probably {name}"

@@ -8,6 +8,11 @@ def count(n: int, one: str, many: str = "") -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 
+def are(n: int) -> str:
+    """The verb after a count: `1 node is`, `2 nodes are`."""
+    return "is" if n == 1 else "are"
+
+
 def and_more(n: int) -> str:
     """How many items a message leaves out: ` and 3 more`; "" where it leaves out none."""
     return f" and {n} more" if n > 0 else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from hyperscout_cli.offline.stray_files import OF_EVIDENCE, no_option
+from hyperscout_cli.offline.stray_files import no_option
 from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
 from hyperscout_cli.shared.command import SeveralCommand, files_option
@@ -121,7 +121,7 @@ def infer(
         *(f for f in (node_map, nodes, previous, blueprint) if f),
     ]
     if stray := click.get_current_context().args:
-        raise no_option(stray[0])
+        raise no_option(stray[0], OF_EVIDENCE)
     if not any(evidence):
         raise click.UsageError(f"give a file of evidence: at least one of {', '.join(OF_EVIDENCE)}")
     if files.count("-") > 1:
@@ -141,11 +141,14 @@ def infer(
         if collected:
             gc.enable()
     lacks = strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology))
-    return NO if lacks or is_empty(topology, output, unnamed=unnamed) else 0
+    empty = is_empty(topology, output, unnamed=unnamed)
+    if empty and topology.hypernodes:
+        note("warning: the output is empty: no host has a name that Slurm accepts: give --node-map")
+    return NO if lacks or empty else 0
 
 
 class _Files(NamedTuple):
-    """What is read, by kind."""
+    """What is read, by kind. Each field is an option."""
 
     ibnetdiscover: Sequence[str]
     lldp: Sequence[str]
@@ -156,6 +159,9 @@ class _Files(NamedTuple):
     netq: Sequence[str]
     nmx: Sequence[str]
     node_labels: Sequence[str]
+
+
+OF_EVIDENCE = tuple("--" + name.replace("_", "-") for name in _Files._fields)
 
 
 def _options(nodes: str | None, compute_ports: str | None) -> "InferOptions":

@@ -1,25 +1,14 @@
 """Says which option of `infer` a file needs that was given without one."""
 
 import re
+from collections.abc import Sequence
 
 import click
-from hyperscout_formats.infiniband.ibnetdiscover_text import is_sweep
+from hyperscout_formats.infiniband.ibnetdiscover_text import HEAD_BYTES, is_sweep
 
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.files import read_bytes
+from hyperscout_cli.shared.files import read_head
 
-OF_EVIDENCE = (
-    "--ibnetdiscover",
-    "--lldp",
-    "--snmpwalk",
-    "--nvlink",
-    "--latency",
-    "--ufm",
-    "--netq",
-    "--nmx",
-    "--node-labels",
-)
-_HEAD = 65_536  # bytes that are searched
 _FORMS = (
     (re.compile(rb"<nvidia_smi_log>"), "--nvlink"),
     (re.compile(rb'\A\s*\{\s*"lldp"'), "--lldp"),
@@ -28,14 +17,14 @@ _FORMS = (
 )
 
 
-def no_option(path: str) -> click.UsageError:
-    """The error of a file without an option. It names the option that fits the file's content."""
+def no_option(path: str, options: Sequence[str]) -> click.UsageError:
+    """The error of a file without an option. It names that of `options` that fits the file's content."""
     try:
-        head = read_bytes(path)[:_HEAD]
+        head = read_head(path, HEAD_BYTES)
     except CliError as error:
         return click.UsageError(f"{error.message}; a file needs an option, such as --ibnetdiscover FILE")
     option = "--ibnetdiscover" if is_sweep(head) else ""
     option = option or next((name for form, name in _FORMS if form.search(head)), "")
     if option:
         return click.UsageError(f"{path}: a file needs an option: use {option} FILE, here `{option} {path}`")
-    return click.UsageError(f"{path}: a file needs the option of its kind: one of {', '.join(OF_EVIDENCE)}")
+    return click.UsageError(f"{path}: a file needs the option of its kind: one of {', '.join(options)}")

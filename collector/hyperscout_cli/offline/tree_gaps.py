@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hyperscout_formats.text.counts import count, first_few
+from hyperscout_formats.text.counts import are, count, first_few
 from hyperscout_topology.gaps import names_line, tree_gaps
 from hyperscout_topology.topology import Topology
 
@@ -52,8 +52,8 @@ def _of_hosts(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
         (seen, "no cable of {them} leads to a leaf of the compute fabric"),
     ):
         if hosts:
-            are, them = ("is", "it") if len(hosts) == 1 else ("are", "them")
-            text = f"{count(len(hosts), 'host')} {are} not in the tree: {names_line(hosts)}"
+            them = "it" if len(hosts) == 1 else "them"
+            text = f"{count(len(hosts), 'host')} {are(len(hosts))} not in the tree: {names_line(hosts)}"
             yield Gap(f"{text}: {why.format(them=them)}")
 
 
@@ -61,8 +61,8 @@ def _foreign(topology: Topology, unplaced: set[str]) -> Iterable[Gap]:
     from hyperscout_inference.fabric.foreign import is_foreign
 
     if by_name := {name for name in topology.foreign_endpoints if is_foreign(name)} - unplaced:
-        are = "is" if len(by_name) == 1 else "are"
-        text = f"{count(len(by_name), 'endpoint')} {are} taken for no compute host by name and wiring"
+        what = f"{count(len(by_name), 'endpoint')} {are(len(by_name))} taken"
+        text = f"{what} for no compute host by name and wiring"
         yield Gap(f"{text}: {names_line(by_name)}: list compute hosts with --nodes", strict=False)
 
 
@@ -82,14 +82,13 @@ def _empty(topology: Topology, listed: frozenset[str] | None) -> Iterable[Gap]:
     if not topology.links:
         why = "the files show no cable: read the fabric again (ibnetdiscover needs root, LLDP a minute)"
     elif not hosts:
-        why = "the files show no cable of a host: no host found; check that they contain the hosts' ports"
+        why = "the files show no cable of a host: check that they contain the hosts' ports"
     elif listed is not None and not hosts & listed:
-        named = (
-            f"{first_few(sorted(listed), _MAX_NAMED)} in --nodes, {first_few(sorted(hosts), _MAX_NAMED)} in"
-        )
         why = (
-            f"none of the {count(len(hosts), 'host')} in the files is in --nodes ({named} the files): use "
-            "names of the files, or give --node-map"
+            f"none of the {count(len(hosts), 'host')} in the files is in --nodes "
+            f"({first_few(sorted(listed), _MAX_NAMED)} in --nodes, "
+            f"{first_few(sorted(hosts), _MAX_NAMED)} in the files): "
+            "use names of the files, or give --node-map"
         )
     else:
         why = "no cable of a host leads to a leaf of the compute fabric (see --compute-ports)"

@@ -65,7 +65,7 @@ def explain_placement(
         raise click.UsageError("--gang names a gang that holds nodes: give either --gang or a gang to place")
     if name is not None and topology is not None:
         raise click.UsageError("--gang needs a collector: a file has no reservations")
-    check_sources(gang, topology, capacity)
+    check_sources(gang, topology, capacity, unnamed=unnamed)
     if name is not None:
         from hyperscout.v1.placement_pb2 import ExplainPlacementRequest
 
@@ -81,9 +81,9 @@ def explain_placement(
             found = asked.explain(message, limit)
     placed = found.placement.placed
     if output != "table":
-        from hyperscout_placer.messages.placements import explanation_json, placement_json
+        from hyperscout_placer.messages.placements import explained_json
 
-        emit_data({"placement": placement_json(found.placement), **explanation_json(found)}, output)
+        emit_data(explained_json(found), output)
     else:
         from hyperscout_cli.place.placement_text import explanation_text
 

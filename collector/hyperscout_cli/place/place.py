@@ -83,7 +83,7 @@ def place(
         raise click.UsageError("--gang and --reserve need a collector: a file has no reservations")
     if expires_s is not None and not reserve:
         raise click.UsageError("--expires needs --reserve: a dry run reserves nothing")
-    check_sources(gang, topology, capacity)
+    check_sources(gang, topology, capacity, unnamed=unnamed)
     message = gang.message()
     message.gang = _name(name, message.gang)
     if reserve and not message.gang:

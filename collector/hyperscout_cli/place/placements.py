@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +16,6 @@ from hyperscout_cli.shared.options import (
     collector_options,
     expanded,
     output_option,
-    with_prefixes,
 )
 from hyperscout_cli.shared.output import emit, emit_data, note, one_of_many
 from hyperscout_cli.shared.table_view import View, view_options
@@ -63,27 +61,24 @@ Examples:
 def list_placements(*, gangs: Sequence[str], view: View, output: str, collector: Endpoint) -> None:
     """List gangs that hold nodes: all, or those with the given names.
 
-    A GANG may be the start of names with * after it, in quotes. The keys of --selector are the columns of
-    the table, in any case. `-o hostlist` prints a line for each gang: its nodes in the order of ranks.
+    A GANG may be a host list, or the start of names with * after it, in quotes. The keys of --selector are
+    the columns of the table, in any case. `-o hostlist` prints a line for each gang: its nodes in the order
+    of ranks.
     """
     from hyperscout_cli.place.placement_text import host_list, placements_table
     from hyperscout_cli.remote.client import Collector
+    from hyperscout_cli.shared.kinds import check_found, select
     from hyperscout_cli.shared.tables import show
 
     with Collector(collector) as connection:
         table = placements_table(connection.placements(), time.time_ns())
-    wanted = with_prefixes(gangs, known := [row.name for row in table.rows])
-    if wanted:
-        table = replace(table, rows=tuple(row for row in table.rows if row.name in wanted))
+    table, missing = select("placements", table, gangs)
     table = view.of(table)
     if output == "hostlist":
         emit(f"{host_list(x['node'] for x in row.data['assignments'])}\n" for row in table.rows)
     else:
-        show(table, output, "" if wanted else "no gang holds nodes", heading=view.heading)
-    if missing := [gang for gang in wanted if gang not in known]:
-        raise CliError(
-            f"no nodes are held by {', '.join(map(repr, missing))}: `hyperscout placements list` lists all"
-        )
+        show(table, output, "" if missing else "no gang holds nodes", heading=view.heading)
+    check_found("placements", table, missing)
 
 
 @placements.command(
@@ -208,7 +203,9 @@ def repair(
         found = connection.repair(gang, failed, cleared, dry_run=dry_run)
         placed = found.placement.placed
         if output != "table":
-            emit_data(_with_moves(found.placement, found.moves, {"keptTier": found.kept_tier}), output)
+            from hyperscout_placer.messages.placements import repair_json
+
+            emit_data(repair_json(found), output)
         elif not placed:
             note(found.placement.reason)
         elif not found.moves:
@@ -237,8 +234,7 @@ def improve(*, gang: str, output: str, collector: Endpoint) -> int:
     with Collector(collector) as connection:
         found = connection.improve(gang)
         if output != "table":
-            more = {"better": found.better, "gain": found.gain, "price": found.price}
-            emit_data(_with_moves(found.placement, found.moves, more, placed=found.better), output)
+            emit_data(_improvement_json(found), output)
         elif not found.better:
             note(f"{gang}: no better placement exists")
         else:
@@ -286,12 +282,16 @@ def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint)
     return 0 if placed else NO
 
 
-def _with_moves(
-    placement: "pb.Placement", moves: "Iterable[pb.Move]", more: dict[str, Any], *, placed: bool = True
-) -> dict[str, Any]:
+def _improvement_json(found: "pb.ImproveResponse") -> dict[str, Any]:
     from hyperscout_placer.messages.placements import moves_json, placement_json
 
-    return {"moves": moves_json(moves), **more, "placement": placement_json(placement) if placed else None}
+    return {
+        "moves": moves_json(found.moves),
+        "better": found.better,
+        "gain": found.gain,
+        "price": found.price,
+        "placement": placement_json(found.placement) if found.better else None,
+    }
 
 
 def _moved(

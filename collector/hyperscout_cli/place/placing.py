@@ -50,12 +50,12 @@ def placer(
         yield OnlinePlacer(gang, connection)
 
 
-def check_sources(gang: Gang, topology: str | None, capacity: str | None) -> None:
+def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unnamed: bool) -> None:
     """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
     context = click.get_current_context()
     if topology is not None and context.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--topology and --collector: give one of them")
-    if topology is None and context.params.get("unnamed"):
+    if topology is None and unnamed:
         raise click.UsageError(
             "--include-unnamed needs --topology: a collector places on named hosts only (set its node_map)"
         )

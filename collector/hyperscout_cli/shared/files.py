@@ -28,10 +28,7 @@ def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> byte
 
     `expected`: what the file must contain; "" = it may be empty.
     """
-    try:
-        data = _read(sys.stdin.buffer.read, limit) if path == "-" else _read_file(path, limit)
-    except OSError as error:
-        raise unreadable(shown(path), error) from error
+    data = _packed(path, limit)
     if data.startswith(_GZIP):
         data = _unpacked(data, path, limit)
     if len(data) > limit:
@@ -39,6 +36,30 @@ def read_bytes(path: str, expected: str = "", *, limit: int = MAX_BYTES) -> byte
     if expected and (not data or data.isspace()):
         raise BadInputError(f"{shown(path)}: empty: expected {expected}")
     return data
+
+
+def read_head(path: str, size: int) -> bytes:
+    """The first bytes of a file, `-` for stdin; gzip is unpacked. Raises BadInputError."""
+    import zlib
+
+    data = _packed(path, size)
+    if not data.startswith(_GZIP):
+        return data[:size]
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, size)  # 31: with the header of gzip
+    except zlib.error as error:
+        raise _damaged(path, error) from error
+
+
+def _packed(path: str, limit: int) -> bytes:
+    try:
+        return _read(sys.stdin.buffer.read, limit) if path == "-" else _read_file(path, limit)
+    except OSError as error:
+        raise unreadable(shown(path), error) from error
+
+
+def _damaged(path: str, error: Exception) -> BadInputError:
+    return BadInputError(f"{shown(path)}: damaged gzip file ({error}): save it again")
 
 
 def _read_file(path: str, limit: int) -> bytes:
@@ -67,7 +88,7 @@ def _unpacked(data: bytes, path: str, limit: int) -> bytes:
             most = max(_SMALL_BYTES, _MAX_RATIO * len(data))
             unpacked = _read(file.read, min(most, limit))
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInputError(f"{shown(path)}: damaged gzip file ({error}): save it again") from error
+        raise _damaged(path, error) from error
     if most < limit and len(unpacked) > most:
         raise BadInputError(
             f"{shown(path)}: more than {_MAX_RATIO} times as large when unpacked: unpack it with gunzip"

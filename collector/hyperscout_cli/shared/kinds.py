@@ -30,6 +30,7 @@ _NAMES = {
     "switches": "its name or id",
     "findings": "the name of its node",
     "anomalies": "its kind, HyperNode, or a node or switch at an end",
+    "placements": "the name of a gang that holds nodes",
 }
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
 
@@ -38,8 +39,9 @@ def check_found(kind: str, table: Table, missing: Sequence[str]) -> None:
     """Raise CliError if `select` did not find all names."""
     if missing:
         names = ", ".join(map(repr, missing))
+        lists = "placements list" if kind == "placements" else f"get {kind}"
         raise CliError(
-            f"no {table.kind} named {names}: expected {_NAMES[kind]}; `hyperscout get {kind}` lists all"
+            f"no {table.kind} named {names}: expected {_NAMES[kind]}; `hyperscout {lists}` lists all"
         )
 
 

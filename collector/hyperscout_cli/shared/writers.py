@@ -26,28 +26,26 @@ def unnamed_option(command: Command) -> Command:
 
 def note_unnamed(topology: "Topology") -> None:
     """Say on stderr how many hosts are left out because only a GUID identifies them."""
-    from hyperscout_formats.text.counts import count
-    from hyperscout_topology.gaps import names_line, unnamed_hosts
+    from hyperscout_formats.text.counts import are, count
+    from hyperscout_topology.gaps import names_line
+    from hyperscout_topology.unnamed_hosts import unnamed_hosts
 
     if out := unnamed_hosts(topology):
-        are, them = ("is", "it") if len(out) == 1 else ("are", "them")
+        them = "it" if len(out) == 1 else "them"
         note(
-            f"warning: {count(len(out), 'host')} {are} left out, because only a GUID identifies {them} "
-            f"({names_line(out)}): name {them} with `infer --node-map` (or the collector's node_map), or "
-            "give --include-unnamed"
+            f"warning: {count(len(out), 'host')} {are(len(out))} left out, because only a GUID identifies "
+            f"{them} ({names_line(out)}): name {them} with `infer --node-map` (or the collector's node_map), "
+            "or give --include-unnamed"
         )
 
 
 def is_empty(topology: "Topology", output: str, *, unnamed: bool) -> bool:
-    """Whether the output has no node. Says on stderr if Slurm's rules for names are the cause."""
+    """Whether the output has no node."""
     if not topology.hypernodes or not output.startswith("slurm-"):
         return not topology.hypernodes
     from hyperscout_publish.slurm import text as slurm
 
-    found = slurm.is_empty(topology, unnamed=unnamed)
-    if found:
-        note("warning: the output is empty: no host has a name that Slurm accepts: give --node-map")
-    return found
+    return slurm.is_empty(topology, unnamed=unnamed)
 
 
 def written(topology: "Topology", output: str, *, unnamed: bool = False) -> Iterator[str]:

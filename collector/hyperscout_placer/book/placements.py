@@ -300,11 +300,11 @@ class Placements:
     def set_failed(self, gang: str, failed: Failed) -> None:
         """Set the failed nodes that a gang remembers. Raises NoReservationError, TooManyError."""
         held = self.held(gang)
-        count = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
-        if count > MAX_FAILED:
+        remembered = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
+        if remembered > MAX_FAILED:
             raise TooManyError(
-                f"all gangs together would remember {count} failed nodes, the limit is {MAX_FAILED}: clear "
-                "those that are repaired"
+                f"all gangs together would remember {remembered} failed nodes, the limit is {MAX_FAILED}: "
+                "clear those that are repaired"
             )
         if failed != held.failed:
             self._set(replace(held, failed=failed))

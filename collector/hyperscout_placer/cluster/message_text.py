@@ -37,7 +37,3 @@ def many(n: int, role: str = "worker") -> str:
 
 def one(role: str) -> str:
     return "worker" if role == "worker" else f"worker of role {role}"
-
-
-def are(n: int) -> str:
-    return "is" if n == 1 else "are"

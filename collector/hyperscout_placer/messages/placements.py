@@ -273,6 +273,11 @@ def _predicted_json(predicted: pb.AllReduce) -> dict[str, Any]:
     }
 
 
+def explained_json(message: pb.ExplainPlacementResponse) -> dict[str, Any]:
+    """The object of `explain-placement -o json`."""
+    return {"placement": placement_json(message.placement), **explanation_json(message)}
+
+
 def explanation_json(message: pb.ExplainPlacementResponse) -> dict[str, Any]:
     """The candidates of `explain-placement -o json`, without the placement."""
     return {
@@ -290,6 +295,15 @@ def _candidate_json(candidate: pb.PlacementCandidate) -> dict[str, Any]:
         "cost": _if_set(candidate, "cost", _cost_json),
         "predicted": _if_set(candidate, "predicted", _predicted_json),
         "why": candidate.why,
+    }
+
+
+def repair_json(message: pb.RepairResponse) -> dict[str, Any]:
+    """The object of `placements repair -o json`."""
+    return {
+        "moves": moves_json(message.moves),
+        "keptTier": message.kept_tier,
+        "placement": placement_json(message.placement),
     }
 
 

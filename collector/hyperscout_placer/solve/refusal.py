@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import are, first_few
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.message_text import are, figure, many, one, say_amount, say_tier
+from hyperscout_placer.cluster.message_text import figure, many, one, say_amount, say_tier
 from hyperscout_placer.cluster.request import (
     WORKERS,
     Group,
@@ -241,7 +241,7 @@ class _Reasons:
             f"{count} {what}"
             for count, what in (
                 (down, "has a link of its own down" if down == 1 else "have a link of their own down"),
-                (avoided, "is avoided" if avoided == 1 else "are avoided"),
+                (avoided, f"{are(avoided)} avoided"),
                 (masked, f"may not be used by a {one(kind.role)}"),
             )
             if count

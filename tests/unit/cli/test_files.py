@@ -25,6 +25,18 @@ def test_gzip_is_unpacked_and_bounded(tmp_path: Path) -> None:
         files.read_bytes(str(path))
 
 
+def test_a_head_is_read_and_not_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        file.truncate(8 << 30)
+    assert files.read_head(str(path), 10) == bytes(10)
+    path.write_bytes(gzip.compress(b"x" * 100)[:-8])
+    assert files.read_head(str(path), 10) == b"x" * 10
+    path.write_bytes(b"\x1f\x8bno gzip")
+    with pytest.raises(CliError, match="a: damaged gzip file"):
+        files.read_head(str(path), 10)
+
+
 @pytest.mark.slow
 def test_a_gzip_bomb_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import click
 import pytest
+from hyperscout_cli.place.placement_text import placements_table
 from hyperscout_cli.shared.columns import width
 from hyperscout_cli.shared.command import _repeat
-from hyperscout_cli.shared.kinds import anomalies
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.kinds import anomalies, check_found, select
 from hyperscout_cli.shared.output import COLOR, Terminal, colours
 from hyperscout_cli.shared.tables import Row, Table, age, lines
 from hyperscout_topology.topology import Topology
 from support.builders import anomaly
+from support.placement_service import placed
 
 S = 1_000_000_000
 
@@ -35,6 +38,18 @@ S = 1_000_000_000
 )
 def test_age(seconds: int, text: str) -> None:
     assert age(10**18, 10**18 + seconds * S) == text
+
+
+def test_gangs_are_selected_like_other_objects() -> None:
+    table = placements_table([placed(name, "n1") for name in ("job-1", "job-2", "train-[x")], 0)
+    for names, found in ((["job-[1-2]"], 2), (["job-*"], 2), (["train-[x"], 1), ([], 3)):
+        selected, missing = select("placements", table, names)
+        assert (len(selected.rows), missing) == (found, [])
+    _, missing = select("placements", table, ["job-1", "nope"])
+    with pytest.raises(
+        CliError, match=r"no placement named 'nope': .* `hyperscout placements list` lists all"
+    ):
+        check_found("placements", table, missing)
 
 
 def test_no_time_is_no_age() -> None:

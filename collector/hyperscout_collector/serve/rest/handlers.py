@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
-from hyperscout_placer.messages.placements import explanation_json, moves_json, placement_json
+from hyperscout_placer.messages.placements import explained_json, placement_json, repair_json
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology import objects
 from hyperscout_topology.proto import timestamp
@@ -246,24 +246,13 @@ class Handlers:
         self, request: Request, values: Values, message: placement_pb2.ExplainPlacementRequest, caller: Caller
     ) -> Response:
         found = await self._placing.answered("explain_placement")(message, Context())
-        return await self._in_thread(
-            lambda: json_answer(
-                request, {"placement": placement_json(found.placement), **explanation_json(found)}
-            )
-        )
+        return await self._in_thread(lambda: json_answer(request, explained_json(found)))
 
     async def repair(
         self, request: Request, values: Values, message: placement_pb2.RepairRequest, caller: Caller
     ) -> Response:
         found = await self._placing.answered("repair")(message, Context())
-        return json_answer(
-            request,
-            {
-                "placement": placement_json(found.placement),
-                "moves": moves_json(found.moves),
-                "keptTier": found.kept_tier,
-            },
-        )
+        return json_answer(request, repair_json(found))
 
     # Measurements
 
