@@ -157,7 +157,7 @@ class Collector:
             publishers,
             more=self._publishers,
             decided=timings.placement.observe,
-            lacks_evidence=lambda: inference.pipeline.is_takeover,
+            lacks_evidence=inference.pipeline.is_takeover,
         )
         no_hypernodes = NoHyperNodes(
             evidence.state,

@@ -120,7 +120,6 @@ class Pipeline:
         )
         return [*waits, *self._unread, *self.failures.problems]
 
-    @property
     def is_takeover(self) -> bool:
         """Whether the evidence is not complete yet."""
         takeover = self._inference.takeover
@@ -138,7 +137,7 @@ class Pipeline:
         )
         self._causes.changed(news, self._clock_ns())
         # A takeover also waits for sweeps without changes.
-        if news or (self.is_takeover and any(change.key.probe in LEASED_PROBES for change in changes)):
+        if news or (self.is_takeover() and any(change.key.probe in LEASED_PROBES for change in changes)):
             self._infer_soon()
         elif self._refresh_at_ns is None:
             self._refresh_at_ns = self._clock_ns() + self._refresh_ns

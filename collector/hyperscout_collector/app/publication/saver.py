@@ -5,7 +5,7 @@ on disk, and the same evidence with the same earlier topology gives the same nam
 seconds of CPU time to save, so it is saved less often than it changes.
 
 The evidence on disk may not be that from which the topology was inferred: during a take-over, most of it has
-not arrived yet. The file says so, and a start from it is a take-over again.
+not arrived yet. The file records that, and a start from it is a take-over again.
 
 A number names one generation, also after a crash. So numbers are reserved on disk, far ahead of the last one
 that was saved, and a start after a crash continues behind them. A clean stop reserves none ahead.

@@ -7,12 +7,11 @@ from typing import Final, Literal
 from hyperscout_runtime.backoff import Backoff, RetryTime
 from hyperscout_runtime.units import NS
 
-from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, SweepPort
+from hyperscout_collector.decisions.fabric.sweep_events import LeaseState, Place, SweepPort
 
 MAX_PORTS = 64  # of one node; further ports are ignored
 _ASK_S = 10.0  # between the first two of several requests
 _MOST_KNOWN = 4  # half of a fabric that lost its other half still knows that one
-Place = tuple[str, str, int]  # node, device, port
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ class Lease:
 
     @property
     def node(self) -> str:
-        return self.place[0]
+        return self.place.node
 
     @property
     def rank(self) -> tuple[bool, bool, int, int]:
@@ -284,7 +283,7 @@ def best_place(
             retry = back_off.get(place)
             if place not in taken and (retry is None or retry.until_ns <= now_ns):
                 failures = retry.backoff.failures if retry else 0
-                yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
+                yield (place.node in avoid or place.device in avoid, failures, busy.get(place.node, 0), place)
 
     best = min(usable(), default=None)
     return best[-1] if best else None

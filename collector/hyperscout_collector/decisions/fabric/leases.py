@@ -25,7 +25,6 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     LeaseFacts,
     LeaseSettings,
     OpenPorts,
-    Place,
     best_place,
     remembered,
     unswept,
@@ -38,6 +37,7 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
     Grant,
     Instruction,
     LeaseState,
+    Place,
     PortsSeen,
     Revoke,
     SweepFailed,
@@ -262,7 +262,7 @@ class SweepLeases:
                 continue
             acted = True
         before = len(self._open.unknown), len(self._back_off)
-        for node in sorted({place[0] for place in self._open.returned}):
+        for node in sorted({place.node for place in self._open.returned}):
             self._look_at(node, self._agents[node])
         forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
         self._back_off = {place: x for place, x in self._back_off.items() if x.until_ns > forget_ns}
@@ -348,7 +348,7 @@ class SweepLeases:
 
     def _grant(self, place: Place, covered: frozenset[int], full: frozenset[int], moves: int) -> Lease:
         self._count += 1
-        guid = next(p.port_guid for p in self._agents[place[0]].ports if p.at(place[0]) == place)
+        guid = next(p.port_guid for p in self._agents[place.node].ports if p.at(place.node) == place)
         lease_id = f"{self.epoch:x}-{self._count}"
         lease = Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
         self._leases[lease_id] = lease
@@ -357,7 +357,16 @@ class SweepLeases:
         return lease
 
     def _tell(self, lease: Lease, *, again: bool = True) -> None:
-        self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s, again))
+        self._out.append(
+            Grant(
+                lease.node,
+                lease.lease_id,
+                lease.place.device,
+                lease.place.port,
+                self.settings.interval_s,
+                again,
+            )
+        )
 
     def _sweep_now(self, lease: Lease) -> bool:
         """Let the holder sweep ahead of its time, or note that it must. Returns whether it was asked."""
@@ -376,7 +385,7 @@ class SweepLeases:
             exploring = [x for x in self._leases.values() if not x.swept_ns and not x.covered]
             if len(exploring) >= self.settings.exploring:
                 return
-            place = self._choose(self._open.unknown, {lease.place[1] for lease in exploring})
+            place = self._choose(self._open.unknown, {lease.place.device for lease in exploring})
             if place is None:
                 return
             self._grant(place, frozenset(), frozenset(), 0)

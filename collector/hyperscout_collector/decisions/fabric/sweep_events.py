@@ -2,8 +2,17 @@
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 SWEEP_PROBE = "ibnetdiscover"  # an agent that runs this probe may get a lease
+
+
+class Place(NamedTuple):
+    """A port of a node."""
+
+    node: str
+    device: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,8 +26,8 @@ class SweepPort:
     port: int
     port_guid: int
 
-    def at(self, node: str) -> tuple[str, str, int]:
-        return (node, self.device, self.port)
+    def at(self, node: str) -> Place:
+        return Place(node, self.device, self.port)
 
 
 @dataclass(frozen=True, slots=True)
