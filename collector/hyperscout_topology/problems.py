@@ -100,15 +100,18 @@ def why_no_sweeps(nodes: Collection[str], failures: Mapping[str, str]) -> str:
     """
     if failures:
         node = min(failures)
-        why = f"the probe ibnetdiscover failed on {count(len(failures), 'node')}, on {node}: {failures[node]}"
+        why = (
+            f"the probe ibnetdiscover failed on {count(len(failures), 'node')}, on {node}: {failures[node]}; "
+            f"`hyperscout doctor {node}` says what is missing"
+        )
     else:
-        why = "the probe ibnetdiscover is off there"
-    return (
-        f"no InfiniBand sweeps: no agent sweeps from the active ports of {count(len(nodes), 'node')} "
-        f"({_some(nodes)}): {why}; in the Helm chart set agent.infiniband.resourceName, and "
-        "agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
-        "ibnetdiscover.enabled; `hyperscout doctor` on a node says what is missing"
-    )
+        why = (
+            "the probe ibnetdiscover is off there; in the Helm chart set agent.infiniband.resourceName, and "
+            "agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
+            "ibnetdiscover.enabled"
+        )
+    where = f"{count(len(nodes), 'node')} ({_some(nodes)})"
+    return f"no InfiniBand sweeps: no agent sweeps from the active ports of {where}: {why}"
 
 
 def _on(probe: str, outcome: str, reporters: int) -> str:

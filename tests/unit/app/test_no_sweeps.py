@@ -67,7 +67,7 @@ def test_it_names_why_sweeps_fail() -> None:
     world.take(failed("n1", "ibnetdiscover", "mlx5_0/1", reason="exit 255: can't open UMAD port"))
     assert world.after(REVIEW_S) == []
     [problem] = world.after(GRACE_S)
-    assert "failed on 1 node, on n1: exit 255: can't open UMAD port; in the Helm" in problem
+    assert "failed on 1 node, on n1: exit 255: can't open UMAD port; `hyperscout doctor n1` says" in problem
 
 
 @pytest.mark.parametrize(("manager", "shows_it"), [("ufm", True), ("netq", False), ("nmx", False)])
