@@ -56,7 +56,7 @@ COMMANDS = {
     "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
 # Words that are no commands, and what to write in place of them. Kinds of objects are such words too.
-_INSTEAD = {
+_SUGGESTIONS = {
     "help": "--help",
     "topology": "tree",
     "release": "placements release",
@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
         from hyperscout_cli.shared.kinds import KINDS
 
         kinds = {alias: f"get {kind}" for alias, kind in KINDS.items()}
-        raise no_such_command(ctx, name, COMMANDS, kinds | _INSTEAD)
+        raise no_such_command(ctx, name, COMMANDS, kinds | _SUGGESTIONS)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

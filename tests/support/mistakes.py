@@ -34,6 +34,9 @@ class Mistake:
     env: Mapping[str, str] = field(default_factory=dict)
     out: bool = False
 
+    def __post_init__(self) -> None:
+        assert len(self.step) > 5, f"{self.arguments}: {self.step!r} may be in any message"
+
     def check(self, ran: Ran) -> None:
         """Assert that the command ended as this row says."""
         assert ran.code == self.code, ran

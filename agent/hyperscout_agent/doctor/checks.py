@@ -31,7 +31,7 @@ _TODO = {
     NOTHING_YET: "run this check again in a minute: switches send LLDP every 30 s",
 }
 _NO_SWEEPS = "this node cannot sweep; another node of its fabric must"
-_DEVICES = "agent.infiniband.resourceName in the chart"
+_CHART_VALUE = "agent.infiniband.resourceName in the chart"
 _POD = "in Kubernetes the chart sets this up"
 
 
@@ -172,10 +172,10 @@ def infiniband(host: HostSeen, settings: "AgentSettings") -> Iterator[Check]:
     else:
         yield Check("infiniband", "ok", f"{len(ports)} active")
     if not settings.ibnetdiscover.enabled:
-        why = f"ibnetdiscover.enabled is false: {_NO_SWEEPS}; in Kubernetes, {_DEVICES} turns sweeps on"
+        why = f"ibnetdiscover.enabled is false: {_NO_SWEEPS}; in Kubernetes, {_CHART_VALUE} turns sweeps on"
         yield Check("umad", "skipped", why)
     elif not host.umad:
-        todo = f"load the module ib_umad; in Kubernetes, set {_DEVICES}"
+        todo = f"load the module ib_umad; in Kubernetes, set {_CHART_VALUE}"
         yield Check("umad", "warning", f"this host has no /dev/infiniband/umad*: {_NO_SWEEPS}", todo)
     elif not any(device.usable for device in host.umad):
         todo = "run the agent in their group or as root; in a pod, set agent.infiniband.deviceGroup"

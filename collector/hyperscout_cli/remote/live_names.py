@@ -74,7 +74,7 @@ def known(ctx: click.Context) -> Names:
         from hyperscout_cli.shared.saved_topology import read_topology
 
         small = saved != "-" and Path(saved).stat().st_size <= _MAX_SAVED_BYTES
-        return _of_topology(read_topology(saved)) if small else {}
+        return names_of_topology(read_topology(saved)) if small else {}
     given = {name: ctx.params.get(name) for name in ("tls_ca", "tls_cert", "tls_key", "token_file")}
     namespace = reached_in(ctx, ctx.params.get("namespace") or "")
     endpoint = Endpoint(
@@ -119,7 +119,7 @@ def ask(endpoint: Endpoint) -> Names:
     from hyperscout_cli.shared.errors import CliError
 
     with Collector(endpoint) as connection:
-        found = _of_topology(connection.topology(links=False))
+        found = names_of_topology(connection.topology(links=False))
         status = connection.status()
         generations = [status.held.generation] if status.HasField("held") else []
         found["generations"] = [str(n) for n in (*generations, status.generation) if n]
@@ -130,7 +130,7 @@ def ask(endpoint: Endpoint) -> Names:
     return found
 
 
-def _of_topology(topology: Any) -> dict[str, list[str]]:
+def names_of_topology(topology: Any) -> dict[str, list[str]]:
     nodes = {node for h in topology.hypernodes for node in h.nodes} | {*topology.nodes_without_evidence}
     return {
         "nodes": sorted(nodes, key=natural_key)[:_MAX_NAMES],

@@ -8,7 +8,7 @@ import click
 from hyperscout_topology.names import visible
 
 FAILURE, WRONG_INPUT, NO = 1, 2, 3
-_NEXT: Final[Mapping[int | None, str]] = {
+_NEXT_STEP: Final[Mapping[int | None, str]] = {
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path",
     errno.EACCES: "give this user the right to read it",
@@ -43,7 +43,7 @@ class AnswerIsNoError(CliError):
 
 def unreadable(path: object, error: OSError) -> BadInputError:
     """The error of a file that cannot be read, with the next step."""
-    todo = _NEXT.get(error.errno, "")
+    todo = _NEXT_STEP.get(error.errno, "")
     return BadInputError(f"{path}: {error.strerror or error}" + (f": {todo}" if todo else ""))
 
 

@@ -49,13 +49,16 @@ class View:
 
     def of(self, table: Table) -> Table:
         """The table with the selected rows, sorted. Raises UsageError for an unknown column."""
-        keeps = self.keeps(table)
-        rows = [row for row in table.rows if keeps(row)]
-        if self.sort_by:
-            (column, *_) = _columns(table, self.sort_by, "--sort-by")
-            keys = _sort_keys([_cell(row, column) for row in rows])
-            rows = [row for _, row in sorted(zip(keys, rows, strict=True), key=lambda pair: pair[0])]
-        return replace(table, rows=tuple(rows))
+        return self.sorted(replace(table, rows=tuple(filter(self.keeps(table), table.rows))))
+
+    def sorted(self, table: Table) -> Table:
+        """The table with all its rows, sorted. Raises UsageError for an unknown column."""
+        if not self.sort_by:
+            return table
+        (column, *_) = _columns(table, self.sort_by, "--sort-by")
+        keys = _sort_keys([_cell(row, column) for row in table.rows])
+        order = sorted(zip(keys, table.rows, strict=True), key=lambda pair: pair[0])
+        return replace(table, rows=tuple(row for _, row in order))
 
     def keeps(self, table: Table) -> Callable[[Row], bool]:
         """Whether the selector selects a row of the table. Raises UsageError for an unknown column."""

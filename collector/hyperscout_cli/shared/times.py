@@ -13,7 +13,7 @@ from hyperscout_cli.shared.output import note
 
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _LONGEST = 12  # characters of a duration
-_AGO = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
 _BARE = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
 _EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:03:07Z)"
@@ -38,7 +38,7 @@ def parse(text: str, now_ns: int) -> int:
 
 def seconds_of(text: str) -> float | None:
     """Seconds of a duration such as 90s, 1d12h or 5m12s; None if it is not one."""
-    if not _AGO.fullmatch(text):
+    if not _DURATION.fullmatch(text):
         return None
     return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
 

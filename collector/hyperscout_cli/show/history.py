@@ -128,7 +128,7 @@ def history(
         empty = f"nothing changed more than twice{subject}"
         show(view.of(flap_table(first.flaps, time.time_ns())), output, empty, heading=view.heading)
         return
-    table = view.of(event_table(found[: limit or None]))
+    table = view.sorted(event_table(found[: limit or None]))
     show(table, output, f"nothing changed{subject}", heading=view.heading)
     if limit and len(found) > limit:
         note("there are older events: --limit 0 shows all, --since selects by time")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_cli.offline.stray_files import OF_EVIDENCE
+from hyperscout_cli.offline.infer import OF_EVIDENCE
 from hyperscout_cli.shared import files
 from support.command_line import CommandLine
-from support.mistakes import Mistake, deny_secrets, write_files
+from support.mistakes import NOISE, Mistake, deny_secrets, write_files
 
 DUMP = "this is an ibnetdiscover dump"
 FIRST = "run `hyperscout infer --ibnetdiscover fabric.txt -o json > fabric.json` first"
@@ -21,6 +21,7 @@ FILES = [
     Mistake("infer pairs.csv", 2, "pairs.csv: a file needs an option", "`--latency pairs.csv`"),
     Mistake("infer walk.txt", 2, "walk.txt: a file needs an option", "`--snmpwalk walk.txt`"),
     Mistake("infer notes.txt", 2, "needs the option of its kind", "one of --ibnetdiscover, --lldp"),
+    Mistake("infer damaged.gz", 2, "needs the option of its kind", "one of --ibnetdiscover, --lldp"),
     Mistake("infer nowhere.txt", 2, "nowhere.txt: No such file or directory", "such as --ibnetdiscover FILE"),
     Mistake("infer --ibnetdiscover nowhere.txt", 2, "No such file or directory", "check the path"),
     Mistake("infer --ibnetdiscover folder", 2, "folder: Is a directory", "name a file"),
@@ -40,21 +41,29 @@ FILES = [
     Mistake(
         "infer --ibnetdiscover fabric.json", 2, "no Switch, Ca or Rt block", "write it with `ibnetdiscover >"
     ),
-    Mistake("infer --lldp fabric.txt", 2, "fabric.txt", "expected"),
+    Mistake("infer --lldp fabric.txt", 2, "fabric.txt:1: not JSON", "expected the output of `lldpctl"),
     Mistake(
         "infer --lldp lldp.json folder/../lldp.json", 2, "second file for node 'lldp'", "one for each node"
     ),
     Mistake(f"infer {SETUP} --nodes empty.txt", 2, "empty.txt: no node", "or leave --nodes out"),
     Mistake(f"infer {SETUP} --nodes others.txt", 3, "none of the 8 hosts", "or give --node-map", out=True),
-    Mistake("infer --ibnetdiscover switches.txt", 3, "the tree is empty: ", "hosts", out=True),
-    Mistake("infer --ibnetdiscover switches.txt -o slurm-tree", 3, "the tree is empty", "hosts"),
+    Mistake(
+        "infer --ibnetdiscover switches.txt",
+        3,
+        "the tree is empty: ",
+        "check that they contain the hosts' ports",
+        out=True,
+    ),
+    Mistake(
+        "infer --ibnetdiscover switches.txt -o slurm-tree", 3, "the tree is empty", "check that they contain"
+    ),
     Mistake(f"infer {SETUP} --compute-ports (", 2, "no regular expression", "such as mlx5_.*"),
     Mistake(f"infer {SETUP} -o slurm-tre", 2, "'slurm-tre' is not one of", "'slurm-tree'"),
     Mistake(f"infer {SETUP} --previous fabric.txt", 2, DUMP, FIRST),
     Mistake(
         f"infer {SETUP} --previous fabric.yaml", 2, "fabric.yaml:1: not JSON", "`hyperscout infer -o json`"
     ),
-    Mistake(f"infer {SETUP} --blueprint bad.yaml", 2, "bad.yaml:", "not YAML"),
+    Mistake(f"infer {SETUP} --blueprint bad.yaml", 2, "bad.yaml:3: not YAML", "expected node content"),
     Mistake("tree --topology fabric.txt", 2, DUMP, FIRST),
     Mistake("tree --topology -", 2, DUMP, "--ibnetdiscover - -o json", stdin="fabric.txt"),
     Mistake("tree --topology broken.json", 2, "broken.json:2: not JSON", "`hyperscout infer -o json`"),
@@ -66,7 +75,18 @@ FILES = [
     Mistake(
         "diff --hypernodes empty.txt --topology fabric.json", 2, "no HyperNode found", "expected objects"
     ),
-    Mistake("diff --hypernodes bad.yaml --topology fabric.json", 2, "bad.yaml:3: not YAML", "expected"),
+    Mistake(
+        "diff --hypernodes bad.yaml --topology fabric.json",
+        2,
+        "bad.yaml:3: not YAML",
+        "expected node content",
+    ),
+    Mistake(
+        "diff --hypernodes cluster --topology fabric.json --kubeconfig nowhere",
+        2,
+        "nowhere: No such file",
+        "give --kubeconfig FILE",
+    ),
     Mistake("snapshot load fabric.txt", 2, DUMP, FIRST),
     Mistake("snapshot save folder/no/x --topology fabric.json", 1, "cannot be written", "name another file"),
     Mistake("snapshot load fabric.json --data-dir d -o json", 2, "-o and --data-dir", "give one of them"),
@@ -107,12 +127,14 @@ PLACING = [
     Mistake("place --workers 1 --expires 5x", 2, "'5x': expected a duration", "such as 10s, 5m or 2h"),
     Mistake(f"{PLACE} --workers 1 --collector c:1", 2, "--topology and --collector", "give one of them"),
     Mistake(f"{PLACE} --workers 1 --gang g", 2, "need a collector", "a file has no reservations"),
-    Mistake(f"{PLACE} --request request.json", 2, "request.json: not a request", "cuont"),
+    Mistake(f"{PLACE} --request request.json", 2, "request.json: not a request", "Available Fields"),
     Mistake(f"{PLACE} --request request.json --workers 1", 2, "--request and --workers", "give one of them"),
     Mistake(f"{PLACE} --workers 4 --spread x", 2, "--spread x: expected MOST:TIER", "such as 8:leaf"),
     Mistake(f"{PLACE} --workers 4 --group-size 2", 2, "--group-size and --group-tier", "as many of each"),
-    Mistake(f"{PLACE} --workers 1 --highest-tier-allowed rack", 2, "--highest-tier-allowed", "leaf"),
-    Mistake(f"{PLACE} --workers 1 --avoid nope", 2, "--avoid", "nope"),
+    Mistake(
+        f"{PLACE} --workers 1 --highest-tier-allowed rack", 2, "no tier 'rack'", "the tiers are 1 (leaf)"
+    ),
+    Mistake(f"{PLACE} --workers 1 --avoid nope", 2, "--avoid: 'nope'", "expected the name of a node"),
 ]
 WORDS = [
     Mistake("nodes", 2, "no such command 'nodes'", "use `hyperscout get nodes`"),
@@ -138,9 +160,11 @@ WORDS = [
     Mistake("watch nodes", 2, "cannot watch 'nodes'", "repeat `hyperscout get nodes`"),
     Mistake("explain n01", 2, "expected two nodes, not 1", "name A and B"),
     Mistake("explain n01 n[02", 2, "n[02", "double quotes"),
-    Mistake("explain n01 nope --topology fabric.json", 1, "no node 'nope'", "n"),
+    Mistake(
+        "explain n01 nope --topology fabric.json", 1, "no node 'nope'", "`hyperscout get nodes` lists them"
+    ),
     Mistake("completion tcsh", 2, "'tcsh' is not one of", "'bash'"),
-    Mistake("approve latest", 2, "'latest': expected a whole number", "from 1"),
+    Mistake("approve latest", 2, "'latest': expected", "a whole number from 1"),
     Mistake("history --kind x", 2, "unknown kind 'x'", "expected one of AnomalyAppeared"),
     Mistake("history --since 2", 2, "'2': expected an age", "15m, 2h"),
     Mistake("history --net --flaps", 2, "contradict each other", "give one of them"),
@@ -213,7 +237,10 @@ def test_every_option_refuses_a_bad_file_with_its_name(
     write_files(tmp_path)
     deny_secrets(monkeypatch)
     monkeypatch.setattr(files, "SILENT_S", 0.0)
-    Mistake(command, 2, file, ":").check(run(*command.split(), file))
+    ran = run(*command.split(), file)
+    assert ran.code == 2
+    assert file in ran.err
+    assert not any(noise in ran.err for noise in NOISE)
 
 
 def test_a_dry_run_of_a_named_gang_is_said(run: CommandLine) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_cli.place.placement_text import placements_table
-from hyperscout_cli.remote.live_names import _of_topology
+from hyperscout_cli.remote.live_names import names_of_topology
 from hyperscout_cli.shared.dot import dot
 from hyperscout_cli.shared.kinds import TABLES
 from hyperscout_cli.shared.tree import tree
@@ -89,9 +89,9 @@ LEAVES, NODES, SWITCHES = (tuple(f"{x}{i}" for i in NUMBERS) for x in ("leaf", "
         ),
         (lambda t: found(r"\+ link (n\d+)/eth0", differences(Topology(0), t)), NODES),
         (lambda t: found(r"\+ anomaly MissingLink (leaf\d+)/1:", differences(Topology(0), t)), LEAVES),
-        (lambda t: _of_topology(t)["nodes"], NODES),
-        (lambda t: _of_topology(t)["hypernodes"], ("core", *LEAVES)),
-        (lambda t: _of_topology(t)["switches"], LEAVES),
+        (lambda t: names_of_topology(t)["nodes"], NODES),
+        (lambda t: names_of_topology(t)["hypernodes"], ("core", *LEAVES)),
+        (lambda t: names_of_topology(t)["switches"], LEAVES),
         (
             lambda t: [r.name for r in placements_table([placed(n, n) for n in ("n10", "n1", "n2")], 0).rows],
             NODES,
