@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints docs docs-assets docs-reference man man-check dist packages manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
+.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints docs docs-assets docs-reference man dist packages manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
 # Containers like to set this. Without bytecode each of the thousands of processes that the tests start would
@@ -48,7 +48,7 @@ lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this m
 unit: venv  ## the unit tests alone: no root, no process, no socket (a minute)
 	$(call step,unit tests,$(BIN)/python tests/run_unit.py --durations=30 -m "not slow")
 
-test: setup lint proto-check openapi-check man-check unit  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
+test: setup lint proto-check openapi-check unit  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
 	$(call step,integration tests,$(PYTEST) $(WIDE) tests/integration -m "not slow")
 
 # The programs that the real tests need. Where one cannot be built, the tests that need it are skipped.
@@ -103,9 +103,11 @@ proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
 
 docs:  ## the documentation as a static site with search, into build/site (a minute the first time)
-	@NO_MKDOCS_2_WARNING=1 bash .ci/setup site
+	@bash .ci/setup site
+	@PYTHONPATH= NO_MKDOCS_2_WARNING=1 "$$(bash .ci/setup site-python)" -m mkdocs build --quiet --strict -f deploy/site/mkdocs.yml
+	@printf '== build/site/index.html\n'
 
-docs-assets: docs-reference man  ## write examples/, the outputs in the pages, and with a browser the screenshots anew
+docs-assets: docs-reference man  ## write reference, man, examples/, the outputs in the pages, and with a browser the screenshots
 	@$(BIN)/python deploy/examples.py
 	@$(BIN)/python deploy/console.py
 	@HYPERSCOUT_WRITE_SCREENSHOTS=1 $(BIN)/pytest -q -n 0 tests/real/test_map.py -k looks_as_the_docs
@@ -115,9 +117,6 @@ docs-reference: venv  ## write docs/reference anew: settings, metrics, commands 
 
 man: venv  ## write deploy/share anew: manual pages and completion scripts (man -l deploy/share/man/man1/hyperscout.1)
 	@$(BIN)/python deploy/share.py
-
-man-check: venv  ## fail when the committed pages are stale
-	$(call step,manual pages,$(BIN)/python deploy/share.py --check)
 
 dist: map man  ## the wheel and the source archive, with the map, manual pages and completion scripts, into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
