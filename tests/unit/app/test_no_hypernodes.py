@@ -8,8 +8,9 @@ from typing import cast
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout_collector.app.ingest.lasting_problem import GRACE_S, REVIEW_S
 from hyperscout_collector.app.publication.pipeline import Pipeline
-from hyperscout_collector.app.status.no_hypernodes import GRACE_S, REVIEW_S, NoHyperNodes
+from hyperscout_collector.app.status.no_hypernodes import NoHyperNodes
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.ingest.streams import AgentStream, Streams

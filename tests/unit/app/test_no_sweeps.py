@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.app.ingest.no_sweeps import GRACE_S, REVIEW_S
+from hyperscout_collector.app.ingest.lasting_problem import GRACE_S, REVIEW_S
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.evidence.guard import EvidenceGuard
 from hyperscout_collector.evidence.rows import row_of

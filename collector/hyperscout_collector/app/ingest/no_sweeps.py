@@ -1,10 +1,9 @@
 """Notices InfiniBand ports that no agent sweeps, and says what is missing.
 
-Agents connect one after the other, and fabrics are explored one after the other, so nothing is said before
-`GRACE_S`.
+Agents connect one after the other, and fabrics are explored one after the other, so the problem is reported
+only when it lasts.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -12,16 +11,13 @@ from hyperscout_formats.text.reporters import is_fabric
 from hyperscout_runtime.units import NS
 from hyperscout_topology.problems import why_no_sweeps
 
+from hyperscout_collector.app.ingest.lasting_problem import REVIEW_S, LastingProblem
 from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE
 from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.ingest.streams import Streams
 
-_log = logging.getLogger(__name__)
-
 _UFM: Final = "ufm"  # the probe that reports whole InfiniBand fabrics
-GRACE_S: Final = 120.0  # a sweep of a large fabric takes a minute
-REVIEW_S: Final = 30.0  # between looks: 100,000 findings take 50 ms of the event loop
 
 
 class NoSweeps:
@@ -40,8 +36,12 @@ class NoSweeps:
         self._state = state
         self._clock_ns = clock_ns
         self._review_ns = 0
-        self._since_ns: int | None = None
-        self.problem: str | None = None
+        self._lasting = LastingProblem()
+
+    @property
+    def problem(self) -> str | None:
+        """What is missing, in one sentence. None = nothing, or it is too early to say."""
+        return self._lasting.text
 
     def tick(self) -> None:
         now_ns = self._clock_ns()
@@ -49,16 +49,8 @@ class NoSweeps:
             return
         self._review_ns = now_ns + int(REVIEW_S * NS)
         why = self._why()
-        if why is None:
-            self._since_ns = self.problem = None
-            return
-        if self._since_ns is None:
-            self._since_ns = now_ns
-        if now_ns - self._since_ns < GRACE_S * NS:
-            return
-        if self.problem is None:
-            _log.warning("%s", why)
-        self.problem = why
+        if self._lasting.is_due(None if why is None else True, now_ns) and why is not None:
+            self._lasting.describe(why, now_ns)
 
     def _why(self) -> str | None:
         """The sentence. None = all fabrics are swept, or one is being explored, or UFM shows them."""
