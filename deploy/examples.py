@@ -6,16 +6,15 @@ make docs-assets
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
+import generated
 from hyperscout_sim.fabric.faults import plant
 from hyperscout_sim.fabric.planted import Fault
 from hyperscout_sim.fabric.shapes import clos3
 from hyperscout_sim.readings.sweep_text import sweep_text
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "examples"
+FOLDER = generated.ROOT / "examples"
 
 
 # Free workers of each leaf of the small fabric, in the order of the leaves.
@@ -62,14 +61,6 @@ def files() -> dict[str, str]:
     }
 
 
-def main() -> int:
-    """Run the first part of `make docs-assets`."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in files().items():
-        (FOLDER / name).write_text(text, "utf-8")
-    print(f"examples: {', '.join(files())}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    texts = {FOLDER / name: text for name, text in files().items()}
+    sys.exit(generated.run("docs-assets", texts, sys.argv[1:], FOLDER))

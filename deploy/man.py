@@ -2,17 +2,17 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 import click
+from help_text import blocks
 from hyperscout_cli.main import COMMANDS, cli
 from hyperscout_cli.shared.command import Section, sections
 
 SECTION = "1"
 _PROGRAM = "hyperscout"
 _TITLES = {"Exit codes": "EXIT STATUS", "Examples": "EXAMPLES"}
-_HEADING = re.compile(r"([A-Z][A-Za-z ()\-]+):(?: (.+))?")
 _OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
 
 
@@ -75,35 +75,27 @@ def _commands(group: click.Group, path: str, context: click.Context) -> Iterator
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs as click breaks lines: one that begins with \\b keeps its lines."""
-    for i, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+    for i, block in enumerate(blocks(text)):
         yield ".PP\n" * bool(i)
-        if paragraph.startswith("\b\n"):
-            yield from _kept(paragraph.removeprefix("\b\n").split("\n"))
+        heading = f"{block.heading}:" if block.heading else ""
+        if block.kept:
+            yield from _kept([*filter(None, [heading]), *block.kept])
         else:
-            yield _text(paragraph.replace("\n", " ")) + "\n"
+            yield _text(f"{heading} {block.text}".strip()) + "\n"
 
 
-def _kept(lines: list[str]) -> Iterator[str]:
+def _kept(lines: Iterable[str]) -> Iterator[str]:
     yield ".nf\n"
     yield from (_text(line) + "\n" for line in lines)
     yield ".fi\n"
 
 
 def _epilog(text: str) -> Iterator[str]:
-    """A `Heading:` at the start of a line begins a section; a block without one is a note."""
-    for block in re.split(r"\n\n|\x08\n", inspect.cleandoc(text)):
-        if not block.strip():
-            continue
-        first, _, rest = block.strip("\n").partition("\n")
-        match = _HEADING.fullmatch(first)
-        title = _TITLES.get(match[1], match[1].upper()) if match else "NOTES"
+    """A heading begins a section; a block without one is a note."""
+    for block in blocks(text):
+        title = _TITLES.get(block.heading, block.heading.upper()) or "NOTES"
         yield f".SH {_text(title)}\n"
-        if match and not match[2]:
-            yield from _kept(inspect.cleandoc("\n" + rest).split("\n"))
-        else:
-            whole = f"{match[2]} {rest}" if match else block
-            yield _text(" ".join(whole.split())) + "\n"
+        yield from _kept(block.kept) if block.kept else [_text(block.text) + "\n"]
 
 
 def _section(section: Section) -> Iterator[str]:

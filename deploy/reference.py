@@ -4,15 +4,16 @@ make docs-reference            write them
 deploy/reference.py --check    exit status 1 if a committed page is stale
 """
 
-import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 import click
+import generated
+from help_text import blocks
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import COMMANDS, cli
 from hyperscout_cli.shared.command import Section, sections
@@ -21,10 +22,10 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.serve.rest.operations import OPERATIONS
 from hyperscout_collector.serve.rest.parameters import Parameter
 from hyperscout_formats.text.prometheus_text import Family
+from hyperscout_runtime.settings import fields_of
 from pydantic import BaseModel
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "docs" / "reference"
+FOLDER = generated.ROOT / "docs" / "reference"
 WIDTH = 120  # characters of a line
 _WRITTEN = "<!-- Written by `make docs-reference`; do not edit. -->"
 _FAMILIES = (
@@ -33,8 +34,8 @@ _FAMILIES = (
 )
 
 
-def pages() -> dict[str, str]:
-    """The text of each page by its path below docs/reference."""
+def pages() -> dict[Path, str]:
+    """The text of each page."""
     found = {
         "agent-settings.md": _settings("agent", AgentSettings),
         "collector-settings.md": _settings("collector", CollectorSettings),
@@ -42,7 +43,8 @@ def pages() -> dict[str, str]:
         "rest.md": _rest(),
         "commands.md": _commands(),
     }
-    return found | {f"commands/{name}.md": _command(name) for name in COMMANDS}
+    found |= {f"commands/{name}.md": _command(name) for name in COMMANDS}
+    return {FOLDER / name: text for name, text in found.items()}
 
 
 def _page(title: str, purpose: str, body: Iterable[str]) -> str:
@@ -66,24 +68,21 @@ def _escaped(text: str) -> str:
 # --- settings -----------------------------------------------------------------------------------------------
 
 
-def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+def settings_of(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
     """(name, default as a page shows it, description) of every setting; nested: `group.setting`."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from settings_of(field.annotation, f"{prefix}{name}.")
-            continue
+    for name, field in fields_of(model):
         value = field.default
         if field.default_factory is not None:
             shown = "the host's name"
         elif value is None or value in ("", ()):
             shown = "none"
         elif isinstance(value, bool):
-            shown = "yes" if value else "no"
+            shown = str(value).lower()
         elif isinstance(value, int | float):
             shown = f"{value:g}" if isinstance(value, float) else str(value)
         else:
             shown = f"`{','.join(value) if isinstance(value, tuple) else value}`"
-        yield prefix + name, shown, field.description or ""
+        yield name, shown, field.description or ""
 
 
 def _settings(part: str, model: type[BaseModel]) -> str:
@@ -221,7 +220,7 @@ def _linked(text: str) -> str:
 
 
 def _command(name: str) -> str:
-    context = click.Context(cli, info_name="hyperscout")
+    context = cli.context_class(cli, info_name="hyperscout", **cli.context_settings)
     command = cli.get_command(context, name)
     assert command is not None  # noqa: S101 (from the table of commands)
     body = "\n".join(_describe(command, f"hyperscout {name}", context, 2))
@@ -229,7 +228,8 @@ def _command(name: str) -> str:
 
 
 def _describe(command: click.Command, path: str, parent: click.Context, level: int) -> Iterator[str]:
-    context = command.context_class(command, info_name=path.rpartition(" ")[2], parent=parent)
+    name = path.rpartition(" ")[2]
+    context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
     yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield _paragraphs(command.help or "")
     queries = any("--collector" in p.opts for p in command.params)
@@ -252,42 +252,18 @@ def _describe(command: click.Command, path: str, parent: click.Context, level: i
 
 
 def _paragraphs(text: str) -> str:
-    r"""Help text as Markdown. A paragraph that begins with \b keeps its lines: the first is its heading."""
+    """Help text as Markdown."""
     parts = []
-    for block in re.split(r"\n\n+|\n?\x08\n", inspect.cleandoc(text)):
-        lines = block.strip("\n").split("\n")
-        if any(line.startswith("  ") for line in lines):
-            kept = textwrap.dedent("\n".join(lines[1:])) if lines[0].endswith(":") else "\n".join(lines)
-            head = f"{lines[0]}\n\n" if lines[0].endswith(":") else ""
-            parts.append(f"{head}```text\n{kept}\n```\n")
-        elif block.strip():
-            parts.append(
-                textwrap.fill(_escaped(" ".join(block.split())), WIDTH, break_on_hyphens=False) + "\n"
-            )
+    for block in blocks(text):
+        heading = f"{block.heading}:" if block.heading else ""
+        if block.kept:
+            kept = "\n".join(block.kept)
+            parts.append(f"{heading}\n\n" * bool(heading) + f"```text\n{kept}\n```\n")
+        else:
+            whole = _escaped(f"{heading} {block.text}".strip())
+            parts.append(textwrap.fill(whole, WIDTH, break_on_hyphens=False) + "\n")
     return "\n".join(parts)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `make docs-reference`."""
-    wanted = {FOLDER / name: text for name, text in pages().items()}
-    there = set(FOLDER.rglob("*.md"))
-    stale = sorted(there - wanted.keys()) + [
-        path for path, text in wanted.items() if path not in there or path.read_text("utf-8") != text
-    ]
-    if list(arguments) == ["--check"]:
-        if stale:
-            names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
-            print(f"stale, run `make docs-reference`: {names}", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        if path in wanted:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path], "utf-8")
-        else:
-            path.unlink()
-    print(f"docs/reference: {len(wanted)} pages, {len(stale)} changed")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(generated.run("docs-reference", pages(), sys.argv[1:], FOLDER))

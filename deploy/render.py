@@ -20,13 +20,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import generated
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
-DEPLOY = Path(__file__).resolve().parent
-ROOT = DEPLOY.parent
+ROOT = generated.ROOT
+DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart"
 SCHEMA = CHART / "values.schema.json"
 MANIFEST = DEPLOY / "manifests" / "hyperscout.yaml"
@@ -252,27 +253,12 @@ FILES: Mapping[Path, Callable[[], str]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run `make manifests`."""
-    stale = []
     try:
-        for path, text in FILES.items():
-            fresh = text()
-            if path.is_file() and path.read_text() == fresh:
-                continue
-            stale.append(str(path.relative_to(ROOT)))
-            if list(arguments) != ["--check"]:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(fresh)
+        texts = {path: text() for path, text in FILES.items()}
     except RenderError as error:
         print(f"manifests: {error}", file=sys.stderr)
         return 1
-    if not stale:
-        print("manifests: fresh")
-        return 0
-    if list(arguments) == ["--check"]:
-        print(f"manifests: stale, run `make manifests`: {', '.join(stale)}", file=sys.stderr)
-        return 1
-    print(f"manifests: wrote {', '.join(stale)}")
-    return 0
+    return generated.run("manifests", texts, arguments)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
 from pydantic_settings import SettingsError as VariableError
@@ -151,7 +152,7 @@ def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tr
 
 def _variables(model: type[ProcessSettings]) -> list[str]:
     """Return the environment variables of all settings."""
-    return [_variable(name, model) for name in _names(model)]
+    return [_variable(name, model) for name, _ in fields_of(model)]
 
 
 def _variable(name: str, model: type[ProcessSettings]) -> str:
@@ -159,20 +160,18 @@ def _variable(name: str, model: type[ProcessSettings]) -> str:
     return model.model_config["env_prefix"] + name.replace(".", delimiter).upper()
 
 
-def _names(model: type[BaseModel]) -> list[str]:
-    """Return the names of all settings, `group.name` in a group."""
-    found: list[str] = []
+def fields_of(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield each setting with its name, `group.name` in a group."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found += [f"{name}.{inner}" for inner in _names(field.annotation)]
+            yield from ((f"{name}.{inner}", one) for inner, one in fields_of(field.annotation))
         else:
-            found.append(name)
-    return found
+            yield name, field
 
 
 def _unknown(path: Sequence[object], model: type[ProcessSettings]) -> str:
     """Return what is wrong with a name that is no setting, with the most similar name."""
-    known = _names(model)
+    known = [name for name, _ in fields_of(model)]
     name = ".".join(map(str, path))
     return f"no such setting{did_you_mean(name, [*known, *{one.partition('.')[0] for one in known}])}"
 
@@ -204,7 +203,7 @@ def _read(file: Path) -> Tree:
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        found = "a name that is no text" if isinstance(content, dict) else _found(content)
+        found = "a name that is no text" if isinstance(content, dict) else _shown(content)
         raise SettingsError(f"{file}: expected `name: value` lines, found {found}")
     return content
 
@@ -288,10 +287,10 @@ def _message(error: ErrorDetails, model: type[ProcessSettings]) -> str:
     is_time = str(path[-1]).endswith("_s") and not str(path[-1]).endswith("_per_s")
     if is_time and kind in _NUMBERS and isinstance(error["input"], str):
         message = "expected seconds without a unit, such as 10"
-    return f"{message}, found {_found(error['input'])}" if kind != "missing" else message
+    return f"{message}, found {_shown(error['input'])}" if kind != "missing" else message
 
 
-def _found(value: object) -> str:
+def _shown(value: object) -> str:
     """Return a value as it is shown in a message."""
     if isinstance(value, dict | list | tuple):
         return "a group" if isinstance(value, dict) else "a list"

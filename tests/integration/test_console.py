@@ -9,7 +9,6 @@ from support.modules import module_of
 from support.real import ROOT
 
 console: Any = module_of(ROOT / "deploy" / "console.py", "deploy_console")
-examples: Any = module_of(ROOT / "deploy" / "examples.py", "deploy_examples")
 
 
 @pytest.mark.parametrize("page", list(console.documents()), ids=lambda page: str(page.relative_to(ROOT)))
@@ -21,8 +20,3 @@ def test_a_page_shows_what_its_commands_print(page: Path) -> None:
 
 def test_the_readme_has_runnable_commands() -> None:
     assert len(console.BLOCK.findall((ROOT / "README.md").read_text())) >= 2
-
-
-@pytest.mark.parametrize("name", sorted(examples.files()))
-def test_an_example_is_what_the_simulator_writes(name: str) -> None:
-    assert (examples.FOLDER / name).read_text() == examples.files()[name], "run `make docs-assets`"

@@ -25,6 +25,7 @@ from hyperscout_cli.main import cli
 from hyperscout_cli.offline.infer import infer
 from hyperscout_cli.shared.writers import OUTPUTS
 from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_runtime.settings import fields_of
 from pydantic import BaseModel, Field, ValidationError, create_model
 from support import real
 from support.real import ROOT
@@ -168,10 +169,8 @@ def test_the_version_is_one() -> None:
 
 def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """(name, description) of every setting that is a number, except ports."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from numbers_of(field.annotation)
-        elif field.annotation in (int, float) and name != "port":
+    for name, field in fields_of(model):
+        if field.annotation in (int, float) and not name.endswith(".port"):
             yield name, field.description or ""
 
 

@@ -1,11 +1,12 @@
 """Flags for all settings of a process; the description of a setting is its help."""
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 import click
+from hyperscout_runtime.settings import fields_of
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
@@ -27,7 +28,8 @@ def setting_flags(
         for name in retired:
             name = name.replace(".", _SEPARATOR)  # noqa: PLW2901
             command = click.option(_flag(name), name, hidden=True)(command)
-        for name, field in reversed(list(_fields(model, ""))):
+        for name, field in reversed(list(fields_of(model))):
+            name = name.replace(".", _SEPARATOR)  # noqa: PLW2901
             flag = (renamed or {}).get(name, _flag(name))
             if field.annotation is bool:
                 flag += f"/--no-{flag[2:]}"
@@ -67,19 +69,11 @@ def given(flags: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _fields(field.annotation, prefix + name + _SEPARATOR)
-        else:
-            yield prefix + name, field
-
-
 def _help(field: FieldInfo) -> str:
     text = field.description or ""
     default = field.default
     if field.annotation is bool:
-        default = {True: "yes", False: "no"}.get(default)
+        default = str(default).lower()
     elif isinstance(default, tuple):
         default = ",".join(map(str, default))
     elif isinstance(default, float):

@@ -1,0 +1,48 @@
+"""The committed reference, manual pages, completion scripts and examples are as the code writes them now."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.modules import module_of
+from support.real import ROOT
+
+generated, reference, share, examples = (
+    module_of(ROOT / "deploy" / f"{name}.py", f"deploy_{name}")
+    for name in ("generated", "reference", "share", "examples")
+)
+EXAMPLES = {examples.FOLDER / name: text for name, text in examples.files().items()}
+
+
+@pytest.mark.parametrize(
+    ("target", "texts", "folder"),
+    [
+        ("docs-reference", reference.pages(), reference.FOLDER),
+        ("man", share.files(), share.SHARE),
+        ("docs-assets", EXAMPLES, examples.FOLDER),
+    ],
+)
+def test_committed_files_are_current(target: str, texts: Mapping[Path, str], folder: Path) -> None:
+    assert list(generated.stale(texts, folder)) == [], f"run `make {target}`"
+
+
+def test_stale_files_are_named_then_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    folder = tmp_path / "out"
+    texts = {folder / "same": "1", folder / "other": "2", folder / "new" / "file": "3"}
+    folder.mkdir()
+    for name, text in (("same", "1"), ("other", "old"), ("gone", "")):
+        (folder / name).write_text(text)
+
+    def run(*arguments: Any) -> int:
+        code: int = generated.run("it", texts, arguments, folder)
+        return code
+
+    assert run("--check") == 1
+    assert capsys.readouterr().err == "stale, run `make it`: out/gone, out/new/file, out/other\n"
+    assert run() == 0
+    assert {path: path.read_text() for path in folder.rglob("*") if path.is_file()} == texts
+    assert run("--check") == 0
