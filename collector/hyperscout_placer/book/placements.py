@@ -42,7 +42,7 @@ from hyperscout_placer.solve.place import place as best_place
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
-MAX_FAILED = 10_000  # failed nodes that all gangs together remember
+MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
@@ -301,11 +301,15 @@ class Placements:
         """Set the failed nodes that a gang remembers. Raises NoReservationError, TooManyError."""
         held = self.held(gang)
         remembered = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
-        if remembered > MAX_FAILED:
-            raise TooManyError(
-                f"all gangs together would remember {remembered} failed nodes, the limit is {MAX_FAILED}: "
-                "clear those that are repaired"
-            )
+        for number, whose, limit in (
+            (len(failed), f"gang {gang!r}", MAX_FAILED_OF_GANG),
+            (remembered, "all gangs together", MAX_FAILED),
+        ):
+            if number > limit:
+                raise TooManyError(
+                    f"{whose} would remember {number} failed nodes, the limit is {limit}: clear those that "
+                    "are repaired"
+                )
         if failed != held.failed:
             self._set(replace(held, failed=failed))
 

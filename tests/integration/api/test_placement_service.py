@@ -24,6 +24,7 @@ from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import gang
 from support.callers import refused
 from support.identities import Reader
 from support.placing import REQUESTS, free_of, part, request
@@ -226,6 +227,41 @@ async def test_what_pods_hold_is_theirs(world: World) -> None:
         assert (await service.Repair(asked)).placement.placed
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].holder == "Job"
     assert free_of(world.placements) == free
+
+
+async def test_a_repair_does_not_move_another_reservation_of_the_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner releases the gang while the repair is computed, and a Job takes the name."""
+    decide = world.service._decide
+
+    async def slowly(*given: Any) -> Any:
+        found = await decide(*given)
+        if world.placements.held("a").holder == "api":
+            world.placements.release("a")
+            world.placements.place("a", gang(1), holder="Job")
+        return found
+
+    async with serving(world) as service:
+        (first,) = (await service.Place(request(1, gang="a"))).placement.assignments
+        monkeypatch.setattr(world.service, "_decide", slowly)
+        world.now_ns += 1
+        asked = pb.RepairRequest(gang="a", failed_nodes=[first.node])
+        _, text = await refused(service.Repair(asked))
+        monkeypatch.undo()
+        assert "gang 'a' was released and reserved again: repair it again" in text
+        held = world.placements.held("a")
+        assert (held.holder, held.failed) == ("Job", ())
+
+
+async def test_repairs_of_one_gang_at_once_all_end(world: World) -> None:
+    async with serving(world) as service:
+        await service.Place(request(1, gang="a"))
+        asked = [pb.RepairRequest(gang="a", failed_nodes=[node]) for node in NODES[:-1] * 4]
+        await asyncio.gather(*(service.Repair(one) for one in asked))
+        held = world.placements.held("a")
+        assert [x.node for x in held.failed] == NODES[:-1]
+        assert held.placement.nodes == (NODES[-1],)
 
 
 async def test_a_gang_remembers_its_failed_nodes(world: World) -> None:

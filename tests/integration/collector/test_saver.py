@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.publication.saver import Saver, after_crash, ahead, read_saved
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -64,6 +65,26 @@ async def test_a_crash_during_a_take_over_is_followed_by_another(tmp_path: Path)
             await saver.queue.written()
             assert store.load().lacks_evidence == is_takeover
             is_takeover = False
+    store.close()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_a_take_over_that_changes_nothing_ends_on_disk_too(tmp_path: Path, *, is_stopped: bool) -> None:
+    is_takeover = True
+    store = SqliteStore(tmp_path / "evidence.db")
+    async with saving(store, lambda: is_takeover) as saver:
+        saver.offer(leaves(("n1",)))
+        await saver.queue.written()
+        saver.tick()
+        await saver.queue.written()
+        assert store.load().lacks_evidence
+        is_takeover = False
+        if is_stopped:
+            await saver.close()
+        else:
+            saver.tick()
+            await saver.queue.written()
+        assert not store.load().lacks_evidence
     store.close()
 
 

@@ -57,7 +57,13 @@ def test_it_is_said_after_the_grace_time_and_ends_with_a_sweep(caplog: pytest.Lo
     assert world.after(REVIEW_S) == [problem]
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.WARNING, problem)]
     world.connect("n2", "ibnetdiscover")
-    assert world.after(REVIEW_S) == [], "a fabric that is being explored is no problem"
+    assert world.after(REVIEW_S) == [problem], "n2 may be in another fabric"
+
+
+def test_a_fabric_that_is_being_explored_is_no_problem() -> None:
+    world = World()
+    world.connect("n2", "ibnetdiscover")
+    assert world.after(0) == world.after(2 * GRACE_S) == []
 
 
 def test_it_names_why_sweeps_fail() -> None:

@@ -80,6 +80,9 @@ def test_no_more_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> 
     placements.set_failed("a", FAILED)
     with pytest.raises(TooManyError, match="would remember 4 failed nodes, the limit is 3: clear"):
         placements.set_failed("b", FAILED)
+    monkeypatch.setattr(book_module, "MAX_FAILED_OF_GANG", 1)
+    with pytest.raises(TooManyError, match="gang 'b' would remember 2 failed nodes, the limit is 1: clear"):
+        placements.set_failed("b", FAILED)
     assert placements.held("b").failed == ()
     placements.set_failed("b", FAILED[:1])
     with pytest.raises(NoReservationError):

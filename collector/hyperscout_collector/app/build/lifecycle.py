@@ -131,4 +131,5 @@ async def _keep_house(components: Components) -> None:
         components.ingest.sweeps.tick()
         components.ingest.seeds.tick()
         components.publishing.placing.tick()
+        components.publishing.saver.tick()
         await components.evidence.cleanup.tick()

@@ -58,13 +58,15 @@ class NoSweeps:
         if not nodes or self._is_shown_by_ufm():
             return None
         able = [node for node in nodes if self._runs_sweeps(node)]
+        if off := sorted(set(nodes).difference(able)):
+            return why_no_sweeps(off, {})
         failures = {
             node: row.reason
             for node in able
             for row in self._state.rows_of_node(node)
             if row.key.probe == SWEEP_PROBE and row.rank == FAILED
         }
-        return None if able and not failures else why_no_sweeps(nodes, failures)
+        return why_no_sweeps(nodes, failures) if failures else None
 
     def _runs_sweeps(self, node: str) -> bool:
         stream = self._streams.get(node)

@@ -39,7 +39,8 @@ class Saver:
     def __init__(self, store: EvidenceStore, writer: StoreWriter, lacks_evidence: Callable[[], bool]) -> None:
         self._store = store
         self._lacks_evidence = lacks_evidence
-        self._last: int | None = None  # the number that was saved last
+        self._last: Topology | None = None  # what was saved last
+        self._saved_as_lacking = False
         self._encoder = BoundedExecutor("topology-encoder")
         self.queue: WriteQueue[Topology] = WriteQueue(
             writer,
@@ -54,20 +55,27 @@ class Saver:
     def offer(self, topology: Topology) -> None:
         self.queue.put(topology)
 
+    def tick(self) -> None:
+        """Save again after a take-over that ended without a change. Call it about once a second."""
+        if self._saved_as_lacking and self._last is not None and not self._lacks_evidence():
+            self._saved_as_lacking = False
+            self.offer(self._last)
+
     async def _write(self, topology: Topology) -> bool:
         lacks_evidence = self._lacks_evidence()
         encoded = await self._encoder(encoded_whole, topology)
         save = partial(self._store.save_topology, lacks_evidence=lacks_evidence)
         await self.queue.in_thread(save, encoded, ahead(topology.generation))
-        self._last = topology.generation
+        self._last, self._saved_as_lacking = topology, lacks_evidence
         return True
 
     async def close(self) -> None:
         """Save what was offered last, and reserve no more than its number."""
+        self.tick()
         with contextlib.suppress(StoreError):
             await self.queue.written()
             if self._last is not None:
-                await self.queue.in_thread(self._store.reserve, self._last)
+                await self.queue.in_thread(self._store.reserve, self._last.generation)
 
 
 def ahead(generation: int) -> int:

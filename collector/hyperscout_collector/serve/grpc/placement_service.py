@@ -5,10 +5,12 @@ first. Read-only calls run in a thread on a copy of the free resources. `identit
 first; a dry run needs only the verb "get".
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -103,6 +105,8 @@ class PlacementService:
         self._list = BoundedExecutor("placement-lists", most=_MAX_WAITING)
         self._updates = BoundedExecutor("placement-updates", most=watchers.limit + 1)
         self._bytes = PlacementBytes()
+        # One repair of a gang at a time: each changes what the next one starts from.
+        self._repairs: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
@@ -176,8 +180,15 @@ class PlacementService:
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
+        self._placements.held(request.gang)  # refuses an unknown gang
+        if request.dry_run:
+            return await self._repair(request)
+        async with self._repairs.setdefault(request.gang, asyncio.Lock()):
+            return await self._repair(request)
+
+    async def _repair(self, request: pb.RepairRequest) -> pb.RepairResponse:
         new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
-        held = self._placements.held(request.gang)
+        first = held = self._placements.held(request.gang)
         if not request.dry_run:
             _check_holder(held)
         self._check_repair(held, new, cleared)
@@ -186,6 +197,8 @@ class PlacementService:
             self._placements.set_failed(held.gang, failed)
         for _ in range(_ATTEMPTS):
             held = self._placements.held(request.gang)
+            if (held.holder, held.reserved_ns) != (first.holder, first.reserved_ns):
+                raise NoRoomError(f"gang {request.gang!r} was released and reserved again: repair it again")
             if request.dry_run:
                 held = replace(held, failed=failed)
             free = self._free()
