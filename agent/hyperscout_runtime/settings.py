@@ -61,6 +61,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "model_attributes_type": "expected a group of settings, `name: value` lines that are indented",
     "missing": "is required: set it",
 }
+_MOST_ERRORS: Final = 10  # that are named
 _NUMBERS: Final = frozenset({"float_parsing", "float_type", "int_parsing", "int_type"})
 
 Tree = dict[str, Any]  # settings by name; the value of a group is a tree
@@ -121,7 +122,10 @@ def load(
     try:
         return model(**values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(one, sources, model) for one in error.errors())) from error
+        lines = [_sentence(one, sources, model) for one in error.errors()[:_MOST_ERRORS]]
+        if (more := error.error_count() - len(lines)) > 0:
+            lines.append(f"and {more} more errors")
+        raise SettingsError("\n".join(lines)) from error
 
 
 def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tree:

@@ -28,7 +28,7 @@ _Command = Annotated[
 class Group(BaseModel):
     """Base of the settings of one probe."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class NodeGroup(Group):

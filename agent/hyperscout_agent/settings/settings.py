@@ -60,7 +60,11 @@ class AgentSettings(ProcessSettings):
     """All settings of the agent."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HYPERSCOUT_AGENT_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix="HYPERSCOUT_AGENT_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
     )
 
     node: str = Field(

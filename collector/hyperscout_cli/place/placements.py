@@ -77,7 +77,8 @@ def list_placements(*, gangs: Sequence[str], view: View, output: str, collector:
     if output == "hostlist":
         emit(f"{host_list(x['node'] for x in row.data['assignments'])}\n" for row in table.rows)
     else:
-        show(table, output, "" if missing else "no gang holds nodes", heading=view.heading)
+        none = "no gang matches the selector" if view.selector else "no gang holds nodes"
+        show(table, output, "" if missing else none, heading=view.heading)
     check_found("placements", table, missing)
 
 

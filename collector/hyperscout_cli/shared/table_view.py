@@ -25,8 +25,9 @@ _REQUIREMENTS = tuple(
         rf"{_KEY}\s*(?P<word>!=|==?)\s*(?P<value>[^=].*|)",
     )
 )
-_COMMA = re.compile(r",(?![^(]*\))")  # outside parentheses
-_LISTS = frozenset({"SOURCES", "HYPERNODES", "OTHER"})  # columns whose cells are lists
+_PART = re.compile(r"(?:\([^()]*\)|\[[^][]*\]|[^,])*")  # up to a comma that is in no parentheses or brackets
+_LISTS = frozenset({"SOURCES", "HYPERNODES", "OTHER", "FAILED"})  # columns whose cells are lists
+_MOST_CHARS = 4096  # of a selector
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)([A-Za-z/%]*)", re.ASCII)
 
 
@@ -121,7 +122,19 @@ def _number(cell: str) -> tuple[float, str] | None:
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
     """The requirements of a selector: `tier=1,reason,kind in (a,b),!parent`. Raises ValueError."""
-    return tuple(map(_requirement, _COMMA.split(text)))
+    if len(text) > _MOST_CHARS:
+        raise ValueError(f"{len(text)} characters: expected at most {_MOST_CHARS}")
+    return tuple(map(_requirement, _parts(text)))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text between commas."""
+    at = 0
+    while at <= len(text):
+        found = _PART.match(text, at)
+        assert found is not None  # noqa: S101 (the pattern matches nothing, too)
+        yield found[0]
+        at = found.end() + 1
 
 
 def _requirement(text: str) -> Requirement:

@@ -12,9 +12,9 @@ from hyperscout_runtime.units import NS
 from hyperscout_cli.shared.output import note
 
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
-_LONGEST = 12  # characters of a duration
+_LONGEST = 24  # characters of a duration
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
-_BARE = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_BARE = re.compile(r"(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
 _EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:03:07Z)"
 
@@ -38,7 +38,7 @@ def parse(text: str, now_ns: int) -> int:
 
 def seconds_of(text: str) -> float | None:
     """Seconds of a duration such as 90s, 1d12h or 5m12s; None if it is not one."""
-    if not _DURATION.fullmatch(text):
+    if len(text) > _LONGEST or not _DURATION.fullmatch(text):
         return None
     return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
 
@@ -62,15 +62,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before 
             return value
         text = str(value)
         bare = _BARE.fullmatch(text) is not None
-        found_s = None
-        if len(text) <= _LONGEST:
-            found_s = float(text) if bare else seconds_of(text)
+        found_s = float(text) if bare else seconds_of(text)
         if found_s is None or not self._least_s <= found_s <= self._most_s:
             limits = f"{_with_unit(self._least_s)} to {_with_unit(self._most_s)}"
             self.fail(f"{text!r}: expected a duration such as 10s, 5m or 2h ({limits})", param, ctx)
         if bare and found_s:
             flag = param.opts[-1] if param is not None else self.name
-            note(f"warning: {flag} {text}: a number without a unit means seconds: write {text}s")
+            note(f"warning: {flag} {text}: a number without a unit means seconds: write {found_s:g}s")
         return found_s
 
 

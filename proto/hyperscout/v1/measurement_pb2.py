@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from hyperscout.v1 import finding_pb2 as hyperscout_dot_v1_dot_finding__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fhyperscout/v1/measurement.proto\x12\rhyperscout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bhyperscout/v1/finding.proto\"\x15\n\x13GetMeasuringRequest\"\xf7\x01\n\x14GetMeasuringResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x0e\n\x06probes\x18\x05 \x01(\x04\x12\x14\n\x0cprobes_per_s\x18\x06 \x01(\x01\x12\x18\n\x10max_probes_per_s\x18\x07 \x01(\x01\x12\r\n\x05pairs\x18\x08 \x01(\r\x12\x13\n\x0b\x64isagreeing\x18\t \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\n \x01(\r\x12\x11\n\tin_flight\x18\x0b \x01(\r\"5\n\x13SetMeasuringRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x16\n\x14SetMeasuringResponse\"G\n\x0eRunNcclRequest\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x13\n\x0bsizes_bytes\x18\x02 \x03(\x04\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"6\n\x0fRunNcclResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.hyperscout.v1.NcclRun2\x90\x02\n\x12MeasurementService\x12W\n\x0cGetMeasuring\x12\".hyperscout.v1.GetMeasuringRequest\x1a#.hyperscout.v1.GetMeasuringResponse\x12W\n\x0cSetMeasuring\x12\".hyperscout.v1.SetMeasuringRequest\x1a#.hyperscout.v1.SetMeasuringResponse\x12H\n\x07RunNccl\x12\x1d.hyperscout.v1.RunNcclRequest\x1a\x1e.hyperscout.v1.RunNcclResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fhyperscout/v1/measurement.proto\x12\rhyperscout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bhyperscout/v1/finding.proto\"\x15\n\x13GetMeasuringRequest\"\xf7\x01\n\x14GetMeasuringResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x0e\n\x06probes\x18\x05 \x01(\x04\x12\x14\n\x0cprobes_per_s\x18\x06 \x01(\x01\x12\x18\n\x10max_probes_per_s\x18\x07 \x01(\x01\x12\r\n\x05pairs\x18\x08 \x01(\r\x12\x13\n\x0b\x64isagreeing\x18\t \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\n \x01(\r\x12\x11\n\tin_flight\x18\x0b \x01(\r\"E\n\x13SetMeasuringRequest\x12\x13\n\x06paused\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x02 \x01(\tB\t\n\x07_paused\"\x16\n\x14SetMeasuringResponse\"G\n\x0eRunNcclRequest\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x13\n\x0bsizes_bytes\x18\x02 \x03(\x04\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"6\n\x0fRunNcclResponse\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x16.hyperscout.v1.NcclRun2\x90\x02\n\x12MeasurementService\x12W\n\x0cGetMeasuring\x12\".hyperscout.v1.GetMeasuringRequest\x1a#.hyperscout.v1.GetMeasuringResponse\x12W\n\x0cSetMeasuring\x12\".hyperscout.v1.SetMeasuringRequest\x1a#.hyperscout.v1.SetMeasuringResponse\x12H\n\x07RunNccl\x12\x1d.hyperscout.v1.RunNcclRequest\x1a\x1e.hyperscout.v1.RunNcclResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,13 +38,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMEASURINGRESPONSE']._serialized_start=136
   _globals['_GETMEASURINGRESPONSE']._serialized_end=383
   _globals['_SETMEASURINGREQUEST']._serialized_start=385
-  _globals['_SETMEASURINGREQUEST']._serialized_end=438
-  _globals['_SETMEASURINGRESPONSE']._serialized_start=440
-  _globals['_SETMEASURINGRESPONSE']._serialized_end=462
-  _globals['_RUNNCCLREQUEST']._serialized_start=464
-  _globals['_RUNNCCLREQUEST']._serialized_end=535
-  _globals['_RUNNCCLRESPONSE']._serialized_start=537
-  _globals['_RUNNCCLRESPONSE']._serialized_end=591
-  _globals['_MEASUREMENTSERVICE']._serialized_start=594
-  _globals['_MEASUREMENTSERVICE']._serialized_end=866
+  _globals['_SETMEASURINGREQUEST']._serialized_end=454
+  _globals['_SETMEASURINGRESPONSE']._serialized_start=456
+  _globals['_SETMEASURINGRESPONSE']._serialized_end=478
+  _globals['_RUNNCCLREQUEST']._serialized_start=480
+  _globals['_RUNNCCLREQUEST']._serialized_end=551
+  _globals['_RUNNCCLRESPONSE']._serialized_start=553
+  _globals['_RUNNCCLRESPONSE']._serialized_end=607
+  _globals['_MEASUREMENTSERVICE']._serialized_start=610
+  _globals['_MEASUREMENTSERVICE']._serialized_end=882
 # @@protoc_insertion_point(module_scope)

@@ -98,8 +98,10 @@ async def test_the_caller_that_paused_it_is_kept_with_the_reason() -> None:
 
 async def test_a_refusal_is_told_in_its_own_words() -> None:
     async with serving(Ann(), FakeMeasuring(refusal="it is off")) as service:
-        found = await ended(service.SetMeasuring, pb.SetMeasuringRequest())
+        found = await ended(service.SetMeasuring, pb.SetMeasuringRequest(paused=False))
+        missing = await ended(service.SetMeasuring, pb.SetMeasuringRequest(reason="row 7"))
     assert found == (Code.FAILED_PRECONDITION, "it is off")
+    assert missing == (Code.INVALID_ARGUMENT, "paused: missing: expected true or false")
 
 
 async def test_nccl_runs_where_there_is_a_runner() -> None:

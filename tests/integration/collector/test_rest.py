@@ -350,6 +350,7 @@ async def test_a_run_of_nccl_ends_with_its_client(
         ("POST", "/v1/explain-placement", {"body": {"gang": "absent", "limit": 1001}}, 400, "bad-request"),
         ("POST", "/v1/repair", {"body": {"gang": "absent", "failedNodes": ["n01"]}}, 404, "not-found"),
         ("POST", "/v1/measuring/nccl", {"body": {}}, 400, "bad-request"),
+        ("POST", "/v1/measuring", {"body": {"reason": "row 7"}}, 400, "bad-request"),
         ("POST", "/v1/measuring/nccl", {"body": {"nodes": ["n01"]}}, 409, "conflict"),
         ("GET", "/v1/topology", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
         ("GET", "/", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),

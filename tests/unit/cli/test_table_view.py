@@ -33,6 +33,7 @@ def has(key: str, *values: str, negated: bool = False) -> Requirement:
         ("in=in", [has("in", "in")]),
         ("a=gpu-01 mlx5_0", [has("a", "gpu-01 mlx5_0")]),
         ("change=up -> down", [has("change", "up -> down")]),
+        ("failed=n-[3-4,6],tier=1", [has("failed", "n-[3-4,6]"), has("tier", "1")]),
     ],
 )
 def test_selectors(text: str, expected: list[Requirement]) -> None:
@@ -43,6 +44,11 @@ def test_selectors(text: str, expected: list[Requirement]) -> None:
 def test_what_is_no_selector_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="expected KEY, !KEY"):
         parse_selector(text)
+
+
+def test_a_long_selector_is_refused() -> None:
+    with pytest.raises(ValueError, match="8193 characters: expected at most 4096"):
+        parse_selector("a," * 4096 + "a")
 
 
 @given(st.text(max_size=40))

@@ -61,7 +61,8 @@ def test_what_is_no_time_says_what_is_one(text: str, words: str) -> None:
         ("0", 0.0, ""),
         ("0s", 0.0, ""),
         ("90", 90.0, "warning: --x 90: a number without a unit means seconds: write 90s\n"),
-        (".5", 0.5, "warning: --x .5: a number without a unit means seconds: write .5s\n"),
+        (".5", 0.5, "warning: --x .5: a number without a unit means seconds: write 0.5s\n"),
+        ("5.", 5.0, "warning: --x 5.: a number without a unit means seconds: write 5s\n"),
     ],
 )
 def test_durations(text: str, expected: float, said: str, capsys: pytest.CaptureFixture[str]) -> None:

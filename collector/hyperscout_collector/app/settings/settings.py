@@ -50,7 +50,7 @@ CertificateName = Annotated[str, AfterValidator(_certificate_name)]
 class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, ProcessSettings):
     """All settings of the collector. Times are in seconds if the name does not say otherwise."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, allow_inf_nan=False)
 
     listen: str = Field(
         f"127.0.0.1:{GRPC_PORT}",

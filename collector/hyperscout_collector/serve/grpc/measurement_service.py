@@ -90,6 +90,8 @@ class MeasurementService:
         return self._measuring.report()
 
     async def set_measuring(self, request: pb.SetMeasuringRequest, context: Any) -> pb.SetMeasuringResponse:
+        if not request.HasField("paused"):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "paused: missing: expected true or false")
         if request.paused:
             why = f": {request.reason[:MAX_REASON_CHARS]}" if request.reason else ""
             self._measuring.pause(f"by {CALLER.get()}{why}")
