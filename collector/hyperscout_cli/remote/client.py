@@ -285,8 +285,8 @@ class Collector:
         if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
             hint = hint.replace("(tls_", "(--tls-").replace("_", "-")
             return f"the certificate of the collector at {self.address} is not trusted: {hint}"
-        if code is grpc.StatusCode.UNAVAILABLE and (hint := protocol_hint(details)):
-            return f"cannot ask the collector at {self.address}: {': '.join(hint)}"
+        if code is grpc.StatusCode.UNAVAILABLE and (cause := protocol_hint(details)):
+            return f"cannot ask the collector at {self.address}: {': '.join(cause)}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "

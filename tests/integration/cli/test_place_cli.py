@@ -212,6 +212,21 @@ def test_only_what_it_needs_is_imported(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"), [("agent --help", 0), ("agent --metrics-port x", 2), ("doctor --config nowhere", 3)]
+)
+def test_commands_of_the_agent_need_no_numpy(command: str, code: int) -> None:
+    """The agent's image and package leave NumPy out."""
+    script = (
+        "import sys; sys.modules['numpy'] = None; import hyperscout_agent.main; "
+        "from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command_line = [sys.executable, "-c", script, *command.split()]
+    ran = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    assert ran.returncode == code, ran.stderr
+    assert "numpy" not in ran.stderr.lower()
+
+
 @pytest.mark.parametrize("command", ["place", "explain-placement", "placements"])
 def test_help_waits_for_nothing(command: str) -> None:
     code = (

@@ -34,6 +34,7 @@ from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
 from support.collectors import at_rest, collector_settings, host_cable, playing
 from support.findings import adapter, failed, lldp, sweep
+from support.metric_families import FAMILIES
 from support.rest_collector import status_of
 from support.waiting import TIMEOUT_S, eventually
 
@@ -416,6 +417,9 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
         figures = {
             line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"
         }
+        declared = {family.name for family in FAMILIES}
+        served = {line.split()[2] for line in lines if line.startswith("# TYPE hyperscout_")}
+        assert served - declared == set(), "the reference lacks them: add their module to deploy/reference.py"
         prefix = "hyperscout_collector_"
         assert figures[prefix + "agents"] == 8
         assert figures[prefix + 'evidence{probe="infiniband",outcome="data"}'] == 8

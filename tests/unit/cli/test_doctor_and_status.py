@@ -37,6 +37,22 @@ FINDINGS = {
     "one failed": (stored("lldp", "eth0"), stored("nvlink", "0", "failed", "no driver")),
     "stale": (stored("lldp", "eth0", stale=True),),
 }
+AWAY = f"1 agent not connected: {NODE}"
+OF_CLOCK = {900.0: [f"1 agent with a wrong clock: {NODE}"]}
+OF_FINDINGS = {
+    "data": [],
+    "none": [f"1 agent without findings: {NODE}"],
+    "failed": [f"1 agent with failed findings: {NODE}"],
+    "one failed": [f"1 agent with failed findings: {NODE}"],
+    "stale": [],
+}
+OF_TREE = {
+    "well": [],
+    "degraded": ["leaf-a: Degraded"],
+    "lost": [f"1 node without evidence: {NODE}"],
+    "elsewhere": [],
+    "empty": ["no HyperNodes yet"],
+}
 PROBLEMS = ((), ("the disk is full",))
 CASES = [*product(TOPOLOGIES, FINDINGS, (True, False), (0.0, 900.0), PROBLEMS)]
 
@@ -60,9 +76,15 @@ def test_doctor_and_status_do_not_contradict_each_other(
     checks = judge(NodeSeen(NODE, current, topology, findings), NOW_NS)
     advice = sentences(NODE, checks)
     bad = [check for check in checks if check.verdict == "failed"]
-    if bad:
-        assert "Nothing is wrong.\n" not in said, (said, advice)
-        assert NODE in said or "stale" in said or tree == "empty", (said, advice)
+    expected = [
+        *([AWAY] if not connected else [*OF_CLOCK.get(clock_s, ()), *OF_FINDINGS[found]]),
+        *OF_TREE[tree],
+        *([f"1 agent in no HyperNode: {NODE}"] if connected and tree in {"elsewhere", "empty"} else []),
+        *(["1 of 1 finding stale"] if found == "stale" else []),
+    ]
+    assert [line for line in expected if line not in said] == [], (said, advice)
+    assert expected or not bad, (said, advice)
+    assert not (expected or problems) or "Nothing is wrong.\n" not in said, (said, advice)
     if any(NODE in line or line.startswith("leaf-a") for line in (*wrong, *notes)):
         assert f"All checks of {NODE} passed." not in advice, (said, advice)
     for problem in problems:
