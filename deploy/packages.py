@@ -98,6 +98,11 @@ def version(wheel: Path) -> str:
     return wheel.name.split("-")[1]
 
 
+def python_version() -> str:
+    """The version of Debian's Python, such as 3.11. Raises PackagesError."""
+    return run([PYTHON, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]).strip()
+
+
 def check_python(found: str) -> None:
     """Raises PackagesError if the locked requirements are not for this version of Python."""
     if found != render.PYTHON_VERSION:
@@ -191,7 +196,7 @@ def build(folder: Path, package: Package) -> Path:
     wheels = sorted(folder.glob("hyperscout-*.whl"))
     if len(wheels) != 1:
         raise PackagesError(f"{folder}: {len(wheels)} wheels of hyperscout; run `make dist` first")
-    check_python(run([PYTHON, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]).strip())
+    check_python(python_version())
     os.umask(0o022)  # the services' users read what is built here
     with tempfile.TemporaryDirectory(prefix="hyperscout-deb-") as scratch:
         root = Path(scratch, "root")
@@ -199,7 +204,8 @@ def build(folder: Path, package: Package) -> Path:
         make_environment(root, package, wheels[0])
         place_files(root, package)
         write_control(root, package, version(wheels[0]))
-        run(["dpkg-deb", "--build", "--root-owner-group", "-Zxz", root, folder])
+        # zstd: a sixth larger than with xz, in a twentieth of the time.
+        run(["dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z9", root, folder])
     return next(folder.glob(f"{package.name}_*.deb"))
 
 
