@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hyperscout_formats.text.counts import and_more
 from hyperscout_runtime.units import rfc3339
-from hyperscout_topology.own_links import SURE
+from hyperscout_topology.health import SURE
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -27,7 +27,7 @@ DETAIL_MAX = 200  # characters of one of them
 MESSAGE_MAX = 1000  # characters of a message (metav1.Condition allows 32,768, an Event 1,024)
 
 # (kind of anomaly, reason, text for a link), most severe first: the first kind gives the reason.
-# The kinds are those of `hyperscout_topology.own_links.DEGRADING`.
+# The kinds are those of `hyperscout_topology.health.DEGRADING`.
 _DEGRADED = (
     ("MissingSwitch", "SwitchMissing", "missing"),
     ("MissingLink", "LinksDown", "down"),

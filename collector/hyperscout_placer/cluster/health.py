@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from hyperscout_topology.health import DEGRADING, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.own_links import DEGRADING, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.topology import Anomaly, Topology
 
 _Ends = frozenset[tuple[str, str | None]]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from hyperscout_formats.text.counts import first_few
 from hyperscout_runtime.units import NS
+from hyperscout_topology.health import LINK_KINDS, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.own_links import LINK_KINDS, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
 
 

@@ -249,16 +249,17 @@ class SweepLeases:
 
     def _overdue(self) -> bool:
         """Returns whether the time changed anything."""
-        acted = False
+        acted, interval_s = False, self.settings.interval_s
         for lease in list(self._leases.values()):
             agent = self._agents[lease.node]
             if not agent.connected and self._now_ns - agent.gone_ns >= self.settings.grace_s * NS:
                 self._replace(lease, "the agent is gone")
             elif agent.connected and self._now_ns - lease.heard_ns >= self.settings.silence_s * NS:
                 self._count_failure(lease, "no sweep came")
-            elif lease.is_first and self._may_ask(lease) and self._confirm(lease, _FIRST):
-                pass
-            elif not lease.is_wanted or not self._sweep_now(lease):
+            elif not (
+                (lease.is_first and lease.may_ask(self._now_ns, interval_s) and self._confirm(lease, _FIRST))
+                or (lease.is_wanted and self._sweep_now(lease))
+            ):
                 continue
             acted = True
         before = len(self._open.unknown), len(self._back_off)
@@ -357,27 +358,17 @@ class SweepLeases:
         return lease
 
     def _tell(self, lease: Lease, *, again: bool = True) -> None:
-        self._out.append(
-            Grant(
-                lease.node,
-                lease.lease_id,
-                lease.place.device,
-                lease.place.port,
-                self.settings.interval_s,
-                again,
-            )
-        )
+        node, device, port = lease.place
+        self._out.append(Grant(node, lease.lease_id, device, port, self.settings.interval_s, again))
 
     def _sweep_now(self, lease: Lease) -> bool:
         """Let the holder sweep ahead of its time, or note that it must. Returns whether it was asked."""
-        lease.is_wanted = not (self._agents[lease.node].connected and self._may_ask(lease))
+        now_ns, interval_s = self._now_ns, self.settings.interval_s
+        lease.is_wanted = not (self._agents[lease.node].connected and lease.may_ask(now_ns, interval_s))
         if not lease.is_wanted:
-            lease.ask(self._now_ns, self.settings.interval_s)
+            lease.ask(now_ns, interval_s)
             self._tell(lease)
         return not lease.is_wanted
-
-    def _may_ask(self, lease: Lease) -> bool:
-        return lease.may_ask(self._now_ns, self.settings.interval_s)
 
     def _explore(self) -> None:
         """Grant leases on uncovered ports, first on devices of other names: rails are often fabrics."""

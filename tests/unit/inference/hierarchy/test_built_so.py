@@ -12,7 +12,7 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_sim.readings.sysfs import port_facts
-from hyperscout_topology.own_links import SURE
+from hyperscout_topology.health import SURE
 from support.examples import seed_blocks
 from support.inference import Namer, inputs_of, tiers, truth
 

@@ -26,8 +26,8 @@ from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.fabric.racks import RackCluster, racks
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_topology.health import SURE
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.own_links import SURE
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
