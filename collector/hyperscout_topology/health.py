@@ -1,6 +1,6 @@
-"""The health of domains and nodes: the healthy status of conditions, and anomalies about a node's own link.
+"""Judges health: the conditions of a HyperNode, and which node's link an anomaly is about.
 
-Taints and placement decide in the same way which node's link an anomaly is about.
+Taints and placement judge links in the same way.
 """
 
 from collections.abc import Container, Mapping

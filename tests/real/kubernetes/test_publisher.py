@@ -367,7 +367,7 @@ async def test_a_dry_run_says_what_it_would_do_and_writes_nothing(kube: Cluster)
     assert kube.writes("hypernodes") == before
     (text,) = said
     assert "~ hypernode leaf-a: + Node n9" in text
-    assert "+ hypernode leaf-c  tier 1 leaf  1 nodes" in text
+    assert "+ hypernode leaf-c  tier 1 leaf  1 node\n" in text
     assert "- hypernode leaf-b" in text
     assert "~ status leaf-a: Degraded False -> True (LinksDown): 1 of 4 uplinks down" in text
 

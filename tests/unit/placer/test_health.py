@@ -15,7 +15,7 @@ from hyperscout_sim.fabric import nvlink, shapes
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.fabric.racks import racks
-from hyperscout_topology import health as topology_health
+from hyperscout_topology.health import DEGRADING
 from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from support.examples import slow_after
 from support.inference import inferred, inputs_of
@@ -81,7 +81,7 @@ def test_whose_it_is(
 
 
 def test_what_degrades_here_is_what_the_condition_says() -> None:
-    assert {kind for kind, _, _ in conditions._DEGRADED} == topology_health.DEGRADING
+    assert {kind for kind, _, _ in conditions._DEGRADED} == DEGRADING
 
 
 def test_a_switch_that_is_missing_counts_with_the_links_that_its_siblings_have() -> None:
