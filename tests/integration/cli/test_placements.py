@@ -290,7 +290,8 @@ def test_a_gang_that_holds_nothing_is_named(run: CommandLine, service: FakePlace
     service.held = {"g": placed("g", "n01")}
     ran = run("placements", "list", "g", "h", "--no-headers")
     assert (ran.code, ran.out.split()[0]) == (1, "g")
-    assert "'h': `hyperscout placements list` lists all" in ran.err
+    assert "no placement named 'h': expected the name of a gang" in ran.err
+    assert "`hyperscout placements list` lists all" in ran.err
 
 
 def test_the_nodes_of_a_gang_for_slurm(run: CommandLine, service: FakePlacementService) -> None:
