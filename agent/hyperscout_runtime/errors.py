@@ -20,6 +20,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def install_extra(extras: str = "") -> str:
+    """Return the next step where a package of an extra is missing. `extras`: as in `agent` or `agent,snmp`."""
+    return f"run `pip install 'hyperscout{f'[{extras}]' if extras else ''}'` in this environment"
+
+
 class StartError(RuntimeError):
     """A process cannot start. The message contains what to change."""
 

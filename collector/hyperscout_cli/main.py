@@ -22,7 +22,7 @@ try:
     import click
     from click.shell_completion import CompletionItem
 except ModuleNotFoundError:
-    sys.exit("error: the Python package 'click' is missing: run `pip install hyperscout`")
+    sys.exit("error: the Python package 'click' is missing: run `pip install hyperscout` in this environment")
 
 # gRPC's library writes lines of its own to standard error. Errors of calls are reported in any case.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -51,7 +51,7 @@ COMMANDS = {
     "crd": ("manage.crd", "Act", "Print the HyperNode CRD, or add columns to it."),
     "agent": ("manage.agent", "Run", "Run the agent on this node."),
     "collector": ("manage.collector", "Run", "Run the collector."),
-    "demo": ("demo.demo", "Run", "Run hyperscout on a simulated cluster for a minute."),
+    "demo": ("demo.demo", "Run", "Run hyperscout on a simulated cluster for some seconds."),
     "version": ("manage.version", "Other", "Print versions."),
     "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
@@ -66,17 +66,19 @@ COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
 
 # The extra that a command needs; other commands need only the base install.
-_EXTRAS = {"agent": "[agent]", "doctor": "[agent]", "collector": "[collector]", "demo": "[agent,collector]"}
+_EXTRAS = {"agent": "agent", "doctor": "agent", "collector": "collector", "demo": "collector"}
 
 
 def missing_package(command: str, error: ModuleNotFoundError) -> Exception:
     """The error of a command without one of its packages: it names the extra. A bug stays as it is."""
     if (error.name or "").startswith("hyperscout"):
         return error
+    from hyperscout_runtime.errors import install_extra
+
     from hyperscout_cli.shared.errors import CliError
 
-    what = f"hyperscout{_EXTRAS.get(command, '')}"
-    return CliError(f"{command!r} needs the Python package {error.name!r}: run `pip install '{what}'`")
+    todo = install_extra(_EXTRAS.get(command, ""))
+    return CliError(f"{command!r} needs the Python package {error.name!r}: {todo}")
 
 
 class LazyGroup(click.Group):

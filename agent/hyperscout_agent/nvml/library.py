@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
+from hyperscout_runtime.errors import install_extra
+
 LIBRARY: Final = "libnvidia-ml.so.1"
 
 # Values of nvmlReturn_t.
@@ -91,7 +93,7 @@ class Nvml:
             try:
                 binding = importlib.import_module("pynvml")
             except ImportError as error:
-                raise NvmlUnusableError("nvidia-ml-py is missing: install hyperscout[agent]") from error
+                raise NvmlUnusableError(f"nvidia-ml-py is missing: {install_extra('agent')}") from error
             if self._library is not None:  # the binding has no public function to set another library
                 binding.nvmlLib = loaded  # type: ignore[attr-defined]
             self._binding = binding

@@ -21,7 +21,7 @@ from hyperscout_formats.snmp import switch as snmp_switch
 from hyperscout_formats.snmp import values as snmp_values
 from hyperscout_formats.text.prometheus_text import counter, gauge
 from hyperscout_runtime.backoff import doubled_s
-from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.errors import StartError, install_extra
 
 from hyperscout_agent.findings.probe import (
     Observation,
@@ -86,8 +86,8 @@ def build(context: ProbeContext) -> ProbeParts | None:
     try:
         importlib.import_module("hyperscout_agent.snmp.client")
     except ModuleNotFoundError as error:
-        install = "pip install 'hyperscout[agent,snmp]'"
-        raise StartError(f"snmp.access: {error.name} is not installed: {install}") from error
+        todo = install_extra("agent,snmp")
+        raise StartError(f"snmp.access: {error.name} is not installed: {todo}") from error
     probe = SnmpProbe(settings, trigger=context.trigger)
     return ProbeParts(probe, directives={"seeds": probe.take_seeds}, metrics=probe.metrics)
 

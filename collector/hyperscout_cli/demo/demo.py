@@ -28,7 +28,7 @@ from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.tables import Row, Table, lines
 
 INTERRUPTED = 130
-# Short times, so that the demo ends within a minute.
+# Short times, so that the demo ends within seconds.
 SETTINGS = {
     "http-listen": "",
     "rest-listen": "127.0.0.1:0",
@@ -59,7 +59,7 @@ Examples:
     help="Keep the collector and the agents running after the story, until Ctrl-C.",
 )
 def demo(*, kubeconfig: Path | None, stay: bool) -> int:
-    """Run hyperscout on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
+    """Run hyperscout on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes about ten seconds.
 
     Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
     Then it cuts a cable and removes a switch, and shows how the conditions change and recover.

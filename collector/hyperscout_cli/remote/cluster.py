@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hyperscout_runtime.errors import install_extra
+
 from hyperscout_cli.shared.errors import BadInputError, CliError
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def need_client(what: str) -> None:
         import kubernetes  # noqa: F401
     except ModuleNotFoundError as error:
         raise CliError(
-            f"{what} needs the Python package {error.name!r}: run `pip install 'hyperscout[collector]'`"
+            f"{what} needs the Python package {error.name!r}: {install_extra('collector')}"
         ) from error
 
 

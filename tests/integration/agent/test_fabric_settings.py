@@ -53,4 +53,4 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 1
-    assert "is not installed: pip install 'hyperscout[agent,snmp]'" in done.stderr
+    assert "is not installed: run `pip install 'hyperscout[agent,snmp]'` in this environment" in done.stderr

@@ -46,7 +46,10 @@ sys.modules.update(dict.fromkeys(extras.split()))
 from hyperscout_cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-LACKS = "error: '{}' needs the Python package '[a-z_]+': run `pip install 'hyperscout\\[{}\\]'`\n"
+LACKS = (
+    "error: '{}' needs the Python package '[a-z_]+': "
+    "run `pip install 'hyperscout\\[{}\\]'` in this environment\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ LACKS = "error: '{}' needs the Python package '[a-z_]+': run `pip install 'hyper
     [
         ("agent", 1, LACKS.format("agent", "agent")),
         ("collector", 1, LACKS.format("collector", "collector")),
-        ("demo", 1, LACKS.format("demo", "agent,collector")),
+        ("demo", 1, LACKS.format("demo", "collector")),
         ("doctor", 1, LACKS.format("doctor", "agent")),
         ("crd columns", 1, LACKS.format("crd columns", "collector")),
         ("doctor n01 --collector 127.0.0.1:1", 3, ""),

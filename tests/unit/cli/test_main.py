@@ -94,12 +94,13 @@ def test_version(run: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "extra"), [("place", ""), ("doctor", "[agent]"), ("collector", "[collector]")]
+    ("command", "extra"), [("place", ""), ("doctor", "[agent]"), ("collector", "[collector]"), ("demo", "[collector]")]
 )
 def test_a_missing_package_is_one_line_that_names_the_extra(command: str, extra: str) -> None:
     error = missing_package(command, ModuleNotFoundError("No module named 'absent'", name="absent"))
-    assert (
-        str(error) == f"{command!r} needs the Python package 'absent': run `pip install 'hyperscout{extra}'`"
+    assert str(error) == (
+        f"{command!r} needs the Python package 'absent': "
+        f"run `pip install 'hyperscout{extra}'` in this environment"
     )
     bug = ModuleNotFoundError("No module named 'hyperscout_x'", name="hyperscout_x")
     assert missing_package(command, bug) is bug
@@ -112,5 +113,5 @@ def test_a_package_that_is_missing_while_a_command_runs(
     ran = run("version", "-o", "yaml")
     assert (ran.code, ran.err) == (
         1,
-        "error: 'version' needs the Python package 'yaml': run `pip install 'hyperscout'`\n",
+        "error: 'version' needs the Python package 'yaml': run `pip install 'hyperscout'` in this environment\n",
     )
