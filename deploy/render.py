@@ -85,6 +85,9 @@ HEAD = f"""\
 #   kubectl -n {NAMESPACE} create secret generic hyperscout-tls \\
 #     --from-file=tls.crt --from-file=tls.key --from-file=ca.crt=tls.crt
 #
+# The images are hyperscout/collector and hyperscout/agent, without a registry. To put yours before them:
+#   sed -i 's#image: hyperscout/#image: registry.example.com/infra/hyperscout/#' hyperscout.yaml
+#
 # Then: kubectl apply --server-side -f hyperscout.yaml
 #
 # Where another product owns the HyperNode definition, leave that document out, and let an admin run

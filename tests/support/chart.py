@@ -68,7 +68,6 @@ EVERYTHING: Final[Object] = {
         },
         "collectorAddresses": ["192.0.2.7:50051", "hyperscout.example:50051"],
         "infiniband": {
-            "resourceName": "rdma/hca_shared",
             "resourceClaimTemplate": "rdma-all",
             "deviceGroup": 110,
         },
@@ -86,7 +85,7 @@ EVERYTHING: Final[Object] = {
     "prometheusRule": {
         "enabled": True,
         "labels": {"release": "prometheus"},
-        "runbookBase": "https://git.example/hyperscout/",
+        "runbookBase": "https://git.example/hyperscout",
     },
     "grafana": {"dashboards": {"enabled": True, "annotations": {"grafana_folder": "hyperscout"}}},
     "networkPolicy": {

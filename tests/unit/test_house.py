@@ -101,6 +101,21 @@ def anchors(page: Path) -> set[str]:
     return found.keys() | set(re.findall(r'<a id="([^"]+)"', text))
 
 
+def texts_of_the_chart() -> list[Path]:
+    chart = ROOT / "deploy" / "chart"
+    return [chart / "values.yaml", chart / "values.schema.json", *sorted((chart / "templates").iterdir())]
+
+
+@pytest.mark.parametrize("text", texts_of_the_chart(), ids=lambda text: text.name)
+def test_pages_that_the_chart_names_exist(text: Path) -> None:
+    wrong = []
+    for path, section, anchor in re.findall(r"\b(docs/[\w./-]+\.md)(, \"|#)?([\w-]*)", text.read_text()):
+        target = ROOT / path
+        if not target.exists() or '"' in section or (anchor and section and anchor not in anchors(target)):
+            wrong.append(f"{path}{section}{anchor}")
+    assert wrong == []
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     wrong = []

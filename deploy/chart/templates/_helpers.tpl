@@ -205,7 +205,20 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- fail "fabric.serviceAccount: it needs an account that no other pod has; set fabric.serviceAccount.name" -}}
 {{- end -}}
 {{- end -}}
+{{- if eq .Values.collector.service.type "ClusterIP" -}}
+{{- range $name, $port := default dict .Values.collector.service.nodePorts -}}
+{{- if $port -}}
+{{- fail (printf "collector.service.nodePorts.%s: a Service of type ClusterIP has no port on nodes; set collector.service.type: NodePort or LoadBalancer too" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $ib := .Values.agent.infiniband -}}
+{{- if and $ib.resourceName $ib.resourceClaimTemplate -}}
+{{- fail "agent.infiniband: give resourceName (a device plugin's) or resourceClaimTemplate (a DRA driver's), not both" -}}
+{{- end -}}
+{{- if and $ib.nodeSelector (not (include "hyperscout.infiniband" .)) -}}
+{{- fail "agent.infiniband.nodeSelector has no effect alone; set agent.infiniband.resourceName or agent.infiniband.resourceClaimTemplate too" -}}
+{{- end -}}
 {{- if not (kindIs "invalid" $ib.enabled) -}}
 {{- if and $ib.enabled (not (include "hyperscout.infiniband" .)) -}}
 {{- fail "agent.infiniband.enabled is retired: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.resourceClaimTemplate (a DRA driver's); where agent.extraVolumes brings the devices, set agent.settings.ibnetdiscover.enabled: true. Then remove agent.infiniband.enabled" -}}

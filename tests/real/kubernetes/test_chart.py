@@ -604,11 +604,11 @@ def test_a_service_for_other_networks_has_no_plaintext_port() -> None:
     ports = {"grpc": 50051, "rest": 50080, "grpc-mtls": 50054}
     for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
         mtls = {"enabled": True, "clientCaSecret": "switches-ca"}
-        service = {"type": kind, "nodePorts": {"grpcMtls": 30054}}
+        fixed = {} if kind == "ClusterIP" else {"grpc-mtls": 30054}
+        service = {"type": kind, "nodePorts": {"grpcMtls": fixed.get("grpc-mtls")}}
         objects = render({"collector": {"mtls": mtls, "service": service}})
         main = one(objects, "Service", "-collector")["spec"]
         assert {port["name"]: port["port"] for port in main["ports"]} == ports
-        fixed = {} if kind == "ClusterIP" else {"grpc-mtls": 30054}
         assert {p["name"]: p["nodePort"] for p in main["ports"] if "nodePort" in p} == fixed
         metrics = one(objects, "Service", "-metrics")["spec"]
         assert (metrics["clusterIP"], metrics.get("type")) == ("None", None)
@@ -751,6 +751,21 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "retired, and no switch any more",
         {"agent": {"infiniband": {"enabled": False, "resourceName": "rdma/hca"}}},
         "or these two to turn sweeps off",
+    ),
+    (
+        "ports of nodes in the cluster alone",
+        {"collector": {"service": {"nodePorts": {"grpcMtls": 30054}}}},
+        "collector.service.nodePorts.grpcMtls: a Service of type ClusterIP has no port on nodes",
+    ),
+    (
+        "two sources of devices",
+        {"agent": {"infiniband": {"resourceName": "rdma/hca", "resourceClaimTemplate": "rdma"}}},
+        "agent.infiniband: give resourceName (a device plugin's) or resourceClaimTemplate",
+    ),
+    (
+        "nodes without a device",
+        {"agent": {"infiniband": {"nodeSelector": {"ib": "true"}}}},
+        "agent.infiniband.nodeSelector has no effect alone",
     ),
     (
         "the default account",

@@ -44,7 +44,6 @@ def daemon_sets(given_values: Object) -> dict[str, Object]:
     [
         ({"resourceName": "rdma/hca"}, 1, None),
         ({"resourceClaimTemplate": "rdma-all"}, None, [{"name": "infiniband"}]),
-        ({"resourceName": "rdma/hca", "resourceClaimTemplate": "rdma-all"}, 1, [{"name": "infiniband"}]),
     ],
 )
 def test_one_value_gives_the_devices_and_turns_sweeps_on(
