@@ -7,6 +7,7 @@ Findings describe every link of a cluster. They do not cross a network unencrypt
 permits it, and a token never does.
 """
 
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ def bearer(token: str, source: str) -> Metadata:
     return (("authorization", f"Bearer {token}"),)
 
 
+NO_TLS = "WRONG_VERSION_NUMBER"  # in the text of a handshake with a server that does not use TLS
 _HINTS = (
     ("certificate has expired", "its certificate has expired"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by the CA that was given (tls_ca)"),
@@ -126,7 +128,7 @@ _HINTS = (
         "not in peer certificate",
         "its certificate is for another name: set the expected name (tls_server_name)",
     ),
-    ("WRONG_VERSION_NUMBER", "the server does not use TLS on this port"),
+    (NO_TLS, "the server does not use TLS on this port"),
 )
 
 
@@ -173,7 +175,9 @@ def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool 
         )
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise TargetError(f"collector address {target!r}: expected host:port, [v6 address]:port or unix:PATH")
+        such_as = f", such as {target}:{GRPC_PORT}" if re.fullmatch(r"[\w.-]+", target) else ""
+        expected = f"expected host:port, [v6 address]:port or unix:PATH{such_as}"
+        raise TargetError(f"collector address {target!r}: {expected}")
     if tls or is_loopback(host.strip("[]")):
         return
     if token:

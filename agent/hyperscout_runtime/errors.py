@@ -20,8 +20,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return names of machines that may be meant: those with the same first label, then the most similar."""
+    names = sorted(known)
+    same = [other for other in names if other.split(".")[0] == name.split(".", maxsplit=1)[0]]
+    close = difflib.get_close_matches(name, names, most, cutoff=0.8)
+    return list(dict.fromkeys([*same, *close]))[:most]
+
+
 def install_extra(extras: str = "") -> str:
-    """Return the next step where a package of an extra is missing. `extras`: as in `agent` or `agent,snmp`."""
+    """Return the next step where a package is missing. `extras`: those that have it (`agent,snmp`)."""
     return f"run `pip install 'hyperscout{f'[{extras}]' if extras else ''}'` in this environment"
 
 

@@ -98,6 +98,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 (tells mypy)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            todo = "options of a command come after its name"
+            raise click.UsageError(
+                f"no such option {error.option_name} before a command: {todo}", ctx
+            ) from error
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -191,7 +200,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             standalone_mode=False,
         )
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(BrokenPipeError):
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130

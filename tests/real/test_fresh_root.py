@@ -120,7 +120,9 @@ def test_without_its_extra_a_command_prints_one_line(user: User, command: str) -
     done = user(f"hyperscout {command}")
     assert (done.returncode, done.stdout) == (1, "")
     extra = re.escape(EXTRAS[command])
-    assert re.fullmatch(rf"error: .*: run `pip install 'hyperscout{extra}'` in this environment\n", done.stderr)
+    assert re.fullmatch(
+        rf"error: .*: run `pip install 'hyperscout{extra}'` in this environment\n", done.stderr
+    )
 
 
 def test_all_other_commands_need_no_extra(user: User) -> None:

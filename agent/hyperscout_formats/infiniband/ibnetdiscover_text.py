@@ -19,6 +19,8 @@ _LOOKALIKES = (
     (rb"==\(.{0,80}\)==>", "the output of `iblinkinfo`"),
     (rb'^(?:Hca|Switch)\s+\d{1,3}\s+"(?![SHR]-[0-9a-f]{16}")', "an ibsim net file"),
     (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|BZh)", "a compressed file (decompress it first)"),
+    (rb"\A\s*[{\[]", "JSON"),
+    (rb"\A# ", "Markdown"),
     (rb"\A(?:\xff\xfe|\xfe\xff)", "UTF-16 text (save it as UTF-8)"),
 )
 
@@ -82,9 +84,7 @@ def why_refused(data: bytes) -> str:
             if re.search(pattern, head, re.MULTILINE):
                 what = f"this is probably {name}"
                 break
-    expected = (
-        "expected the output of plain `ibnetdiscover`: write it with `ibnetdiscover > fabric.ibnetdiscover`"
-    )
+    expected = "expected the output of plain `ibnetdiscover`: write it with `sudo ibnetdiscover > fabric.txt`"
     return f"{what}; {expected}"
 
 

@@ -11,6 +11,7 @@ from hyperscout.v1.discovery_pb2 import Hello, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings.bulk import Bulk
 from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.main import version
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.uplink.session import Directives
 from hyperscout_agent.uplink.uplink import Options, Uplink
@@ -21,7 +22,7 @@ from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter
 from hyperscout_sim.readings.sysfs import port_facts
 
-VERSION = "simulated"
+VERSION = version()
 _log = logging.getLogger(__name__)
 _LEAST_SWEEP_INTERVAL_S = 1.0
 

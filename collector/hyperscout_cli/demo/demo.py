@@ -173,7 +173,7 @@ def where_the_map_is(address: str, *, stay: bool) -> str:
     from hyperscout_collector.serve.rest.static import FOLDER
 
     if not (FOLDER / "index.html").is_file():
-        return f"the map is not built: `make map` (needs npm), then see it at {address}"
+        return "the map is not built: run `make map` (needs npm); after `pip install .` install again"
     return f"open the map in a browser: {address}" + (
         "" if stay else "  (--stay keeps it up after the story)"
     )

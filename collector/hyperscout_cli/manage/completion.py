@@ -14,7 +14,8 @@ from hyperscout_cli.shared.output import emit
 Examples:
   bash:  eval "$(hyperscout completion bash)"           (in ~/.bashrc)
   zsh:   eval "$(hyperscout completion zsh)"            (in ~/.zshrc, after compinit)
-  fish:  hyperscout completion fish > ~/.config/fish/completions/hyperscout.fish""",
+  fish:  mkdir -p ~/.config/fish/completions
+         hyperscout completion fish > ~/.config/fish/completions/hyperscout.fish""",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:

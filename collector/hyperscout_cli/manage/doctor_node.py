@@ -1,6 +1,5 @@
 """Checks of a node through the collector: pure functions over the collector's answers."""
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from hyperscout_agent.doctor.checks import of_probe
 from hyperscout_agent.doctor.facts import Check, WithoutData
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import is_node
+from hyperscout_runtime.errors import similar
 from hyperscout_runtime.units import CLOCK_FAILED_S, CLOCK_WARNING_S
 from hyperscout_topology.problems import domain_problems
 from hyperscout_topology.topology import Topology
@@ -22,7 +22,6 @@ from hyperscout_cli.shared.tables import age
 
 # Probes that report nothing on a node without devices for them.
 _PROBES = ("infiniband", "lldp", "nvlink")
-_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,8 @@ def _known(seen: NodeSeen) -> Check:
     names = {agent.node for agent in seen.status.agents if is_node(agent.node)}
     in_tree = any(node in hypernode.nodes for hypernode in seen.topology.hypernodes)
     expected = node in seen.topology.nodes_without_evidence
-    close = sorted({name for name in names if name.split(".")[0] == node.split(".")[0]})
-    close += [name for name in difflib.get_close_matches(node, sorted(names), 3) if name not in close]
-    hint = f"; similar names of agents: {', '.join(close[:_MAX_NAMED])}" if close else ""
+    close = ", ".join(similar(node, names))
+    hint = f"; similar names of agents: {close}" if close else ""
     todo = "start an agent on the node, and run `hyperscout doctor` there"
     if in_tree:
         why = f"no agent reports as {node}: its cables are known from other sources{hint}"

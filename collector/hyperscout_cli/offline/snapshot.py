@@ -1,5 +1,7 @@
 """`hyperscout snapshot`: saves the topology to a file, and loads it."""
 
+import os
+import pwd
 from pathlib import Path
 
 import click
@@ -85,6 +87,11 @@ def load(*, file: str, output: str, data_dir: Path | None, unnamed: bool) -> Non
     from hyperscout_collector.store.errors import StoreError
     from hyperscout_topology.frames import encoded_whole
 
+    if not data_dir.exists():
+        note(f"{data_dir} does not exist: it is created; check that it is the collector's data folder")
+    elif (owner := data_dir.stat().st_uid) != os.getuid():
+        warning = f"warning: {data_dir} belongs to user {_user(owner)}, and this is user {_user(os.getuid())}"
+        note(f"{warning}: load the file as the user that the collector runs as")
     try:
         store = SqliteStore(data_dir / "evidence.db")
         try:
@@ -94,3 +101,10 @@ def load(*, file: str, output: str, data_dir: Path | None, unnamed: bool) -> Non
     except StoreError as error:
         raise CliError(str(error)) from error
     note(f"{data_dir}: a collector that starts here continues from generation {found.generation}")
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import click
-from click.core import ParameterSource
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_cli.place.gang_flags import Gang
@@ -46,15 +45,14 @@ def placer(
         return
     from hyperscout_cli.remote.client import Collector
 
-    with Collector(collector) as connection:
+    context = click.get_current_context()
+    with Collector(collector, or_saved=not context.params.get("reserve")) as connection:
         yield OnlinePlacer(gang, connection)
 
 
 def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unnamed: bool) -> None:
     """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
     context = click.get_current_context()
-    if topology is not None and context.get_parameter_source("collector") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--topology and --collector: give one of them")
     if topology is None and unnamed:
         raise click.UsageError(
             "--include-unnamed needs --topology: a collector places on named hosts only (set its node_map)"

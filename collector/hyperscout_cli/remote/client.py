@@ -12,6 +12,7 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_formats.text.leader import leader_in
 from hyperscout_runtime.credentials import (
+    NO_TLS,
     CredentialsError,
     Metadata,
     TargetError,
@@ -54,7 +55,9 @@ class Collector:
     The constructor also raises UsageError, for flags that contradict each other.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, or_saved: bool = False) -> None:
+        """`or_saved`: the command can also read a saved topology."""
+        self._or_saved = ", or give a saved topology: --topology FILE" if or_saved else ""
         address = endpoint.address
         if namespace := endpoint.namespace:
             from hyperscout_cli.remote.port_forward import cluster_ca, forwarded
@@ -282,16 +285,16 @@ class Collector:
     def _words(self, error: grpc.RpcError) -> str:
         code = _code(error)
         details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+        if code is grpc.StatusCode.UNAVAILABLE and NO_TLS in details:
+            return f"the collector at {self.address} does not use TLS on this port: leave out --tls-ca"
         if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
             hint = hint.replace("(tls_", "(--tls-").replace("_", "-")
             return f"the certificate of the collector at {self.address} is not trusted: {hint}"
         if code is grpc.StatusCode.UNAVAILABLE and (cause := protocol_hint(details)):
             return f"cannot ask the collector at {self.address}: {': '.join(cause)}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
-            return (
-                f"cannot reach the collector at {self.address}: "
-                f"start it with `hyperscout collector` or set --collector{self._maybe(details)}"
-            )
+            todo = f"start it with `hyperscout collector` or set --collector{self._or_saved}"
+            return f"cannot reach the collector at {self.address}: {todo}{self._maybe(details)}"
         if code is grpc.StatusCode.UNAUTHENTICATED:
             how = self._how_to_authenticate()
             return f"the collector at {self.address} rejects your credentials: {details} {how}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-
 from hyperscout_runtime.errors import install_extra
 
 from hyperscout_cli.shared.errors import BadInputError, CliError

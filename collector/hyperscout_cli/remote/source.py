@@ -25,5 +25,5 @@ def load(
         return read_topology(topology)
     from hyperscout_cli.remote.client import Collector
 
-    with Collector(collector) as connection:
+    with Collector(collector, or_saved=at_ns is None) as connection:
         return connection.topology(links=links, at_ns=at_ns)

@@ -124,9 +124,10 @@ class Command(_Documented):
         return rest
 
     def _example(self, ctx: click.Context) -> str:
-        """The first example of the help text."""
+        """The first example of the help text that is of this command."""
         lines = (self.epilog or "").partition("Examples:\n")[2].strip().splitlines()
-        return re.split(" {2,}", lines[0])[0] if lines else f"{ctx.command_path} --help"
+        mine = (re.split(" {2,}", line.strip())[0] for line in lines if f" {self.name} " in line)
+        return next(mine, f"{ctx.command_path} --help")
 
     def _place_of(self, argument: str, ctx: click.Context) -> str:
         """What to do with an argument that the command does not take."""

@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from hyperscout_formats.text.counts import and_more
 from hyperscout_formats.text.host_list import fold, natural_key
+from hyperscout_runtime.errors import similar
 from hyperscout_topology import objects
 from hyperscout_topology.figures import digits
 from hyperscout_topology.health import marks
@@ -32,17 +34,31 @@ _NAMES = {
     "anomalies": "its kind, HyperNode, or a node or switch at an end",
     "placements": "the name of a gang that holds nodes",
 }
+_MAX_NAMED = 10
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
 
 
-def check_found(kind: str, table: Table, missing: Sequence[str]) -> None:
-    """Raise CliError if `select` did not find all names."""
-    if missing:
-        names = ", ".join(map(repr, missing))
-        lists = "placements list" if kind == "placements" else f"get {kind}"
-        raise CliError(
-            f"no {table.kind} named {names}: expected {_NAMES[kind]}; `hyperscout {lists}` lists all"
-        )
+def check_found(kind: str, every: Table, missing: Sequence[str]) -> None:
+    """Raise CliError if `select` did not find all names in the table `every`."""
+    if not missing:
+        return
+    lists = "placements list" if kind == "placements" else f"get {kind}"
+    todo = f"`hyperscout {lists}` lists all"
+    first = missing[0]
+    if len(missing) > 1:
+        what = f"named {fold(missing[:_MAX_NAMED])}{and_more(len(missing) - _MAX_NAMED)}"
+    elif first.endswith("*"):
+        raise CliError(f"no {every.kind} has a name that begins with {first[:-1]!r}: {todo}")
+    else:
+        known = {name for row in every.rows for name in _names_of(kind, row)}
+        close = ", ".join(similar(first, known))
+        what = f"named {first!r}{close and f' (similar: {close})'}"
+    raise CliError(f"no {every.kind} {what}: expected {_NAMES[kind]}; {todo}")
+
+
+def _names_of(kind: str, row: Row) -> set[str]:
+    """The names that select a row: of a finding its node, of a placement its gang."""
+    return {row.cells[0]} if kind in {"findings", "placements"} else objects.names_of(kind, row.data)
 
 
 def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -193,7 +209,7 @@ def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[s
     """
     if not names:
         return table, []
-    answering = [(row, objects.names_of(kind, row.data)) for row in table.rows]
+    answering = [(row, _names_of(kind, row)) for row in table.rows]
     every = {name for _, own in answering for name in own}
     names = with_prefixes(names_in(names, every), every)
     wanted = set(names)

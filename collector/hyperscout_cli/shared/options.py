@@ -93,7 +93,10 @@ def collector_options(command: Command) -> Command:
         names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure")
         shown = {name: more.pop(name) for name in names}
         token = "" if shown["token_file"] is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
-        shown["namespace"] = reached_in(click.get_current_context(), namespace)
+        context = click.get_current_context()
+        if more.get("topology") is not None and _is_given(context):
+            raise click.UsageError("--topology and --collector: give one of them")
+        shown["namespace"] = reached_in(context, namespace)
         address = DEFAULT_COLLECTOR if shown["namespace"] else collector
         return command(*args, collector=Endpoint(address, timeout_s, token=token, **shown), **more)
 
@@ -103,13 +106,19 @@ def collector_options(command: Command) -> Command:
     return _where(found)
 
 
+def _is_given(context: click.Context) -> bool:
+    """Whether the command line, not only the environment, names a collector."""
+    is_own = context.get_parameter_source("collector") is ParameterSource.COMMANDLINE
+    return is_own or bool(context.find_root().params.get("collector"))
+
+
 def reached_in(context: click.Context, namespace: str) -> str:
     """The namespace to forward a port to; "" to use an address. Raises UsageError if both are given.
 
     `kubectl hyperscout` forwards a port unless an address is given.
     """
     source, root = context.get_parameter_source("collector"), context.find_root()
-    if source is ParameterSource.COMMANDLINE or root.params.get("collector"):
+    if _is_given(context):
         if namespace and context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--collector and --namespace: give one of them")
         return ""

@@ -89,7 +89,10 @@ def note(text: str) -> None:
     """One line on stderr, with control characters shown as escapes."""
     from hyperscout_topology.names import visible
 
-    sys.stderr.write(visible(text) + "\n")
+    try:
+        sys.stderr.write(visible(text) + "\n")
+    except BrokenPipeError:  # its reader has ended (`2>&1 | head`); the command goes on without notes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def warn(texts: Sequence[object], one: str, many: str, more: str = "") -> None:

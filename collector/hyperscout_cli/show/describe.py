@@ -76,7 +76,8 @@ def describe(
         raise click.UsageError(f"expected a name after {kind!r}: `hyperscout get {found}` lists all")
     now_ns = time.time_ns()
     loaded = load(topology=topology, collector=collector, at_ns=at_ns)
-    table, missing = select(found, TABLES[found](loaded, now_ns), names)
+    every = TABLES[found](loaded, now_ns)
+    table, missing = select(found, every, names)
     seen: dict[str, list[Row]] | None = None
     if found == "nodes" and topology is None and at_ns is None and table.rows:
         seen = _findings([row.name for row in table.rows], collector, now_ns)
@@ -90,7 +91,7 @@ def describe(
             emit(_describe(found, row, table, loaded, now_ns))
             if seen is not None:
                 emit(_found(seen.get(row.name, [])))
-    check_found(found, table, missing)
+    check_found(found, every, missing)
 
 
 def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, list[Row]]:

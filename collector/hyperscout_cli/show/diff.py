@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hyperscout_topology.topology import Topology
 
 CLUSTER = "cluster"
+_EQUAL = "nothing differs"
 
 
 @click.command(
@@ -85,8 +86,9 @@ def diff(
         if hypernodes is not None:
             raise click.UsageError("--hypernodes and --blueprint: give one of them")
         found = _drift(blueprint, load(topology=topology, collector=collector), accept=accept)
-        _show(found, output)
+        _show(found, output, "" if accept else _EQUAL)
         return NO if found and not accept else 0
+    without = _EQUAL
     if hypernodes is not None:
         found = _written(hypernodes, kubeconfig, topology, collector)
     elif files:
@@ -99,8 +101,8 @@ def diff(
     elif topology is not None:
         raise click.UsageError("--topology needs another one to compare with: a file or --hypernodes")
     else:
-        found = list(_held(collector))
-    _show(found, output)
+        found, without = list(_held(collector)), "no generation is held"
+    _show(found, output, without)
     return NO if found else 0
 
 
@@ -122,13 +124,17 @@ def _since(since_ns: int, output: str, collector: Endpoint) -> int:
     if not emit_data({"differences": found}, output):
         emit(visible(line) + "\n" for line in lines)
         if not lines:
-            note("nothing differs")
+            note(_EQUAL)
     return NO if events else 0
 
 
-def _show(lines: Sequence[str], output: str) -> None:
-    if not emit_data({"differences": [difference(line) for line in lines]}, output):
-        emit(visible(line) + "\n" for line in lines)
+def _show(lines: Sequence[str], output: str, without: str) -> None:
+    """Write the lines; `without`: a note where there is none."""
+    if emit_data({"differences": [difference(line) for line in lines]}, output):
+        return
+    emit(visible(line) + "\n" for line in lines)
+    if not lines and without:
+        note(without)
 
 
 def _written(path: str, kubeconfig: Path | None, topology: str | None, collector: Endpoint) -> list[str]:

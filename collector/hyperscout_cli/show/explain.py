@@ -71,7 +71,7 @@ def _of_collector(
     """The answer, and the marks of the findings of both nodes by node, probe and subject."""
     from hyperscout_cli.remote.client import Collector
 
-    with Collector(collector) as connection:
+    with Collector(collector, or_saved=True) as connection:
         answer = connection.explain(node_a, node_b)
         stored = [x for node in dict.fromkeys((node_a, node_b)) for x in connection.findings(node)]
     keys = [(x.finding.key.node, x.finding.key.probe, x.finding.key.subject) for x in stored]

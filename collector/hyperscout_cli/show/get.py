@@ -96,10 +96,12 @@ def get(
         from hyperscout_cli.show.findings import findings
 
         table, missing = findings(collector, names, now_ns)
+        every = table
     else:
         links = found in {"links", "nodes", "switches"}
         loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns)
-        table, missing = select(found, TABLES[found](loaded, now_ns), names)
+        every = TABLES[found](loaded, now_ns)
+        table, missing = select(found, every, names)
     table = view.of(table)
     if output == "dot":
         from hyperscout_cli.shared.dot import dot
@@ -107,5 +109,5 @@ def get(
         emit(dot(loaded, [row.data for row in table.rows]))
     else:
         show(table, output, "" if missing else f"no {found} found", heading=view.heading)
-    check_found(found, table, missing)
+    check_found(found, every, missing)
     return 0

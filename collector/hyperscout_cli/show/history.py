@@ -118,7 +118,8 @@ def history(
         if about and not first.events and not first.flaps and not is_known(connection, about):
             raise CliError(
                 f"nothing is recorded about {about!r}: expected a node, HyperNode, switch or link as "
-                "`hyperscout get nodes`, `get hypernodes`, `get switches` and `get links` list them"
+                "`hyperscout get nodes`, `get hypernodes`, `get switches` and `get links` list them, or a "
+                "port as messages write it (leaf-1/p4)"
             )
         if not flaps:
             rows = filter(view.keeps(event_table(())), map(event_row, _events(first, pages)))

@@ -51,7 +51,8 @@ Values of --for:
   generation=N                 generation N or a later one is published
   node/NAME                    the node is in the hierarchy
   hypernode/NAME               the HyperNode is published
-  hypernode/NAME=CONDITION     its condition Ready, Degraded, Consistent or Stale has the healthy status
+  hypernode/NAME=CONDITION     its condition has the healthy status: that of Ready and Consistent is True,
+                               that of Degraded and Stale is False
   hypernode/NAME=CONDITION=STATUS
 NAME may be a host list. The command also waits for a collector that is not reachable yet.
 

@@ -180,7 +180,7 @@ def _check_names(avoid: Iterable[str], forest: Forest) -> None:
     for i, name in unknown:
         if name not in hypernodes:
             raise RequestError(
-                f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: expected the name of a node or HyperNode"
+                f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: unknown: expected the name of a node or HyperNode"
             )
 
 

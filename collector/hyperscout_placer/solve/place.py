@@ -104,5 +104,5 @@ def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
         return None
     unknown = avoid.difference(forest.index, *(layer.names for layer in forest.layers))
     if unknown:
-        raise RequestError(f"avoid: {min(unknown)!r}: expected the name of a node or HyperNode")
+        raise RequestError(f"avoid: {min(unknown)!r}: unknown: expected the name of a node or HyperNode")
     return forest.below(avoid)

@@ -27,7 +27,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_what_is_wired_as_declared_is_no_difference(run: CommandLine, tmp_path: Path, saved: Path) -> None:
     ran = run("diff", "--blueprint", plan(tmp_path, HOLDS), "--topology", saved)
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (ran.code, ran.out, ran.err) == (0, "", "nothing differs\n")
 
 
 def test_what_differs_is_listed_and_is_the_answer_no(run: CommandLine, tmp_path: Path, saved: Path) -> None:

@@ -94,7 +94,8 @@ def test_version(run: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "extra"), [("place", ""), ("doctor", "[agent]"), ("collector", "[collector]"), ("demo", "[collector]")]
+    ("command", "extra"),
+    [("place", ""), ("doctor", "[agent]"), ("collector", "[collector]"), ("demo", "[collector]")],
 )
 def test_a_missing_package_is_one_line_that_names_the_extra(command: str, extra: str) -> None:
     error = missing_package(command, ModuleNotFoundError("No module named 'absent'", name="absent"))
@@ -113,5 +114,6 @@ def test_a_package_that_is_missing_while_a_command_runs(
     ran = run("version", "-o", "yaml")
     assert (ran.code, ran.err) == (
         1,
-        "error: 'version' needs the Python package 'yaml': run `pip install 'hyperscout'` in this environment\n",
+        "error: 'version' needs the Python package 'yaml': "
+        "run `pip install 'hyperscout'` in this environment\n",
     )

@@ -31,15 +31,16 @@ FILES = [
     Mistake(
         "infer --ibnetdiscover empty.txt", 2, "empty.txt: empty", "expected the output of `ibnetdiscover`"
     ),
-    Mistake(
-        "infer --ibnetdiscover binary.bin", 2, "no Switch, Ca or Rt block", "write it with `ibnetdiscover >"
-    ),
+    Mistake("infer --ibnetdiscover binary.bin", 2, "no Switch, Ca or Rt block", "write it with `sudo ibnet"),
     Mistake("infer --ibnetdiscover damaged.gz", 2, "damaged.gz: damaged gzip file", "save it again"),
     Mistake("infer --ibnetdiscover pipe", 2, "pipe: no data for", "see whether the program that writes"),
     Mistake("infer --ibnetdiscover -", 2, "stdin: empty", "expected the output of `ibnetdiscover`"),
     Mistake("infer --ibnetdiscover - --node-map -", 2, "stdin (-) can be read only once", "save one of them"),
     Mistake(
-        "infer --ibnetdiscover fabric.json", 2, "no Switch, Ca or Rt block", "write it with `ibnetdiscover >"
+        "infer --ibnetdiscover fabric.json",
+        2,
+        "probably JSON",
+        "write it with `sudo ibnetdiscover > fabric.txt`",
     ),
     Mistake("infer --lldp fabric.txt", 2, "fabric.txt:1: not JSON", "expected the output of `lldpctl"),
     Mistake(
@@ -150,6 +151,15 @@ WORDS = [
     Mistake("status now", 2, "unexpected argument 'now'", "`hyperscout status --help`"),
     Mistake("get", 2, "Missing argument 'KIND'", "for example `hyperscout get hypernodes`"),
     Mistake("get nodez", 2, "no such kind: 'nodez'", "did you mean 'node'?"),
+    Mistake("get nodes --topology fabric.json --collector a:1", 2, "--topology and", "give one of them"),
+    Mistake("--collector a:1 get nodes --topology fabric.json", 2, "--topology and", "give one of them"),
+    Mistake("get nodes --collector localhost", 2, "expected host:port", "such as localhost:50051"),
+    Mistake("--timeout 5 get nodes", 2, "no such option --timeout before", "come after its name"),
+    Mistake("approve", 2, "'GENERATION'", "for example `hyperscout approve 42`"),
+    Mistake(
+        "get nodes nope* --topology fabric.json", 1, "begins with 'nope'", "`hyperscout get nodes` lists"
+    ),
+    Mistake("get nodes n-[1-99] --topology fabric.json", 1, "named n-[1-10] and 89 more", "lists all"),
     Mistake("get findings --topology fabric.json", 2, "findings need a collector", "without --topology"),
     Mistake("get nodes n1 --at 2h --topology fabric.json", 2, "--at needs a collector", "has no history"),
     Mistake(

@@ -22,12 +22,12 @@ def explained(topology: Topology, node_a: str, node_b: str) -> str:
             ("n01", "n02"),
             [
                 "are leaf neighbours: both are in leaf-a, tier 1.",
-                "2 cables: n01 mlx5_0 1 -> leaf-a 1 = leaf-a 2 -> n02 mlx5_0 1.",
+                "2 cables:\n  n01 mlx5_0 1 -> leaf-a 1\n  leaf-a 2 -> n02 mlx5_0 1\n",
             ],
         ),
         (
             ("n02", "n04"),
-            ["are core neighbours: both are in core, tier 2.", "has 4 cables: n02 mlx5_0 1 -> "],
+            ["are core neighbours: both are in core, tier 2.", "has 4 cables:\n  n02 mlx5_0 1 -> "],
         ),
         (("n01", "n01"), ["n01 is one node."]),
         (("n01", "n09"), ["share no HyperNode.", "No evidence shows a path between them."]),

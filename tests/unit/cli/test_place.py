@@ -392,7 +392,7 @@ def test_what_is_wrong_with_a_field_is_said_of_its_flag(files: Files) -> None:
         "error: --group-tier of --group-size 2: no tier 'rack': the tiers are 1 (leaf), 2 (core)"
     )
     assert files.place(topology, "--workers", 4, "--avoid", "node-99").err.startswith(
-        "error: --avoid: 'node-99': expected the name of a node or HyperNode"
+        "error: --avoid: 'node-99': unknown: expected the name of a node or HyperNode"
     )
 
 
@@ -533,7 +533,7 @@ GROUP_OF_NONE = {
         ([], "parts: 0: expected 1 to 64"),
         (GROUP_OF_NONE, "parts[0].group.count: 0: expected 1"),
         ({}, "parts"),
-        ({"part": []}, 'no field named "part"'),
+        ({"part": []}, "no field 'part' in a PlaceRequest: expected gang, mode"),
         ({"parts": 3}, "parts"),
         ({"parts": [{}]}, "parts[0]: expected workers or a group"),
         ({"parts": [{"workers": {"count": 0}}]}, "parts[0].workers.count: 0: expected 1"),

@@ -147,7 +147,7 @@ REFUSED = {
     "long role": (pb.PlaceRequest(parts=[part(1, role="r" * 64)]), "parts[0].workers.role: 64 characters"),
     "unknown name to avoid": (
         request(1, avoid=["n01", "leaf-a", "n1"]),
-        "avoid[2]: 'n1': expected",
+        "avoid[2]: 'n1': unknown: expected",
     ),
     "mode": (request(1, mode=3), "mode: 3: expected hard or soft"),
 }

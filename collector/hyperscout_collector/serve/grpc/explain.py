@@ -153,10 +153,11 @@ def _text(
         lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
     lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
     if hops:
-        steps = " = ".join(
-            f"{hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}" for hop in hops
-        )
-        lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
+        lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}:")
+        lines += [
+            f"  {hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}"
+            for hop in hops
+        ]
     elif len(nodes) > 1 and (common is None or common.source == "wires"):
         lines.append("No evidence shows a path between them.")
     if len(nodes) > 1:
