@@ -18,7 +18,7 @@ WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## make .venv, and (as root) install the Debian packages that some tests use
 	@bash .ci/setup all
@@ -102,7 +102,7 @@ proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
 
-docs:  ## the documentation as a static site with search, into build/site (a minute the first time)
+docs:  ## the documentation as a static site with search, into build/site (makes .venv first, then one for the site: minutes the first time)
 	@bash .ci/setup site
 	@PYTHONPATH= NO_MKDOCS_2_WARNING=1 "$$(bash .ci/setup site-python)" -m mkdocs build --quiet --strict -f deploy/site/mkdocs.yml
 	@printf '== build/site/index.html\n'

@@ -35,7 +35,7 @@ def _small() -> dict[str, str]:
 
 def files() -> dict[str, str]:
     """The text of each file: 64 nodes in two pods of four leaves; one cable between switches is missing."""
-    fabric, _ = plant(clos3(2, 4, 8, 2, 2), Fault.UPLINK, Random(2))  # noqa: S311 (a simulation)
+    fabric, _ = plant(clos3(2, 4, 8, 4, 2), Fault.UPLINK, Random(2))  # noqa: S311 (a simulation)
     hosts = sorted({adapter.host for adapter in fabric.adapters if adapter.host})
     job = {
         "mode": "PLACEMENT_MODE_SOFT",

@@ -381,11 +381,13 @@ def _cluster(path: str) -> frozenset[str]:
 
 
 def _diagnose(topology: "Topology", lacking: Sequence[Gap], output: str) -> None:
+    from hyperscout_formats.text.host_list import natural_key
+
     by_kind: dict[str, list[str]] = {}
     for x in topology.anomalies:
         by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
     for kind, texts in by_kind.items():
-        warn(texts, f"{kind} anomaly", f"{kind} anomalies", ": see -o json")
+        warn(sorted(texts, key=natural_key), f"{kind} anomaly", f"{kind} anomalies", ": see -o json")
     for gap in lacking:
         note(f"warning: {gap.text}")
     if output == "hypernodes":

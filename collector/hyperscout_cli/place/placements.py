@@ -71,15 +71,15 @@ def list_placements(*, gangs: Sequence[str], view: View, output: str, collector:
     from hyperscout_cli.shared.tables import show
 
     with Collector(collector) as connection:
-        table = placements_table(connection.placements(), time.time_ns())
-    table, missing = select("placements", table, gangs)
+        every = placements_table(connection.placements(), time.time_ns())
+    table, missing = select("placements", every, gangs)
     table = view.of(table)
     if output == "hostlist":
         emit(f"{host_list(x['node'] for x in row.data['assignments'])}\n" for row in table.rows)
     else:
         none = "no gang matches the selector" if view.selector else "no gang holds nodes"
         show(table, output, "" if missing else none, heading=view.heading)
-    check_found("placements", table, missing)
+    check_found("placements", every, missing)
 
 
 @placements.command(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyperscout_formats.text.counts import and_more
+from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
 from hyperscout_topology.topology import (
@@ -216,7 +217,7 @@ def _degraded(
                 head = f"{count} of {total} {link_class}s {word}"
             else:
                 head = f"{count} {link_class}{'' if count == 1 else 's'} {word}"
-            parts.append(f"{head}: {_some(details, '; ')}")
+            parts.append(f"{head}: {_some(sorted(details, key=natural_key), '; ')}")
     if not parts:
         return Condition(
             "Degraded", "False", "LinksHealthy", "no link or switch is missing, slow or erroring"
@@ -231,7 +232,7 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
         details = [_detail(x) for x in anomalies if x.kind == kind]
         if details:
             reasons.append(reason)
-            parts.append(f"{words}: {_some(details, '; ')}")
+            parts.append(f"{words}: {_some(sorted(details, key=natural_key), '; ')}")
     if not parts and h.source == "latency":
         message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring evidence"
         return Condition("Consistent", "True", "Inferred", message)

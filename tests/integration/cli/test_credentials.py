@@ -122,6 +122,12 @@ def test_a_name_that_is_not_the_address(run: CommandLine, family: Family, doorma
         assert run(*common, "--tls-server-name", "collector.hyperscout.svc").code == 0
 
 
+def test_a_port_without_tls(run: CommandLine, family: Family) -> None:
+    with plaintext_standby("127.0.0.1:1") as address:
+        ran = run("status", "--collector", address, "--tls-ca", family.ca)
+    assert (ran.code, "does not use TLS on this port: leave out --tls-ca" in ran.err) == (1, True)
+
+
 def test_a_collector_that_others_vouch_for(
     run: CommandLine, family: Family, doorman: Doorman, tmp_path: Path
 ) -> None:

@@ -140,3 +140,15 @@ def test_closed_streams_give_no_traceback(tmp_path: Path, redirected: str, code:
     assert ran.returncode == code, ran
     assert "Traceback" not in ran.stderr
     assert ran.stderr == ("error: No space left on device\n" if code else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("infer --ibnetdiscover -", 0), ("get nodes nope --topology fabric.json", 1)]
+)
+def test_a_closed_standard_error_changes_no_exit_code(tmp_path: Path, words: str, code: int) -> None:
+    """`infer` writes a warning for each of many lines; the reader of standard error has ended."""
+    write_files(tmp_path)
+    line = " ".join(command(*words.split()))
+    script = f"exec 3> >(exec >&- <&-); wait $!; cat fabric.txt /etc/passwd | {line} >/dev/null 2>&3"
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=LIMIT_S, check=False)
+    assert ran.returncode == code

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Topology
 from support.collector_process import CollectorProcess, channel_to, collector_process
 from support.collectors import QUICK_FLAGS, eight_hosts, is_whole, playing
@@ -87,3 +88,16 @@ async def test_an_agent_that_does_not_return_becomes_stale(run: CommandLine, tmp
             lambda t: status(t, HOSTS[-1], "Stale") == "True", "the node whose agent did not return"
         )
         assert await losses(collector) == set(), "stale, not missing"
+
+
+def test_a_folder_that_is_missing_or_of_another_user_is_named(
+    run: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, data = tmp_path / "saved.json", tmp_path / "data"
+    saved.write_text("".join(topology_json(Topology(7))))
+    first = run("snapshot", "load", saved, "--data-dir", data)
+    assert (first.code, f"{data} does not exist: it is created" in first.err) == (0, True)
+    assert run("snapshot", "load", saved, "--data-dir", data).err.count("\n") == 1
+    monkeypatch.setattr("os.getuid", lambda: data.stat().st_uid + 1)
+    other = run("snapshot", "load", saved, "--data-dir", data)
+    assert (other.code, f"warning: {data} belongs to user" in other.err) == (0, True)

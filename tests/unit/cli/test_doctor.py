@@ -58,6 +58,13 @@ def test_a_well_node_has_nothing_wrong() -> None:
             "similar names of agents: gpu-9.dc1.example",
             id="a name with a domain",
         ),
+        pytest.param(
+            judged(node="gpu-12", agents=(agent("gpu-13"), agent("login-1"), agent("cpu-99"))),
+            "agent",
+            "failed",
+            "similar names of agents: gpu-13",
+            id="only what is close",
+        ),
         pytest.param(judged(node="zz", agents=()), "agent", "failed", "not expected", id="unknown"),
         pytest.param(judged(node="zz", agents=()), "hierarchy", "failed", "no HyperNode", id="nowhere"),
         pytest.param(

@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 from hyperscout_cli.main import COMMANDS, cli, missing_package, program_name
+from hyperscout_runtime.errors import install_extra
 from support.command_line import CommandLine
 
 
@@ -114,6 +115,5 @@ def test_a_package_that_is_missing_while_a_command_runs(
     ran = run("version", "-o", "yaml")
     assert (ran.code, ran.err) == (
         1,
-        "error: 'version' needs the Python package 'yaml': "
-        "run `pip install 'hyperscout'` in this environment\n",
+        f"error: 'version' needs the Python package 'yaml': {install_extra()}\n",
     )

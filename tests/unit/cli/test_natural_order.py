@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from hyperscout_cli.offline.infer import _diagnose
 from hyperscout_cli.place.placement_text import placements_table
 from hyperscout_cli.remote.live_names import names_of_topology
 from hyperscout_cli.shared.dot import dot
 from hyperscout_cli.shared.kinds import TABLES
 from hyperscout_cli.shared.tree import tree
 from hyperscout_cli.show.differences import differences
+from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_topology import objects
 from hyperscout_topology.topology import Endpoint, HyperNode, Link, LinkTable, Switch, Topology
 from support.builders import anomaly, hypernode
@@ -102,6 +104,23 @@ def test_names_are_in_the_order_of_their_numbers(
     shown: Callable[[Topology], list[str]], expected: tuple[str, ...]
 ) -> None:
     assert tuple(shown(numbered())) == expected
+
+
+def test_warnings_and_conditions_name_ports_in_the_order_of_their_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ports = [
+        anomaly(
+            subject=Endpoint("s1", "leaf1", port), hypernode="leaf1", message=f"no link from leaf1/p{port}"
+        )
+        for port in sorted(map(str, NUMBERS))
+    ]
+    topology = with_conditions(replace(numbered(), anomalies=tuple(ports)))
+    [leaf] = [h for h in topology.hypernodes if h.name == "leaf1"]
+    [message] = [c.message for c in leaf.conditions if c.type == "Degraded"]
+    assert re.findall(r"leaf1/p(\d+)", message) == ["1", "2", "10"]
+    _diagnose(topology, (), "tree")
+    assert re.findall(r"leaf1/p(\d+)", capsys.readouterr().err) == ["1", "2", "10"]
 
 
 def moved(topology: Topology) -> tuple[HyperNode, ...]:

@@ -23,7 +23,8 @@ _POLICY = (
 _HASHED = "/assets/"  # file names here change with their content, so clients can cache them
 _NOT_BUILT = (
     "the map is not built: run `make map` (requires Node.js and npm) and reload this page; after "
-    "`pip install .`, install again or install the wheel of `make dist`; the API works without it: see /v1/openapi.json"
+    "`pip install .`, install again or install the wheel of `make dist`; "
+    "the API works without it: see /v1/openapi.json"
 )
 
 
