@@ -387,7 +387,8 @@ def _diagnose(topology: "Topology", lacking: Sequence[Gap], output: str) -> None
     for x in topology.anomalies:
         by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
     for kind, texts in by_kind.items():
-        warn(sorted(texts, key=natural_key), f"{kind} anomaly", f"{kind} anomalies", ": see -o json")
+        ordered = sorted(texts, key=natural_key)
+        warn(ordered, f"{kind} anomaly", f"{kind} anomalies", ": see -o json")
     for gap in lacking:
         note(f"warning: {gap.text}")
     if output == "hypernodes":

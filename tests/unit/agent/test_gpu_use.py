@@ -113,7 +113,7 @@ def test_the_library_of_the_settings_is_queried(monkeypatch: pytest.MonkeyPatch,
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(GpusUnknownError, match="nvidia-ml-py is missing: install"):
+    with pytest.raises(GpusUnknownError, match="nvidia-ml-py is missing: run `pip install"):
         gpu_use()
 
 
