@@ -52,7 +52,6 @@ def placer(
 
 def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unnamed: bool) -> None:
     """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
-    context = click.get_current_context()
     if topology is None and unnamed:
         raise click.UsageError(
             "--include-unnamed needs --topology: a collector places on named hosts only (set its node_map)"

@@ -34,7 +34,7 @@ _NAMES = {
     "anomalies": "its kind, HyperNode, or a node or switch at an end",
     "placements": "the name of a gang that holds nodes",
 }
-_MAX_NAMED = 10
+_MAX_NAMED, _MAX_CHARS = 10, 200
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
 
 
@@ -46,7 +46,10 @@ def check_found(kind: str, every: Table, missing: Sequence[str]) -> None:
     todo = f"`hyperscout {lists}` lists all"
     first = missing[0]
     if len(missing) > 1:
-        what = f"named {fold(missing[:_MAX_NAMED])}{and_more(len(missing) - _MAX_NAMED)}"
+        folded = fold(missing)
+        if len(folded) > _MAX_CHARS:
+            folded = fold(missing[:_MAX_NAMED]) + and_more(len(missing) - _MAX_NAMED)
+        what = f"named {folded}"
     elif first.endswith("*"):
         raise CliError(f"no {every.kind} has a name that begins with {first[:-1]!r}: {todo}")
     else:

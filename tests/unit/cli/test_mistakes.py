@@ -159,7 +159,7 @@ WORDS = [
     Mistake(
         "get nodes nope* --topology fabric.json", 1, "begins with 'nope'", "`hyperscout get nodes` lists"
     ),
-    Mistake("get nodes n-[1-99] --topology fabric.json", 1, "named n-[1-10] and 89 more", "lists all"),
+    Mistake("get nodes n-[1-99] --topology fabric.json", 1, "named n-[1-99]: expected its name", "lists all"),
     Mistake("get findings --topology fabric.json", 2, "findings need a collector", "without --topology"),
     Mistake("get nodes n1 --at 2h --topology fabric.json", 2, "--at needs a collector", "has no history"),
     Mistake(

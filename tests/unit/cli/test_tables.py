@@ -10,12 +10,13 @@ from hyperscout_cli.place.placement_text import placements_table
 from hyperscout_cli.shared.columns import width
 from hyperscout_cli.shared.command import _repeat
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.kinds import anomalies, check_found, select
+from hyperscout_cli.shared.kinds import TABLES, anomalies, check_found, select
 from hyperscout_cli.shared.output import COLOR, Terminal, colours
 from hyperscout_cli.shared.tables import Row, Table, age, lines
 from hyperscout_topology.topology import Topology
 from support.builders import anomaly
 from support.placement_service import placed
+from support.topologies import two_leaves
 
 S = 1_000_000_000
 
@@ -168,3 +169,10 @@ def test_anomalies_say_in_what_time_they_clear() -> None:
         ("1m40s", "in 0s"),
     ]
     assert [row.more[-1] for row in table.rows] == ["up since then"] * 3
+
+
+def test_many_missing_names_are_a_short_list() -> None:
+    table = TABLES["nodes"](two_leaves(), 0)
+    odd = [f"x{7**i % 99991}y" for i in range(300)]
+    with pytest.raises(CliError, match=r"no node named .{1,200} and 290 more: expected its name"):
+        check_found("nodes", table, odd)
