@@ -116,10 +116,7 @@ def infer(
     unpacked.
     """
     evidence = _Files(**by_kind)
-    files = [
-        *(f for some in evidence for f in some),
-        *(f for f in (node_map, nodes, previous, blueprint) if f),
-    ]
+    files = [f for some in (*evidence, (node_map, nodes, previous, blueprint)) for f in some if f]
     if stray := click.get_current_context().args:
         raise no_option(stray[0], OF_EVIDENCE)
     if not any(evidence):

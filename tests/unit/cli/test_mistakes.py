@@ -128,7 +128,7 @@ PLACING = [
     Mistake("place --workers 1 --expires 5x", 2, "'5x': expected a duration", "such as 10s, 5m or 2h"),
     Mistake(f"{PLACE} --workers 1 --collector c:1", 2, "--topology and --collector", "give one of them"),
     Mistake(f"{PLACE} --workers 1 --gang g", 2, "need a collector", "a file has no reservations"),
-    Mistake(f"{PLACE} --request request.json", 2, "request.json: not a request", "Available Fields"),
+    Mistake(f"{PLACE} --request request.json", 2, "no field 'cuont'", "expected count, resources"),
     Mistake(f"{PLACE} --request request.json --workers 1", 2, "--request and --workers", "give one of them"),
     Mistake(f"{PLACE} --workers 4 --spread x", 2, "--spread x: expected MOST:TIER", "such as 8:leaf"),
     Mistake(f"{PLACE} --workers 4 --group-size 2", 2, "--group-size and --group-tier", "as many of each"),
