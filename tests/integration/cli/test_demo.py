@@ -119,13 +119,12 @@ def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
     with demo:
         assert demo.stdout is not None
         try:
-            address = pid = map_at = ""
+            address = pid = rest = ""
             for line in demo.stdout:
                 if found := re.search(r"listens on (\S+) \(process (\d+)\)", line):
                     address, pid = found[1], found[2]
-                if found := re.search(r"the map .*(http://127\.0\.0\.1:\d+/)", line):
-                    map_at = found[1]
-                if "hyperscout watch" in line:
+                if found := re.search(r"curl (http://127\.0\.0\.1:\d+/)v1/hypernodes", line):
+                    rest = found[1]
                     break
             assert address
             seen = subprocess.run(
@@ -137,7 +136,7 @@ def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
                 timeout=TIMEOUT_S,
             )
             assert seen.stdout.count("hypernode/") == 7, seen.stderr
-            with urllib.request.urlopen(f"{map_at}v1/hypernodes", timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(f"{rest}v1/hypernodes", timeout=TIMEOUT_S) as answer:
                 assert len(json.load(answer)["items"]) == 7
         finally:
             demo.send_signal(end)
