@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_collector.app.build.collector import Collector
-from hyperscout_collector.app.status.no_hypernodes import REVIEW_S
+from hyperscout_collector.app.ingest.lasting_problem import REVIEW_S
 from hyperscout_runtime.clock import Clock
 from kube.api import MERGE
 from support.agent_stream import AgentStream

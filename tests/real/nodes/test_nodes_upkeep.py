@@ -149,7 +149,7 @@ def test_a_node_that_offers_devices_runs_one_agent_that_has_one(lab: Lab) -> Non
     limits = [p["spec"]["containers"][0]["resources"]["limits"] for p in (agent, with_device)]
     assert [found.get("example.com/hca") for found in limits] == [None, "1"]
     print("\n".join(rights.check(lab, NAMESPACE, with_device["metadata"]["name"], leader(lab))))
-    upgrade(lab, f"{name}=")
+    upgrade(lab, f"{name}=", "agent.infiniband.nodeSelector=null")
     rolled(lab, f"daemonset/{AGENT}")
     until(
         lambda: not pods(lab, "agent-infiniband") and len(pods(lab, "agent")) == len(NODES), "one DaemonSet"

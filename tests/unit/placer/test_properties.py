@@ -87,7 +87,9 @@ def test_a_capacity_that_changed_is_as_good_as_a_new_one(case: Instance, rng: ra
         if rng.random() < 0.5:
             node = rng.choice(nodes)
             capacity.set_free(node, {name: amount // 2 for name, amount in capacity.free_of(node).items()})
-        fresh = Capacity(capacity.forest, {name: capacity.free_of(name) for name in nodes})
+        # A refusal says whether any node has a resource, be it free or not.
+        known = {name: 0 for need in needs for name, _ in need.resources if capacity.has(name)}
+        fresh = Capacity(capacity.forest, {node: known | capacity.free_of(node) for node in nodes})
         assert placed(case, capacity) == placed(case, fresh)
 
 
