@@ -95,6 +95,7 @@ def start(root: DebianRoot, part: str, network: Path, log: Path) -> "subprocess.
     rights = ",".join(["-all", *kept])
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--no-new-privs"]
     words += [f"--bounding-set={rights}", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    words += ["--pdeathsig", "KILL"]  # which the kernel forgets when the user changes
     return root.start(log, *words, *shlex.split(service["ExecStart"]), network=network, writable=writable)
 
 
