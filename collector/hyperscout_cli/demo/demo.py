@@ -117,7 +117,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
             say(where_the_map_is(collector.map, stay=stay))
             player = Player(fabric, [collector.address])
             view = View(time.monotonic, time.time_ns)
-            async with _beside(_watch(collector.address, view)), _beside(_play(player, view)):
+            async with beside(watch(collector.address, view)), beside(_play(player, view)):
                 begun_s = time.time()
                 seen = await run_story(fabric, player, view, say, witness=witness)
                 say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
@@ -131,7 +131,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run a coroutine in the background, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
@@ -150,7 +150,7 @@ async def _play(player: Player, view: View) -> None:
         raise
 
 
-async def _watch(address: str, view: View) -> None:
+async def watch(address: str, view: View) -> None:
     async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         service = topology_pb2_grpc.TopologyServiceStub(channel)
         try:

@@ -146,7 +146,7 @@ async def run_story(
     say(f"waiting for the {len(fabric.truth.tiers)} tiers of {len(hosts)} nodes to be found ...")
     wanted = [set(tier) for tier in fabric.truth.tiers]
     expected = f"HyperNodes as the {len(hosts)} nodes are cabled"
-    after_s = await view.until(expected, lambda t: _by_tier(t) == wanted and _well(t), timeout_s)
+    after_s = await view.until(expected, lambda t: by_tier(t) == wanted and _well(t), timeout_s)
     found = ", ".join(f"{len(tier)} of tier {i}" for i, tier in enumerate(wanted, 1))
     seen.append(Seen("agents stream", f"HyperNodes as cabled: {found}", after_s))
     say("found, just as it is cabled:\n" + "".join(view.table()))
@@ -157,7 +157,7 @@ async def run_story(
 
     for fault in _faults(fabric, faults):
         seen += await _see(fault, view, say, timeout_s, witness)
-    if _by_tier(view.topology) != wanted:
+    if by_tier(view.topology) != wanted:
         raise DemoError("a fault has moved nodes to other HyperNodes")
     return seen
 
@@ -217,7 +217,7 @@ async def _see(
     return seen
 
 
-def _by_tier(topology: Topology) -> list[set[frozenset[str]]]:
+def by_tier(topology: Topology) -> list[set[frozenset[str]]]:
     found: dict[int, set[frozenset[str]]] = {}
     for h in topology.hypernodes:
         found.setdefault(h.tier, set()).add(frozenset(h.nodes))

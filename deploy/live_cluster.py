@@ -1,0 +1,110 @@
+"""Runs the cluster that the pages' live commands query: a collector and simulated agents, on loopback.
+
+    deploy/live_cluster.py ethernet|infiniband FOLDER
+
+Two units of four nodes with two rails, and two GPUs in each node. One cable of a node is cut. With Ethernet,
+the agents report LLDP neighbours, and one more agent reads the switches. With InfiniBand, the agents report
+their ports and sweep. The collector has its files in FOLDER. When it has published the tree and then the cut,
+and nothing changes any more, it prints the collector's address. It runs until its standard input ends.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hyperscout_cli.demo.demo import SETTINGS, beside, watch
+from hyperscout_cli.demo.demo_collector import DemoError, running_collector
+from hyperscout_cli.demo.demo_story import View, by_tier, condition
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.nvlink import hgx_host
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.topology import Topology
+
+
+class Kind(NamedTuple):
+    """The agent that reads switches ("" = none), and the probes that see a cut cable."""
+
+    crawl: str
+    sources: frozenset[str]
+
+
+KINDS = {
+    "ethernet": Kind("switches", frozenset(["lldp", "snmp"])),
+    "infiniband": Kind("", frozenset(["ibnetdiscover"])),
+}
+FABRIC = rail_optimised(2, 4, 2, 1)
+CUT = next(cable for cable in FABRIC.cables if FABRIC.node_map().get(cable.a) == "node-0003")
+_STEP_S = 60.0
+_QUIET_S = 3.0
+_POLL_S = 0.1
+
+
+def is_whole(topology: Topology) -> bool:
+    """Whether the tree is that of the cables, and nothing is wrong."""
+    return by_tier(topology) == [set(tier) for tier in FABRIC.truth.tiers] and not topology.anomalies
+
+
+def shows_the_cut(topology: Topology, sources: frozenset[str]) -> bool:
+    """Whether a domain lacks a cable, and all sources say so."""
+    degraded = any(condition(hypernode, "Degraded")[0] == "True" for hypernode in topology.hypernodes)
+    return degraded and any(sources == frozenset(x.sources) for x in topology.anomalies)
+
+
+async def run(kind: str, folder: Path) -> None:
+    """Run until standard input ends. Raises DemoError."""
+    async with running_collector(folder, SETTINGS) as collector:
+        gpus = {host: hgx_host(host, gpus=2) for host in FABRIC.hosts}
+        player = Player(FABRIC, [collector.address], gpus=gpus, crawl=KINDS[kind].crawl)
+        view = View(time.monotonic, time.time_ns)
+        async with beside(watch(collector.address, view)), _playing(player, view, KINDS[kind]):
+            await view.until("the tree as it is cabled", is_whole, _STEP_S)
+            await _at_rest(player, view, _QUIET_S)
+            player.cut(CUT)
+            await view.until("the cut cable", lambda t: shows_the_cut(t, KINDS[kind].sources), _STEP_S)
+            await _at_rest(player, view, _QUIET_S)
+            print(collector.address, flush=True)
+            ended = asyncio.Event()
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+            await ended.wait()
+
+
+@asynccontextmanager
+async def _playing(player: Player, view: View, kind: Kind) -> AsyncIterator[None]:
+    """Run the agents. They start in turn, so that the collector leases sweeps always to the same ones."""
+    try:
+        for host in FABRIC.hosts:
+            player.revive(host)
+            await _at_rest(player, view, 0)
+        if kind.crawl:
+            player.revive_crawl()
+        yield
+    finally:
+        if player.crawl is not None:
+            await player.kill_crawl()
+        for host in list(player.agents):
+            await player.kill(host)
+
+
+async def _at_rest(player: Player, view: View, quiet_s: float) -> None:
+    """Wait until all is reported, and the topology does not change for some time. Raises DemoError."""
+    seen, begun_s = view.topology, view.clock()
+    since_s = begun_s
+    while not player.settled or view.clock() < since_s + quiet_s:
+        if view.clock() > begun_s + _STEP_S:
+            raise DemoError(f"the cluster did not come to rest within {_STEP_S:g} s")
+        await asyncio.sleep(_POLL_S)
+        if view.topology is not seen or not player.settled:
+            seen, since_s = view.topology, view.clock()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # agents warn when a lease moves during a sweep, as in the demo
+    try:
+        asyncio.run(run(sys.argv[1], Path(sys.argv[2])))
+    except DemoError as error:
+        sys.exit(f"the simulated cluster failed (a busy machine can be the cause: try again): {error}")
