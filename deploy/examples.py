@@ -17,6 +17,23 @@ from hyperscout_sim.readings.sweep_text import sweep_text
 FOLDER = generated.ROOT / "examples"
 
 
+# The wiring of the cluster that the pages' live commands query (`live_cluster.py`).
+_BLUEPRINT = """\
+# Two units of four nodes with two rails: the simulated cluster of docs/blueprints.md.
+version: 1
+switches:
+- leaf-u[01-02]-r[0-1]
+- spine-r0-01
+- spine-r1-02
+patterns:
+- name: rails
+  for: {u: 1-2, n: 1-4, r: 0-1}
+  link: node-{4*(u-1)+n:04}/eth{r} -> leaf-u{u:02}-r{r}/swp{n}
+- name: uplinks
+  for: {u: 1-2, r: 0-1}
+  link: leaf-u{u:02}-r{r}/swp5 -> spine-r{r}-{r+1:02}/swp{u}
+"""
+
 # Free workers of each leaf of the small fabric, in the order of the leaves.
 _SMALL_FREE = (2, 4, 3, 4, 4, 0)
 
@@ -54,6 +71,7 @@ def files() -> dict[str, str]:
     }
     free = {host: {"nvidia.com/gpu": 8, "cpu": 64, "workers": 1} for host in hosts}
     return _small() | {
+        "blueprint.yaml": _BLUEPRINT,
         "fabric.txt": sweep_text(fabric).decode(),
         "free.json": json.dumps(free, indent=1) + "\n",
         "job.json": json.dumps(job, indent=2) + "\n",

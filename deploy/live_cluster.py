@@ -40,7 +40,7 @@ KINDS = {
 FABRIC = rail_optimised(2, 4, 2, 1)
 CUT = next(cable for cable in FABRIC.cables if FABRIC.node_map().get(cable.a) == "node-0003")
 _STEP_S = 60.0
-_QUIET_S = 3.0
+_QUIET_S = 1.5
 _POLL_S = 0.1
 
 

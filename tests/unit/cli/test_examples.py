@@ -30,7 +30,7 @@ def examples(text: str) -> Iterator[str]:
     """Lines that begin with the program; what stands behind three blanks or # is a remark."""
     for line in text.splitlines():
         match = re.match(r"^ *(?:\$ )?(?:kubectl )?(hyperscout [-a-z].*?)(?: {3,}.*| +# .*)?$", line)
-        if match and line.startswith(" "):
+        if match and line.startswith((" ", "$ ")):
             yield match[1].rstrip("\\ ")
 
 
