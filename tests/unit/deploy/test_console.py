@@ -1,4 +1,4 @@
-"""Blocks of the pages with commands: which are run, what of a live output is compared, and what is an example."""
+"""Blocks of the pages with commands: which are run, what of a live output counts, and what is an example."""
 
 import re
 from pathlib import Path
@@ -65,3 +65,8 @@ def test_each_block_of_commands_is_run_or_called_an_example(page: Path) -> None:
         if re.match(r" {4,}\$ ", part) and "example" not in before.lower()
     ]
     assert shown == []
+
+
+def test_pages_query_both_simulated_clusters() -> None:
+    kinds = {match["live"] for page in PAGES for match in console.BLOCK.finditer(page.read_text("utf-8"))}
+    assert kinds == {None, "live", "live infiniband"}
