@@ -4,8 +4,14 @@ from collections.abc import Sequence
 
 
 def count(n: int, one: str, many: str = "") -> str:
-    """The number and its noun: `1 node`, `2 nodes`."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+    """The number and its noun: `1 node`, `2 nodes`, `2 switches`, `2 anomalies`."""
+    return f"{n} {one if n == 1 else many or _plural(one)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith(("ch", "s", "x")):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if noun.endswith(("ly", "ry", "ty")) else f"{noun}s"
 
 
 def are(n: int) -> str:

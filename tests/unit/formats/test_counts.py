@@ -22,4 +22,6 @@ def test_nothing_is_said_of_none() -> None:
 
 def test_a_noun_follows_its_number() -> None:
     assert (count(1, "node"), count(0, "node")) == ("1 node", "0 nodes")
-    assert count(2, "switch", "switches") == "2 switches"
+    for one, many in (("switch", "switches"), ("anomaly", "anomalies"), ("key", "keys"), ("pass", "passes")):
+        assert count(2, one) == f"2 {many}"
+    assert count(2, "child", "children") == "2 children"
