@@ -49,7 +49,8 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
             if (node in inputs.silent) is stale:
                 _claim(node, inputs, owners, claimed, rivals)
     published = _published(previous)
-    moved = {guid for guid, node in owners.node.items() if published.get(guid, node) != node}
+    node_of = owners.node.get
+    moved = {guid for guid, node in published.items() if node_of(guid, node) != node}
     if rivals or moved:
         _Dispute(inputs, options, published, owners).settle(rivals, moved - rivals.keys())
     return owners
@@ -67,13 +68,15 @@ def _claim(
         if port.link_layer != "InfiniBand":
             continue
         for guid in (port.node_guid, port.port_guid):
-            if not guid or (guid in owners.node and guid not in claimed):
-                continue
-            first = claimed.setdefault(guid, node)
-            if first == node:
-                owners.node[guid], owners.label[guid] = node, port.device
-            else:
+            first = claimed.get(guid)
+            if first is None:
+                if guid and guid not in owners.node:  # else a current agent has it, and this one is stale
+                    claimed[guid] = owners.node[guid] = node
+                    owners.label[guid] = port.device
+            elif first != node:
                 rivals.setdefault(guid, {first}).add(node)
+            else:
+                owners.label[guid] = port.device
 
 
 def _published(previous: Topology | None) -> dict[int, str]:

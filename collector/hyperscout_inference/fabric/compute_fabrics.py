@@ -6,8 +6,9 @@ rails to one fabric. A host computes on those where it has most of its ports. A 
 hosts do not compute, or more, does not shape the hierarchy.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from hyperscout_inference.fabric.part import Part
@@ -35,6 +36,8 @@ def other_fabrics(part: Part) -> list[int]:
                 break
         else:
             groups.append([fabric])
+    if len(groups) == 1 and groups[0][0].ports:  # the usual case
+        return []
     groups.sort(key=lambda g: (-sum(f.ports for f in g), -sum(f.gbps for f in g)))
     # For each host the group on which it has most ports; of equal ones the larger, then the faster one.
     ports = [_ports_of_hosts(group) for group in groups]
@@ -60,7 +63,7 @@ def _ports_of_hosts(group: Iterable[_Fabric]) -> dict[str, int]:
 
 
 def _fabrics(part: Part) -> Iterable[_Fabric]:
-    leaves: list[dict[str, list[int]]] = [{} for _ in part.fabrics]
+    leaves: list[dict[str, list[int]]] = [defaultdict(list) for _ in part.fabrics]
     gbps = [0.0] * len(part.fabrics)
     columns = (part.a, part.b, part.fabric, part.rate_gbps)
     for a, b, fabric, rate in zip(*(column.tolist() for column in columns), strict=True):
@@ -70,7 +73,7 @@ def _fabrics(part: Part) -> Iterable[_Fabric]:
             switch = a
         else:
             continue
-        leaves[fabric].setdefault(host, []).append(switch)
+        leaves[fabric][host].append(switch)
         gbps[fabric] += rate
     for index, by_host in enumerate(leaves):
         own = {host: tuple(sorted(switches)) for host, switches in by_host.items()}
@@ -84,12 +87,14 @@ def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
     return _follow(one, other, shared) and _follow(other, one, shared)
 
 
-def _follow(one: _Fabric, other: _Fabric, hosts: Iterable[str]) -> bool:
+def _follow(one: _Fabric, other: _Fabric, hosts: Sequence[str]) -> bool:
     """Return whether the hosts of each leaf of a fabric are together on the other one.
 
     One leaf stands for all leaves of a host there, because each missing cable changes the set of all.
     """
-    pairs = Counter((leaf, other.leaves[host][0]) for host in hosts for leaf in one.leaves[host])
+    mine = [one.leaves[host] for host in hosts]
+    there = map(repeat, [other.leaves[host][0] for host in hosts], map(len, mine))
+    pairs = Counter(zip(chain.from_iterable(mine), chain.from_iterable(there), strict=True))
     most: dict[int, int] = {}
     for (leaf, _), count in pairs.items():
         most[leaf] = max(most.get(leaf, 0), count)

@@ -26,8 +26,10 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     """
     if not lost:
         return net
-    net = _with_adapters(net, lost, previous)
     at = {ident: i for i, ident in enumerate(net.ids)}
+    if absent := {device for x in lost for device in x.devices} - at.keys():
+        net = _with_adapters(net, absent, previous)
+        at = {ident: i for i, ident in enumerate(net.ids)}
     known = [x for x in lost if at.keys() >= {*x.devices}]
     if not known:
         return net
@@ -78,13 +80,12 @@ def hosts_without_live_cables(net: Network, present: Network) -> frozenset[str]:
     return frozenset(net.hosts[host] for host in linked - live)
 
 
-def _with_adapters(net: Network, lost: Sequence[LostCable], previous: Topology) -> Network:
-    """Return the network with adapters that no cable shows now, of hosts that other cables show."""
+def _with_adapters(net: Network, absent: Collection[str], previous: Topology) -> Network:
+    """Return the network with those of its absent devices that are adapters of hosts that it shows."""
     host = {name: i for i, name in enumerate(net.hosts)}
     owner = hosts_of(previous)
-    present = {*net.ids, *(switch.id for switch in previous.switches)}
-    gone = sorted({device for x in lost for device in x.devices} - present)
-    more = [device for device in gone if owner.get(device, device) in host]
+    switches = {switch.id for switch in previous.switches}
+    more = [x for x in sorted(absent) if x not in switches and owner.get(x, x) in host]
     if not more:
         return net
     none = np.zeros(len(more), np.bool_)
