@@ -33,11 +33,10 @@ map-test: venv  ## check the types of the map's sources, and run its tests
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test)
 
 # `DEMO_STAY=1 make demo` keeps it running.
-stays = $(if $(filter-out 0,$(DEMO_STAY)), --stay)
 # The map is optional. If npm is missing, has no network or takes too long, the demo runs without the map and prints why.
 demo: venv  ## a simulated cluster through the real path, a cut cable, a dead switch; KUBE=1: and a real API server
 	@HYPERSCOUT_REQUIRE_REAL= timeout 60 $(BIN)/python collector/map/build.py --if-possible || printf '== no map (see above)\n'
-	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- sh -c 'exec $(BIN)/hyperscout demo$(stays) --kubeconfig "$$KUBECONFIG"',$(BIN)/hyperscout demo$(stays))
+	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- sh -c 'exec $(BIN)/hyperscout demo --kubeconfig "$$KUBECONFIG"',$(BIN)/hyperscout demo)
 
 kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into ~/.cache (ten minutes, once)
 	@$(BIN)/python tests/kube/assets.py

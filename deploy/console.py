@@ -1,7 +1,6 @@
-"""Runs the commands that the pages mark as runnable, and compares their output with the page.
+"""Runs the commands that the pages mark as runnable, and writes their outputs.
 
-    make docs-assets                      write the outputs into the pages
-    deploy/console.py --check [PAGE...]   print the differences; exit status 1 if there is one
+`make docs-assets` writes the outputs into the pages; `tests/integration/test_console.py` compares them.
 
 A fenced block of the language `console` after a line `<!-- runnable -->` holds commands behind `$ ` and what
 they print, standard error included. The commands of a page run in order in a folder of their own, which has a
@@ -12,14 +11,13 @@ simulated cluster (`live_cluster.py`), one for each page and kind. What differs 
 equal (`masked`): durations, times, addresses with ports, numbers of generations, and the number of blanks.
 """
 
-import difflib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -140,27 +138,15 @@ def _run(folder: Path, variables: Mapping[str, str], command: str) -> str:
     return done.stdout
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `make docs-assets`, or its check."""
-    check = "--check" in arguments
-    named = [Path(word).resolve() for word in arguments if word != "--check"]
-    status = 0
-    for page in named or documents():
+def main() -> None:
+    """Run the last part of `make docs-assets`."""
+    for page in documents():
         old = page.read_text("utf-8")
         new = fresh(old)
-        if masked(new) == masked(old):
-            continue
-        status = 1
-        name = str(page.relative_to(ROOT))
-        if check:
-            sys.stdout.writelines(
-                difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "now")
-            )
-        else:
+        if masked(new) != masked(old):
             page.write_text(new, "utf-8")
-            print(f"{name}: outputs written")
-    return status if check else 0
+            print(f"{page.relative_to(ROOT)}: outputs written")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,6 +1,6 @@
 """Writes examples/: files that README and the pages use, from the simulator: they show no real site.
 
-make docs-assets
+`make docs-assets` runs this first.
 """
 
 import json

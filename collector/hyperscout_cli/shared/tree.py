@@ -40,7 +40,7 @@ def tree(
         hypernode, own, below = stack.pop()
         counts = [count(len(hypernode.nodes), "node")]
         if hypernode.switches:  # a tier of NVLink or latency has no switches
-            counts.append(count(len(hypernode.switches), "switch", "switches"))
+            counts.append(count(len(hypernode.switches), "switch"))
         level = f"tier {hypernode.tier}" + (f" {hypernode.tier_name}" if hypernode.tier_name else "")
         wrong = ", ".join(
             paint(_BAD, mark) + (f" ({visible(reason)})" if reason else "")
