@@ -203,7 +203,7 @@ def _infer(
             inputs = _with_node_map(inputs, node_map, problems)
     except FormatError as error:
         raise BadInputError(str(error)) from error
-    warn(problems, "problem in the files", "problems in the files")
+    warn(problems, "problem", " in the files")
     found = infer_hierarchy(inputs, options, previous=previous)
     return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
 
@@ -385,7 +385,7 @@ def _diagnose(topology: "Topology", lacking: Sequence[Gap], output: str) -> None
         by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
     for kind, texts in by_kind.items():
         ordered = sorted(texts, key=natural_key)
-        warn(ordered, f"{kind} anomaly", f"{kind} anomalies", ": see -o json")
+        warn(ordered, f"{kind} anomaly", ": see -o json")
     for gap in lacking:
         note(f"warning: {gap.text}")
     if output == "hypernodes":
@@ -393,7 +393,6 @@ def _diagnose(topology: "Topology", lacking: Sequence[Gap], output: str) -> None
 
         warn(
             [f"{n!r} is left out: not a valid name of a Kubernetes node" for n in unpublishable(topology)],
-            "host is left out",
-            "hosts are left out",
-            ": give --node-map",
+            "host",
+            " left out: give --node-map",
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import are, count
 
 from hyperscout_cli.shared.errors import BadInputError, CliError, unwritable
 from hyperscout_cli.shared.files import read_bytes, shown
@@ -73,11 +73,11 @@ def accept(topology: "Topology", path: str) -> list[str]:
     warn(
         [f"pattern {name!r} no longer applies: its cables are lines now" for name in new.dropped],
         "pattern",
-        "patterns",
     )
     if new.left_out:
-        are = "cable is" if new.left_out == 1 else "cables are"
-        note(f"warning: {new.left_out} {are} left out: its port is used twice, or its name is invalid")
+        note(
+            f"warning: {count(new.left_out, 'cable')} {are(new.left_out)} left out: its port is used twice, or its name is invalid"
+        )
     kept, written = count(new.patterns, "pattern"), count(new.links, "cable")
     note(f"{path}: {kept} kept, {written} written as {'a line' if new.links == 1 else 'lines'}")
     return lines

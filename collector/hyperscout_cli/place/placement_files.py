@@ -121,7 +121,6 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
     warn(
         [f"{shown(path)}: {node!r} is in no HyperNode and is not used" for node in outside],
         "such node",
-        "such nodes",
     )
     room: dict[str, Mapping[str, int]] = {}
     for node, value in free.items():
@@ -150,12 +149,11 @@ def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_w
     asked = [name for name in _asked(request) if name != _WORKERS]
     if known.intersection(asked):
         untold = [node for node in nodes if node not in devices]
-        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such node", "such nodes")
+        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such node")
     untold = [name for name in asked if name not in known]
     warn(
         [f"the amount of {name!r} on nodes is unknown: give --capacity" for name in untold],
         "resource",
-        "resources",
     )
     return {node: {_WORKERS: 1, **devices.get(node, {})} for node in nodes}
 

@@ -95,14 +95,11 @@ def note(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def warn(texts: Sequence[object], one: str, many: str, more: str = "") -> None:
-    """Write at most MAX_WARNINGS warnings to stderr; then the number of the others, and `more`.
-
-    `one`, `many`: what is counted, as in "1 more problem" and "2 more problems".
-    """
+def warn(texts: Sequence[object], one: str, more: str = "") -> None:
+    """Write at most MAX_WARNINGS warnings to stderr; then the number of the others (`one`), and `more`."""
     from hyperscout_formats.text.counts import count
 
     for text in texts[:MAX_WARNINGS]:
         note(f"warning: {text}")
     if len(texts) > MAX_WARNINGS:
-        note(f"warning: {count(len(texts) - MAX_WARNINGS, f'more {one}', f'more {many}')}{more}")
+        note(f"warning: {count(len(texts) - MAX_WARNINGS, f'more {one}')}{more}")
