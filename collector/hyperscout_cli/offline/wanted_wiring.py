@@ -75,9 +75,8 @@ def accept(topology: "Topology", path: str) -> list[str]:
         "pattern",
     )
     if new.left_out:
-        note(
-            f"warning: {count(new.left_out, 'cable')} {are(new.left_out)} left out: its port is used twice, or its name is invalid"
-        )
+        out = f"{count(new.left_out, 'cable')} {are(new.left_out)} left out"
+        note(f"warning: {out}: its port is used twice, or its name is invalid")
     kept, written = count(new.patterns, "pattern"), count(new.links, "cable")
     note(f"{path}: {kept} kept, {written} written as {'a line' if new.links == 1 else 'lines'}")
     return lines
