@@ -78,28 +78,6 @@ def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("variables", "stays"),
-    [
-        ({}, False),
-        ({"DEMO_STAY": "0"}, False),
-        ({"DEMO_STAY": "1"}, True),
-        ({"DEMO_STAY": "1", "KUBE": "1"}, True),
-    ],
-)
-def test_make_passes_the_flag_on(variables: dict[str, str], stays: bool) -> None:
-    ran = subprocess.run(
-        ["make", "-n", "demo"],
-        cwd=Path(__file__).parents[3],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=TIMEOUT_S,
-    )
-    assert ("hyperscout demo --stay" in ran.stdout) is stays
-
-
-@pytest.mark.parametrize(
     ("end", "flags", "variables"),
     [
         (signal.SIGINT, ["--stay"], {}),
