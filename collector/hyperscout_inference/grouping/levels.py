@@ -169,6 +169,8 @@ def _without_tree(graph: SwitchGraph, leaf: Bools, above: Bools) -> Bools:
     for switch in np.flatnonzero(above).tolist():
         near = graph.around(switch)
         below = distinct(near[leaf[near]]).tolist()
+        if not below:
+            continue  # only switches `above` are below it
         if len(below) == 1 and (graph.endpoints[near] == 0).any():
             continue  # the other switches below have no endpoints
         one, other = (set(n[above[n]].tolist()) for n in (graph.around(s) for s in (below[0], below[-1])))

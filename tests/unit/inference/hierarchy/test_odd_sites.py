@@ -297,3 +297,17 @@ def test_a_line_chip_without_hosts_is_on_the_level_of_the_others(lines: int) -> 
     assert tiers(topology) == truth(fabric)
     assert topology.anomalies == ()
     assert len({s.level for s in topology.switches if "/L" in s.name}) == 1
+
+
+def test_leaves_that_are_cabled_to_each_other_beside_a_storage_fabric() -> None:
+    """One of the leaves alone has an uplink, so there is a switch above them with no leaf below it."""
+    build = Builder("pair-and-storage", 0)
+    tors = build.switches("tor", 1, 2)
+    build.mesh(tors[:1], tors[1:])
+    build.mesh(tors[1:], build.switches("spine", 2, 1))
+    storage = build.switch("st-leaf", 1)
+    build.mesh([storage], [st_spine := build.switch("st-spine", 2)])
+    for n in range(2):
+        build.host(f"node-{n}", [*tors, storage])
+    build.adapter("ufm-01", "mlx5_0", [st_spine])
+    assert tiers(inferred(build.finish())) == [{frozenset({"node-0", "node-1"})}]
