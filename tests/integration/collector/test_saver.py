@@ -88,6 +88,33 @@ async def test_a_take_over_that_changes_nothing_ends_on_disk_too(tmp_path: Path,
     store.close()
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("is_being_written", [False, True])
+async def test_the_end_of_a_take_over_does_not_replace_what_is_newer(
+    tmp_path: Path, *, is_being_written: bool, is_stopped: bool
+) -> None:
+    """The last topology of the take-over is on disk; a newer one waits, or is being written."""
+    is_takeover = True
+    store = SqliteStore(tmp_path / "evidence.db")
+    async with saving(store, lambda: is_takeover) as saver:
+        saver.offer(replace(leaves(("n1",)), generation=1))
+        await saver.queue.written()
+        is_takeover = False
+        saver.offer(replace(leaves(("n1", "n2")), generation=2))
+        writing = asyncio.create_task(saver.queue.written()) if is_being_written else None
+        await asyncio.sleep(0)
+        saver.tick()
+        await (saver.close() if is_stopped else saver.queue.written())
+        if writing is not None:
+            await writing
+        loaded = store.load()
+        saved, _ = read_saved(loaded.topology)
+        assert saved is not None
+        assert (saved.generation, loaded.lacks_evidence) == (2, False)
+        assert loaded.reserved == (2 if is_stopped else ahead(2))
+    store.close()
+
+
 async def test_a_crash_before_a_topology_was_saved(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "evidence.db")
     store.reserve(ahead(41))

@@ -39,6 +39,7 @@ class Saver:
     def __init__(self, store: EvidenceStore, writer: StoreWriter, lacks_evidence: Callable[[], bool]) -> None:
         self._store = store
         self._lacks_evidence = lacks_evidence
+        self._newest: Topology | None = None  # what was offered last
         self._last: Topology | None = None  # what was saved last
         self._saved_as_lacking = False
         self._encoder = BoundedExecutor("topology-encoder")
@@ -53,13 +54,21 @@ class Saver:
         )
 
     def offer(self, topology: Topology) -> None:
+        self._newest = topology
         self.queue.put(topology)
 
     def tick(self) -> None:
         """Save again after a take-over that ended without a change. Call it about once a second."""
-        if self._saved_as_lacking and self._last is not None and not self._lacks_evidence():
+        saved = self._last
+        # A newer topology that waits is saved with the new mark anyway.
+        if (
+            saved is not None
+            and saved is self._newest
+            and self._saved_as_lacking
+            and not self._lacks_evidence()
+        ):
             self._saved_as_lacking = False
-            self.offer(self._last)
+            self.offer(saved)
 
     async def _write(self, topology: Topology) -> bool:
         lacks_evidence = self._lacks_evidence()
@@ -71,8 +80,9 @@ class Saver:
 
     async def close(self) -> None:
         """Save what was offered last, and reserve no more than its number."""
-        self.tick()
         with contextlib.suppress(StoreError):
+            await self.queue.written()
+            self.tick()
             await self.queue.written()
             if self._last is not None:
                 await self.queue.in_thread(self._store.reserve, self._last.generation)
