@@ -18,6 +18,7 @@ from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import NoRoomError
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Workers
@@ -252,6 +253,22 @@ async def test_a_repair_does_not_move_another_reservation_of_the_name(
         assert "gang 'a' was released and reserved again: repair it again" in text
         held = world.placements.held("a")
         assert (held.holder, held.failed) == ("Job", ())
+
+
+async def test_a_repair_that_waits_is_not_for_a_later_reservation(world: World) -> None:
+    """Two repairs are under way when the owner releases the gang and reserves it again."""
+    world.placements.place("a", gang(1), holder="api")
+    (node,) = world.placements.held("a").placement.nodes
+    asked = pb.RepairRequest(gang="a", failed_nodes=[node])
+    repairs = [asyncio.create_task(world.service.repair(asked, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    world.placements.release("a")
+    world.now_ns += 1
+    world.placements.place("a", gang(1), holder="api")
+    for repair in repairs:
+        with pytest.raises(NoRoomError, match="was released and reserved again"):
+            await repair
+    assert world.placements.held("a").failed == ()
 
 
 async def test_repairs_of_one_gang_at_once_all_end(world: World) -> None:

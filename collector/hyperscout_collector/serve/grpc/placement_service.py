@@ -180,15 +180,15 @@ class PlacementService:
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
-        self._placements.held(request.gang)  # refuses an unknown gang
+        first = self._placements.held(request.gang)
         if request.dry_run:
-            return await self._repair(request)
+            return await self._repair(request, first)
         async with self._repairs.setdefault(request.gang, asyncio.Lock()):
-            return await self._repair(request)
+            return await self._repair(request, first)
 
-    async def _repair(self, request: pb.RepairRequest) -> pb.RepairResponse:
+    async def _repair(self, request: pb.RepairRequest, first: Reservation) -> pb.RepairResponse:
         new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
-        first = held = self._placements.held(request.gang)
+        held = self._same(first)
         if not request.dry_run:
             _check_holder(held)
         self._check_repair(held, new, cleared)
@@ -196,9 +196,7 @@ class PlacementService:
         if not request.dry_run:
             self._placements.set_failed(held.gang, failed)
         for _ in range(_ATTEMPTS):
-            held = self._placements.held(request.gang)
-            if (held.holder, held.reserved_ns) != (first.holder, first.reserved_ns):
-                raise NoRoomError(f"gang {request.gang!r} was released and reserved again: repair it again")
+            held = self._same(first)
             if request.dry_run:
                 held = replace(held, failed=failed)
             free = self._free()
@@ -211,6 +209,13 @@ class PlacementService:
         raise NoRoomError(
             f"gang {request.gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later"
         )
+
+    def _same(self, first: Reservation) -> Reservation:
+        """The reservation as it is now. Raises NoRoomError if it is another one of the same gang."""
+        held = self._placements.held(first.gang)
+        if (held.holder, held.reserved_ns) != (first.holder, first.reserved_ns):
+            raise NoRoomError(f"gang {first.gang!r} was released and reserved again: repair it again")
+        return held
 
     def _check_repair(self, held: Reservation, new: frozenset[str], cleared: frozenset[str]) -> None:
         """Check the failed and the cleared nodes of a repair. Raises RequestError."""
