@@ -226,11 +226,30 @@ class Adapter(NamedTuple):
     name: str
 
 
+# Nominal Gbit/s of a lane, and the bits of data in it. SDR, DDR and QDR send 8 bits as 10, FDR sends 64 as 66
+# at 14.0625 Gbit/s (InfiniBand Architecture Specification, volume 2). FDR10 has QDR's nominal speed.
+_DATA_GBPS = {2.5: 2.0, 5.0: 4.0, 10.0: 8.0, 14.0: 14.0625 * 64 / 66}
+
+
 class Rate(NamedTuple):
-    """The current speed of a link in Gbit/s and its number of lanes; 0 = unknown."""
+    """The current speed of a link in Gbit/s and its number of lanes; 0 = unknown.
+
+    The speed is the nominal one of all lanes together, as Linux prints it: 40 for 4x QDR.
+    """
 
     speed_gbps: float = 0.0
     width: int = 0
+
+    @property
+    def data_gbps(self) -> float:
+        """Gbit/s of data in one direction: 32 for 4x QDR.
+
+        It is the nominal speed from EDR on, on Ethernet, and where the number of lanes is unknown.
+        """
+        if not self.width:
+            return self.speed_gbps
+        lane_gbps = self.speed_gbps / self.width
+        return _DATA_GBPS.get(lane_gbps, lane_gbps) * self.width
 
 
 @dataclass(frozen=True, slots=True, order=True)

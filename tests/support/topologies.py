@@ -13,6 +13,7 @@ from hyperscout_topology.topology import (
     Link,
     LinkTable,
     Measured,
+    Rate,
     Switch,
     Tier,
     Topology,
@@ -118,3 +119,22 @@ def pods(*blocks: int, nodes: int = 4) -> Topology:
         tops.append(_switched(pod, hosts_of_pod, parent="core", children=(r.name for r in mine), tier=2))
     core = _switched("core", (x for t in tops for x in t.nodes), tier=3, children=(t.name for t in tops))
     return Topology(1, (*rows, *tops, core))
+
+
+def cabled(topology: Topology, usual: Rate, **slower: tuple[Rate, ...]) -> Topology:
+    """`leaves` or `pods` with cables: each node on its leaf, each switch below that of its parent.
+
+    `slower`: the rates of the cables upwards, by node or HyperNode (`_` for `-`); () = no cable. All others
+    have one cable of the usual rate.
+    """
+    up = {node: f"sw-{h.name}" for h in topology.hypernodes if h.tier == 1 for node in h.nodes}
+    up |= {f"sw-{h.name}": f"sw-{h.parent}" for h in topology.hypernodes if h.parent}
+    links = []
+    for below, above in up.items():
+        rates = slower.get(below.removeprefix("sw-").replace("-", "_"), (usual,))
+        links += [
+            Link(below, f"{i}", above, f"{below}-{i}", "infiniband", ("ibnetdiscover",), "", *rate)
+            for i, rate in enumerate(rates)
+        ]
+    adapters = tuple(Adapter(name, name, "mlx5_0") for name in up if not name.startswith("sw-"))
+    return replace(topology, adapters=adapters, links=LinkTable.of(links))

@@ -1,10 +1,11 @@
 """The placer on files: a saved topology and free capacity. It needs no cluster and no collector."""
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict, speeds_of
+from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError
 from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.solve.explain import explain
@@ -37,7 +38,7 @@ class OfflinePlacer:
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
         request, capacity = self._meant(message)
-        answer, speeds = place(capacity, request), speeds_of(self._topology)
+        answer, speeds = place(capacity, request), speeds_of(self._topology, self._forest)
         found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 
@@ -58,4 +59,4 @@ class OfflinePlacer:
             raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
 
     def _predicted(self, answer: Placement) -> Predicted:
-        return predict(self._forest, speeds_of(self._topology), answer.nodes, MESSAGE_BYTES)
+        return predict(self._forest, speeds_of(self._topology, self._forest), answer.nodes, MESSAGE_BYTES)

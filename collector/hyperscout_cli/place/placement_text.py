@@ -87,9 +87,9 @@ def _cost(cost: "pb.PlacementCost") -> str:
 
 
 def _all_reduce(predicted: "pb.AllReduce") -> str:
-    on = "as measured" if predicted.measured else "not all of it measured"
     size = size_text(predicted.message_bytes)
-    return f"{size} in {seconds_text(predicted.ring_s)} (ring), {seconds_text(predicted.tree_s)} (tree), {on}"
+    times = f"{size} in {seconds_text(predicted.ring_s)} (ring), {seconds_text(predicted.tree_s)} (tree)"
+    return f"{times}, {predicted.sources}" if predicted.sources else times
 
 
 def _reserved(placement: "pb.Placement") -> str:

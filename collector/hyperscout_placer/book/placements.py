@@ -32,10 +32,10 @@ from hyperscout_placer.book.reservation import (
     not_arrived,
     places,
 )
-from hyperscout_placer.cluster.allreduce import TierSpeed
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
 from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, size
+from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
 from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_placer.solve.place import place as best_place

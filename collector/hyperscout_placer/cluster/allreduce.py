@@ -6,6 +6,8 @@ the same time share the node's bandwidth. Transfers over the uplinks of a domain
 this model: oversubscription is not measured, and ranks in tree order cross the border of each domain once in
 each direction.
 
+A hop has the bandwidth of its slower end where the links of nodes were read (`TierSpeed.node_gbps`).
+
 - Ring: 2 (n - 1) steps of b / n bytes. Each step is as slow as the slowest of its n hops.
 - Tree: two binary trees, each for half of the bytes. Every inner rank of one tree is a leaf of the other
   (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009). The
@@ -15,89 +17,60 @@ each direction.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
-import numpy.typing as npt
-from hyperscout_topology.topology import HyperNode, Measured, Tier, Topology
 
 from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.link_speeds import Floats
+from hyperscout_placer.cluster.speeds import Source, TierSpeed
 
 MESSAGE_BYTES = 1 << 30
 
-_Floats = npt.NDArray[np.float64]
-_NVLINK = "nvlink"
 _BITS = 8e-9  # Gbit per byte
 _TO_S = 1e-6  # seconds per microsecond
-
-# Defaults where nothing was measured: (one-way latency in us, bandwidth of a node in Gbit/s). They stand for
-# NVLink 4, one port of 400 Gbit/s, a core with half of that for each node, and a routed network between
-# islands.
-WITHIN_NODE = (1.0, 3600.0)
-BETWEEN_ISLANDS = (30.0, 25.0)
-DEFAULTS = {
-    _NVLINK: (1.5, 3600.0),
-    "leaf": (2.0, 400.0),
-    "pod": (3.0, 400.0),
-    "core": (4.5, 200.0),
-}
-_BY_TIER = ("leaf", "pod", "core")  # for other tier names; the last also for higher tiers
+_WITHIN_NODES, _BETWEEN_ISLANDS = "within nodes", "between islands"
 
 
 @dataclass(frozen=True, slots=True)
-class TierSpeed:
-    """Latency and bandwidth of one tier.
+class HopSpeed:
+    """The figures that a prediction takes for the hops over one tier, and their sources.
 
-    `latency_us`: one way. `bandwidth_gbps`: from one node to another, shared by the gang's workers on a node;
-    within a node it is the bandwidth between two workers. `measured`: neither value is a default.
+    `tier`: 0 within a node, else the tier; one more than the highest between islands. `bandwidth_gbps` is
+    that of the slowest hop.
     """
 
+    tier: int
+    tier_name: str
     latency_us: float
+    latency_source: Source
     bandwidth_gbps: float
-    measured: bool
+    bandwidth_source: Source
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Seconds of one all-reduce of `message_bytes` over all ranks. `measured`: no default was used."""
+    """Seconds of one all-reduce of `message_bytes` over all ranks. `hops`: one for each tier that it uses."""
 
     ring_s: float
     tree_s: float
     message_bytes: int
-    measured: bool
+    hops: tuple[HopSpeed, ...] = ()
 
+    @property
+    def measured(self) -> bool:
+        """Whether all figures were measured."""
+        return all(x.latency_source == x.bandwidth_source == "measured" for x in self.hops)
 
-def speeds_of(topology: Topology) -> list[TierSpeed]:
-    """Speeds within a node, then of tier 1, 2, ..., and last between islands: (tiers + 2,).
-
-    A tier's speed is the median measured between its nodes; the latency is half of the round trip. A tier
-    without a measurement has the default of its tierName. A default is adjusted so that it makes no tier
-    faster than a tier below it.
-    """
-    names = {h.tier: h.tier_name for h in topology.hypernodes}
-    tiers = [names.get(tier, "") for tier in range(1, max(names, default=0) + 1)]
-    measured_tiers = {t.tier: t for t in topology.tiers}
-    found: list[tuple[float | None, float | None]] = [(None, None)]
-    for tier, name in enumerate(tiers, 1):
-        rtt_us, gbps = _measured(tier, measured_tiers.get(tier), topology.hypernodes)
-        # Pings use the network even where the GPUs use NVLink, and bandwidth tests may do so too.
-        if name == _NVLINK:
-            rtt_us, gbps = None, gbps if gbps and gbps > DEFAULTS[_NVLINK][1] else None
-        found.append((rtt_us / 2 if rtt_us else None, gbps or None))
-    found.append((None, None))
-    usual = [WITHIN_NODE, *(_default(tier, name) for tier, name in enumerate(tiers, 1)), BETWEEN_ISLANDS]
-    latency_us = _filled([x for x, _ in found], [x for x, _ in usual])
-    slowness = _filled([1 / x if x else None for _, x in found], [1 / x for _, x in usual])
-    return [
-        TierSpeed(us, 1 / slow, None not in was)
-        for us, slow, was in zip(latency_us, slowness, found, strict=True)
-    ]
-
-
-def default_speeds(forest: Forest) -> list[TierSpeed]:
-    """The default speeds, without measurements: (tiers + 2,)."""
-    usual = [WITHIN_NODE, *(_default(x.tier, x.tier_name) for x in forest.layers), BETWEEN_ISLANDS]
-    return [TierSpeed(us, gbps, False) for us, gbps in usual]
+    @property
+    def sources(self) -> str:
+        """The sources of the figures: "latency assumed, bandwidth read (leaf) and assumed (core)"."""
+        if self.measured:
+            return "as measured"
+        latency = _said([(x.latency_source, x.tier_name) for x in self.hops])
+        bandwidth = _said([(x.bandwidth_source, x.tier_name) for x in self.hops])
+        if latency == bandwidth:
+            return f"latency and bandwidth {latency}"
+        return f"latency {latency}, bandwidth {bandwidth}"
 
 
 def predict(
@@ -114,17 +87,17 @@ def predict_at(
     """Like `predict`, for nodes given by number."""
     count = len(nodes)
     if count < 2:
-        return Predicted(0.0, 0.0, message_bytes, measured=True)
+        return Predicted(0.0, 0.0, message_bytes)
     alpha = np.array([x.latency_us * _TO_S for x in speeds])
-    beta = np.array([_BITS / x.bandwidth_gbps for x in speeds])
     _, own = np.unique(nodes, return_inverse=True)  # nodes of the gang, numbered from 0
     follower = np.roll(nodes, -1)
     ring = _tiers(forest, nodes, follower)
+    ring_gbps = _gbps(speeds, ring, nodes, follower)
     leaves = ring > 0
     out, into = np.bincount(own[leaves]), np.bincount(np.roll(own, -1)[leaves])
     shared = np.ones(count)
     shared[leaves] = np.maximum(out[own[leaves]], into[np.roll(own, -1)[leaves]])
-    step_s = float((alpha[ring] + message_bytes / count * beta[ring] * shared).max())
+    step_s = float((alpha[ring] + message_bytes / count * _BITS / ring_gbps * shared).max())
 
     way_s = load_s = 0.0
     ranks = np.arange(count)
@@ -139,7 +112,8 @@ def predict_at(
         up.append(order[parent[1:]])
         hops.append(hop[1:])
     sender, receiver, hop = np.concatenate(child), np.concatenate(up), np.concatenate(hops)
-    cost_s = message_bytes / 2 * beta[hop]
+    hop_gbps = _gbps(speeds, hop, nodes[sender], nodes[receiver])
+    cost_s = message_bytes / 2 * _BITS / hop_gbps
     for far, ends in ((hop > 0, own), (hop == 0, ranks)):
         for end in (sender, receiver):
             if far.any():
@@ -148,8 +122,45 @@ def predict_at(
         2 * (count - 1) * step_s,
         2 * (way_s + load_s),
         message_bytes,
-        all(speeds[tier].measured for tier in np.unique(np.concatenate((ring, hop))).tolist()),
+        _hops(forest, speeds, np.concatenate((ring, hop)), np.concatenate((ring_gbps, hop_gbps))),
     )
+
+
+def _gbps(speeds: Sequence[TierSpeed], tiers: Longs, a: Longs, b: Longs) -> Floats:
+    """The bandwidth of each hop over its tier, between the nodes `a` and `b`."""
+    found = np.array([x.bandwidth_gbps for x in speeds])[tiers]
+    for tier, speed in enumerate(speeds):
+        if speed.node_gbps is not None:
+            at = np.flatnonzero(tiers == tier)
+            found[at] = np.minimum(speed.node_gbps[a[at]], speed.node_gbps[b[at]])
+    return found
+
+
+def _hops(forest: Forest, speeds: Sequence[TierSpeed], tiers: Longs, gbps: Floats) -> tuple[HopSpeed, ...]:
+    least = np.full(len(speeds), np.inf)
+    np.minimum.at(least, tiers, gbps)
+    names = [_WITHIN_NODES, *(x.tier_name or f"tier {x.tier}" for x in forest.layers), _BETWEEN_ISLANDS]
+    return tuple(
+        HopSpeed(
+            tier,
+            names[tier],
+            speeds[tier].latency_us,
+            speeds[tier].latency_source,
+            float(least[tier]),
+            speeds[tier].bandwidth_source,
+        )
+        for tier in np.flatnonzero(np.isfinite(least)).tolist()
+    )
+
+
+def _said(sources: Sequence[tuple[Source, str]]) -> str:
+    """ "read", or "read (leaf, pod) and assumed (core)"."""
+    tiers: dict[Source, list[str]] = {}
+    for source, name in sources:
+        tiers.setdefault(source, []).append(name)
+    if len(tiers) == 1:
+        return next(iter(tiers))
+    return " and ".join(f"{source} ({', '.join(names)})" for source, names in tiers.items())
 
 
 def _tiers(forest: Forest, a: Longs, b: Longs) -> Longs:
@@ -173,42 +184,10 @@ def _parents(count: int) -> Longs:
     return found
 
 
-def _to_root(cost: _Floats, parent: Longs) -> _Floats:
+def _to_root(cost: Floats, parent: Longs) -> Floats:
     """The cost of the path from each number to the root, by pointer doubling."""
     total = cost.copy()
     total[0] = 0.0
     while parent.any():
         total, parent = total + total[parent], parent[parent]
     return total
-
-
-def _measured(
-    tier: int, found: Tier | None, hypernodes: Sequence[HyperNode]
-) -> tuple[float | None, float | None]:
-    """Round trip in us and bandwidth in Gbit/s: those of the tier, else the medians over its domains."""
-    if found is not None and (found.latency_us or found.bandwidth_gbps):
-        return _middle([found.latency_us]), _middle([found.bandwidth_gbps])
-    mine = [h for h in hypernodes if h.tier == tier]
-    return _middle([h.latency_us for h in mine]), _middle([h.bandwidth_gbps for h in mine])
-
-
-def _middle(figures: Sequence[Measured | None]) -> float | None:
-    values = [m.median for m in figures if m is not None and m.median > 0]
-    return median(values) if values else None
-
-
-def _default(tier: int, name: str) -> tuple[float, float]:
-    return DEFAULTS.get(name) or DEFAULTS[_BY_TIER[min(tier, len(_BY_TIER)) - 1]]
-
-
-def _filled(measured: Sequence[float | None], usual: Sequence[float]) -> list[float]:
-    """Measured values unchanged; each default is limited by the measured values below and above it."""
-    found: list[float] = []
-    for value, default in zip(measured, usual, strict=True):
-        found.append(value if value is not None else max([default, *found[-1:]]))
-    least = np.inf
-    for i in range(len(found) - 1, -1, -1):
-        if measured[i] is None:
-            found[i] = min(found[i], least)
-        least = found[i]
-    return found

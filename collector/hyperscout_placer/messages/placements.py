@@ -122,6 +122,18 @@ def predicted_message(predicted: Predicted | None) -> pb.AllReduce | None:
         tree_s=predicted.tree_s,
         message_bytes=predicted.message_bytes,
         measured=predicted.measured,
+        hops=[
+            pb.HopSpeed(
+                tier=x.tier,
+                tier_name=x.tier_name,
+                latency_us=x.latency_us,
+                latency_source=x.latency_source,
+                bandwidth_gbps=x.bandwidth_gbps,
+                bandwidth_source=x.bandwidth_source,
+            )
+            for x in predicted.hops
+        ],
+        sources=predicted.sources,
     )
 
 
@@ -270,6 +282,18 @@ def _predicted_json(predicted: pb.AllReduce) -> dict[str, Any]:
         "treeS": predicted.tree_s,
         "messageBytes": predicted.message_bytes,
         "measured": predicted.measured,
+        "sources": predicted.sources,
+        "hops": [
+            {
+                "tier": x.tier,
+                "tierName": x.tier_name,
+                "latencyUs": x.latency_us,
+                "latencySource": x.latency_source,
+                "bandwidthGbps": x.bandwidth_gbps,
+                "bandwidthSource": x.bandwidth_source,
+            }
+            for x in predicted.hops
+        ],
     }
 
 

@@ -15,8 +15,6 @@ from hyperscout_topology.figures import digits
 from hyperscout_placer.cluster.allreduce import (
     MESSAGE_BYTES,
     Predicted,
-    TierSpeed,
-    default_speeds,
     predict,
 )
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
@@ -24,6 +22,7 @@ from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.message_text import many, say_tier
 from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
+from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 
@@ -76,7 +75,7 @@ def explain(
 ) -> Explanation:
     """Explain an answer that `place` gave on this capacity.
 
-    `speeds`: as `allreduce.speeds_of` returns them; empty = defaults.
+    `speeds`: as `speeds.speeds_of` returns them; empty = defaults.
     """
     return _Explainer(capacity, request, masks, max(1, limit), speeds, message_bytes).explanation(answer)
 
@@ -296,7 +295,6 @@ class _Explainer:
 
 
 def _say_predicted(predicted: Predicted) -> str:
-    source = "as measured" if predicted.measured else "not all of it measured"
     size_text = f"{predicted.message_bytes / (1 << 30):.3g} GiB"
     ring, tree = (f"{digits(x * 1000, 3)} ms" for x in (predicted.ring_s, predicted.tree_s))
-    return f"An all-reduce of {size_text} takes {ring} in a ring, {tree} in a tree ({source})"
+    return f"An all-reduce of {size_text} takes {ring} in a ring, {tree} in a tree ({predicted.sources})"

@@ -334,6 +334,8 @@ class AllReduce(_message.Message):
     TREE_S_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     ring_s: _builtins.float
     """Seconds with the ring algorithm."""
     tree_s: _builtins.float
@@ -342,6 +344,12 @@ class AllReduce(_message.Message):
     """Bytes of the message that the prediction is for."""
     measured: _builtins.bool
     """Whether all speeds used were measured."""
+    sources: _builtins.str
+    """Where the speeds come from, in words: "latency assumed, bandwidth read"."""
+    @_builtins.property
+    def hops(self) -> _containers.RepeatedCompositeFieldContainer[Global___HopSpeed]:
+        """The speeds used: one for each tier that the ranks cross."""
+
     def __init__(
         self,
         *,
@@ -349,14 +357,56 @@ class AllReduce(_message.Message):
         tree_s: _builtins.float = ...,
         message_bytes: _builtins.int = ...,
         measured: _builtins.bool = ...,
+        hops: _abc.Iterable[Global___HopSpeed] | None = ...,
+        sources: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured", "message_bytes", b"message_bytes", "ring_s", b"ring_s", "tree_s", b"tree_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "measured", b"measured", "message_bytes", b"message_bytes", "ring_s", b"ring_s", "sources", b"sources", "tree_s", b"tree_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AllReduce: _TypeAlias = AllReduce  # noqa: Y015
+
+@_typing.final
+class HopSpeed(_message.Message):
+    """Speed of the hops of a gang over one tier. A source is "measured", "read" (from the speeds of links) or "assumed"."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    TIER_NAME_FIELD_NUMBER: _builtins.int
+    LATENCY_US_FIELD_NUMBER: _builtins.int
+    LATENCY_SOURCE_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_SOURCE_FIELD_NUMBER: _builtins.int
+    tier: _builtins.int
+    """The tier; 0 = within a node, one more than the highest tier = between islands."""
+    tier_name: _builtins.str
+    """Its tierName; "within nodes", "between islands"."""
+    latency_us: _builtins.float
+    """One-way latency in microseconds."""
+    latency_source: _builtins.str
+    bandwidth_gbps: _builtins.float
+    """Bandwidth of a node over the slowest of these hops, in Gbit/s."""
+    bandwidth_source: _builtins.str
+    def __init__(
+        self,
+        *,
+        tier: _builtins.int = ...,
+        tier_name: _builtins.str = ...,
+        latency_us: _builtins.float = ...,
+        latency_source: _builtins.str = ...,
+        bandwidth_gbps: _builtins.float = ...,
+        bandwidth_source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_gbps", b"bandwidth_gbps", "bandwidth_source", b"bandwidth_source", "latency_source", b"latency_source", "latency_us", b"latency_us", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HopSpeed: _TypeAlias = HopSpeed  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):

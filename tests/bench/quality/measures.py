@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench.quality.simulate import Result, Start
-from hyperscout_placer.cluster.allreduce import TierSpeed, predict
+from hyperscout_placer.cluster.allreduce import predict
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.speeds import TierSpeed
 
 # The published fabric of a cluster that trained Llama 3 (Grattafiori et al., 2024): 400 Gbit/s a GPU, not
 # blocking within a pod, 1:7 above it. NVLink: 450 GB/s a direction. Latencies: by order of magnitude.
 SPEEDS = (
-    TierSpeed(1.0, 3600.0, measured=False),
-    TierSpeed(3.0, 400.0, measured=False),
-    TierSpeed(5.0, 400.0, measured=False),
-    TierSpeed(8.0, 400.0 / 7, measured=False),
-    TierSpeed(20.0, 10.0, measured=False),
+    TierSpeed(1.0, 3600.0),
+    TierSpeed(3.0, 400.0),
+    TierSpeed(5.0, 400.0),
+    TierSpeed(8.0, 400.0 / 7),
+    TierSpeed(20.0, 10.0),
 )
 MESSAGE_BYTES = 2**30
 

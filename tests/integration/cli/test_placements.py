@@ -178,7 +178,14 @@ def test_explain_placement_as_json(run: CommandLine, service: FakePlacementServi
         "tier": 2,
         "free": 9,
         "cost": {"top": 2, "domains": [3], "nodes": 5, "degraded": 1, "fragmentation": [4, 1, 0]},
-        "predicted": {"ringS": 0.0421, "treeS": 0.05, "messageBytes": 1 << 30, "measured": False},
+        "predicted": {
+            "ringS": 0.0421,
+            "treeS": 0.05,
+            "messageBytes": 1 << 30,
+            "measured": False,
+            "sources": "",
+            "hops": [],
+        },
         "why": "",
     }
     assert answer["candidates"][1]["cost"] is answer["candidates"][1]["predicted"] is None

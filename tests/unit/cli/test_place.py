@@ -74,9 +74,11 @@ def test_json_has_every_field_of_the_contract(files: Files) -> None:
         "exact": True,
         "reason": "",
     }
-    assert set(predicted) == {"ringS", "treeS", "messageBytes", "measured"}
+    assert set(predicted) == {"ringS", "treeS", "messageBytes", "measured", "sources", "hops"}
     assert 0 < predicted["ringS"] < 60
     assert predicted["measured"] is False
+    assert predicted["sources"] == "latency and bandwidth assumed"
+    assert [x["tierName"] for x in predicted["hops"]] == ["leaf", "pod"]
 
 
 def test_a_table_for_people(files: Files) -> None:
@@ -103,7 +105,7 @@ def test_a_table_for_people(files: Files) -> None:
 def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
     cost = pb.PlacementCost(top=3, domains=[2, 5], nodes=9, degraded=1, fragmentation=[7, 6, 5, 4])
     bound = pb.PlacementCost(top=3, domains=[2, 4], nodes=8)
-    predicted = pb.AllReduce(ring_s=2.5e-6, tree_s=1.25, message_bytes=1 << 20, measured=True)
+    predicted = pb.AllReduce(ring_s=2.5e-6, tree_s=1.25, message_bytes=1 << 20, sources="as measured")
     placement = pb.Placement(
         placed=True,
         tier=3,

@@ -5,18 +5,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hyperscout_placer.cluster.allreduce import (
+from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted, predict, predict_at
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.speeds import (
     BETWEEN_ISLANDS,
     DEFAULTS,
     WITHIN_NODE,
-    Predicted,
+    Source,
     TierSpeed,
     default_speeds,
-    predict,
-    predict_at,
     speeds_of,
 )
-from hyperscout_placer.cluster.forest import Forest
 from hyperscout_topology.topology import Measured, Tier, Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,11 +23,11 @@ from support.topologies import leaves, pods
 
 # Within a node, leaf, pod, core, between islands: (us, Gbit/s). 8 Gbit/s are a byte a nanosecond.
 SPEEDS = [
-    TierSpeed(1.0, 800.0, True),
-    TierSpeed(2.0, 8.0, True),
-    TierSpeed(4.0, 4.0, True),
-    TierSpeed(8.0, 2.0, False),
-    TierSpeed(50.0, 1.0, False),
+    TierSpeed(1.0, 800.0, "measured", "measured"),
+    TierSpeed(2.0, 8.0, "measured", "measured"),
+    TierSpeed(4.0, 4.0, "measured", "measured"),
+    TierSpeed(8.0, 2.0, "assumed", "read"),
+    TierSpeed(50.0, 1.0),
 ]
 FOREST = Forest.of(pods(2, 2))  # two pods of two leaves of four nodes, n0000 to n0015
 
@@ -41,7 +40,8 @@ US = 1e-6
 
 
 def test_one_rank_has_no_other_to_reduce_with() -> None:
-    assert of(3) == Predicted(0.0, 0.0, 1000, True)
+    assert of(3) == Predicted(0.0, 0.0, 1000)
+    assert (of(3).measured, of(3).sources) == (True, "as measured")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,35 @@ def test_measured_is_what_rests_on_measurements_alone() -> None:
     assert of(0, 1, 5).measured
     assert not of(0, 1, 8).measured
     # Ring neighbours are in other pods here, those of the trees are not.
-    guessed = [SPEEDS[0], replace(SPEEDS[1], measured=False), *SPEEDS[2:]]
+    guessed = [SPEEDS[0], replace(SPEEDS[1], bandwidth_source="read"), *SPEEDS[2:]]
     assert predict(FOREST, guessed, ["n0000", "n0004"], 1).measured
     assert not predict(FOREST, guessed, ["n0000", "n0004", "n0001", "n0005"], 1).measured
+
+
+def test_a_prediction_names_its_figures_and_their_sources() -> None:
+    assert of(0, 0, 1, 8).hops == (
+        HopSpeed(0, "within nodes", 1.0, "measured", 800.0, "measured"),
+        HopSpeed(1, "leaf", 2.0, "measured", 8.0, "measured"),
+        HopSpeed(3, "core", 8.0, "assumed", 2.0, "read"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ((0, 4), "as measured"),
+        ((0, 8), "latency assumed, bandwidth read"),
+        (
+            (0, 0, 1, 8),
+            (
+                "latency measured (within nodes, leaf) and assumed (core), "
+                "bandwidth measured (within nodes, leaf) and read (core)"
+            ),
+        ),
+    ],
+)
+def test_the_sources_in_words(nodes: tuple[int, ...], text: str) -> None:
+    assert of(*nodes).sources == text
 
 
 def test_trees_are_logarithmic_and_rings_are_not() -> None:
@@ -100,8 +126,8 @@ def test_trees_are_logarithmic_and_rings_are_not() -> None:
 def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> None:
     """A rank in the middle of one tree is at the end of the other; both are as low as can be."""
     forest = Forest.of(leaves(tuple(f"n{i:03}" for i in range(130))))
-    wide = [TierSpeed(0.0, 8.0, True)] * 4
-    near = [TierSpeed(1.0, 1e12, True)] * 4
+    wide = [TierSpeed(0.0, 8.0)] * 4
+    near = [TierSpeed(1.0, 1e12)] * 4
     for n in range(3, 130):
         assert predict_at(forest, wide, np.arange(n), 1000).tree_s == pytest.approx(2 * 1000e-9)
         hops = predict_at(forest, near, np.arange(n), 8).tree_s / (2 * US)
@@ -115,9 +141,7 @@ def test_no_time_beats_the_fastest_wire_and_a_slower_tier_never_helps(nodes: lis
     fastest = 2 * size * 8e-9 / SPEEDS[0].bandwidth_gbps
     assert found.ring_s >= fastest * (n - 1) / n
     assert found.tree_s >= fastest / 2
-    worse = predict(
-        FOREST, [*SPEEDS[:3], TierSpeed(9.0, 1.9, True), SPEEDS[4]], [f"n{x:04}" for x in nodes], size
-    )
+    worse = predict(FOREST, [*SPEEDS[:3], TierSpeed(9.0, 1.9), SPEEDS[4]], [f"n{x:04}" for x in nodes], size)
     assert worse.ring_s >= found.ring_s
     assert worse.tree_s >= found.tree_s
     # The more they have in common, the faster.
@@ -141,15 +165,21 @@ def told(topology: Topology, *figures: tuple[float | None, float | None]) -> Top
     return replace(topology, tiers=tuple(tiers))
 
 
+def speeds(topology: Topology) -> list[TierSpeed]:
+    return speeds_of(topology, Forest.of(topology))
+
+
+def sources(speed: TierSpeed) -> tuple[Source, Source]:
+    return speed.latency_source, speed.bandwidth_source
+
+
 def test_medians_of_tiers_and_half_a_round_trip() -> None:
-    found = speeds_of(told(pods(2, 2), (6.0, 390.0), (9.0, 200.0), (12.0, 100.0)))
+    found = speeds(told(pods(2, 2), (6.0, 390.0), (9.0, 200.0), (12.0, 100.0)))
     assert found[1:4] == [
-        TierSpeed(3.0, pytest.approx(390), True),  # type: ignore[arg-type]
-        TierSpeed(4.5, pytest.approx(200), True),  # type: ignore[arg-type]
-        TierSpeed(6.0, pytest.approx(100), True),  # type: ignore[arg-type]
+        TierSpeed(us, pytest.approx(gbps), "measured", "measured")  # type: ignore[arg-type]
+        for us, gbps in ((3.0, 390), (4.5, 200), (6.0, 100))
     ]
-    assert not found[0].measured
-    assert not found[4].measured
+    assert [sources(found[i]) for i in (0, 4)] == [("assumed", "assumed")] * 2
 
 
 def test_defaults_by_the_name_of_the_tier() -> None:
@@ -160,14 +190,14 @@ def test_defaults_by_the_name_of_the_tier() -> None:
         DEFAULTS["core"],
         BETWEEN_ISLANDS,
     ]
-    for mine, plain in zip(speeds_of(pods(2, 2)), default_speeds(FOREST), strict=True):
-        assert (mine.latency_us, mine.measured) == (plain.latency_us, False)
+    for mine, plain in zip(speeds(pods(2, 2)), default_speeds(FOREST), strict=True):
+        assert (mine.latency_us, *sources(mine)) == (plain.latency_us, "assumed", "assumed")
         assert mine.bandwidth_gbps == pytest.approx(plain.bandwidth_gbps)
     other = replace(
         pods(2, 2), hypernodes=tuple(replace(h, tier_name=f"t{h.tier}") for h in pods(2, 2).hypernodes)
     )
     assert default_speeds(Forest.of(other)) == default_speeds(FOREST)
-    assert [x.latency_us for x in speeds_of(Topology(1))] == [WITHIN_NODE[0], BETWEEN_ISLANDS[0]]
+    assert [x.latency_us for x in speeds(Topology(1))] == [WITHIN_NODE[0], BETWEEN_ISLANDS[0]]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +212,7 @@ def test_defaults_by_the_name_of_the_tier() -> None:
 def test_defaults_give_way(
     figures: list[tuple[float | None, float | None]], latency_us: list[float], gbps: list[float]
 ) -> None:
-    found = speeds_of(told(pods(2, 2), *figures))
+    found = speeds(told(pods(2, 2), *figures))
     assert [x.latency_us for x in found] == pytest.approx(latency_us)
     assert [x.bandwidth_gbps for x in found] == pytest.approx(gbps)
 
@@ -197,8 +227,8 @@ def test_where_no_tier_has_a_figure_its_domains_tell() -> None:
             for h in topology.hypernodes
         ),
     )
-    assert speeds_of(topology)[1].latency_us == 4.0
-    assert not speeds_of(topology)[1].measured  # the bandwidth is a default
+    assert speeds(topology)[1].latency_us == 4.0
+    assert sources(speeds(topology)[1]) == ("measured", "assumed")
 
 
 def test_pings_say_nothing_of_nvlink() -> None:
@@ -209,10 +239,10 @@ def test_pings_say_nothing_of_nvlink() -> None:
             replace(h, tier_name="nvlink" if h.tier == 1 else h.tier_name) for h in topology.hypernodes
         ),
     )
-    found = speeds_of(told(named, (6.0, 390.0), (9.0, 390.0), (12.0, 390.0)))
+    found = speeds(told(named, (6.0, 390.0), (9.0, 390.0), (12.0, 390.0)))
     assert (found[1].latency_us, found[1].bandwidth_gbps) == (DEFAULTS["nvlink"][0], pytest.approx(3600))
-    assert not found[1].measured
-    assert speeds_of(told(named, (6.0, 6000.0)))[1].bandwidth_gbps == pytest.approx(6000)
+    assert sources(found[1]) == ("assumed", "assumed")
+    assert speeds(told(named, (6.0, 6000.0)))[1].bandwidth_gbps == pytest.approx(6000)
 
 
 @given(
@@ -223,7 +253,7 @@ def test_pings_say_nothing_of_nvlink() -> None:
     )
 )
 def test_what_is_not_measured_is_never_out_of_order(figures: list[tuple[float | None, float | None]]) -> None:
-    found = speeds_of(told(pods(2, 2), *figures))
+    found = speeds(told(pods(2, 2), *figures))
     for which in (0, 1):
         known = [figures[i - 1][which] for i in range(1, 4)]
         if None in known and len(set(known)) <= 2:  # not two that contradict each other themselves

@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hyperscout_placer.cluster.allreduce import TierSpeed, predict
+from hyperscout_placer.cluster.allreduce import predict
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, Spread, Workers
+from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.solve.explain import ALL_ISLANDS, NOT_AT_ONCE, Candidate, explain, say_why
 from hyperscout_placer.solve.place import highest, place
 from hyperscout_topology.topology import Endpoint, Switch, Topology
@@ -18,8 +19,9 @@ from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
 SPEEDS = [
-    TierSpeed(us, gbps, known)
-    for us, gbps, known in ((1, 800, True), (2, 400, True), (3, 200, True), (4, 100, False), (50, 1, False))
+    *(TierSpeed(us, gbps, "measured", "measured") for us, gbps in ((1, 800), (2, 400), (3, 200))),
+    TierSpeed(4, 100),
+    TierSpeed(50, 1),
 ]
 
 
@@ -178,7 +180,7 @@ def test_across_islands() -> None:
     assert found.text.startswith(
         "3 workers on 3 nodes across islands: 2 leaf domains. No lower tier holds it: of "
     )
-    assert found.text.endswith("(not all of it measured).")
+    assert found.text.endswith("(latency and bandwidth assumed).")
 
 
 def test_the_only_domain_and_the_only_worker() -> None:

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.cluster.allreduce import Predicted
+from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, RequestError, Spread, Workers
@@ -201,7 +201,7 @@ def test_any_bytes_are_a_request_or_say_why_not(junk: bytes) -> None:
 ASKED = Request(Group(1, (Workers(1, role="leader"), Workers(2))))
 COST = Cost(2, (2,), 3, 1, (1, 1, 0))
 PLACED = Placement(("n01", "n02", "n03"), 2, "core", COST, exact=False, bound=Cost(2, (1,), 3, 0, (1,)))
-PREDICTED = Predicted(0.5, 0.25, 1 << 30, measured=True)
+PREDICTED = Predicted(0.5, 0.25, 1 << 30, (HopSpeed(1, "leaf", 2.5, "measured", 32.0, "read"),))
 
 
 def test_a_placement_as_json() -> None:
@@ -219,7 +219,23 @@ def test_a_placement_as_json() -> None:
         "nodes": 3,
         "cost": {"top": 2, "domains": [2], "nodes": 3, "degraded": 1, "fragmentation": [1, 1, 0]},
         "exact": False,
-        "predicted": {"ringS": 0.5, "treeS": 0.25, "messageBytes": 1 << 30, "measured": True},
+        "predicted": {
+            "ringS": 0.5,
+            "treeS": 0.25,
+            "messageBytes": 1 << 30,
+            "measured": False,
+            "sources": "latency measured, bandwidth read",
+            "hops": [
+                {
+                    "tier": 1,
+                    "tierName": "leaf",
+                    "latencyUs": 2.5,
+                    "latencySource": "measured",
+                    "bandwidthGbps": 32.0,
+                    "bandwidthSource": "read",
+                }
+            ],
+        },
         "reason": "",
         "bound": {"top": 2, "domains": [1], "nodes": 3, "degraded": 0, "fragmentation": [1]},
         "gang": "train",

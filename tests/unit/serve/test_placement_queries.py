@@ -11,9 +11,9 @@ from hyperscout_collector.serve.grpc.placement_queries import (
 from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import Reservation, Trial
-from hyperscout_placer.cluster.allreduce import speeds_of
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.solve.place import place
 from support.builders import gang, worker_capacity
 from support.topologies import leaves, measured
@@ -21,7 +21,8 @@ from support.topologies import leaves, measured
 
 def test_an_explanation_goes_by_what_was_measured_as_the_answer_does() -> None:
     topology = measured()
-    free = Free(worker_capacity(Forest.of(topology)), speeds_of(topology))
+    forest = Forest.of(topology)
+    free = Free(worker_capacity(forest), speeds_of(topology, forest))
     request = Request(Group(1, (Workers(2),)))
     _, answer = tried("a", request, free, lambda: Trial(place(free.capacity, request), 0.0))
     found = explained("a", request, free, 5)

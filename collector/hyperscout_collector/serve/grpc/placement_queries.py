@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.reservation import Reservation, Trial
-from hyperscout_placer.cluster.allreduce import Predicted, TierSpeed, predict
+from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.messages.placements import (
     defragment_message,
     explanation_message,

@@ -1,0 +1,109 @@
+"""Reads from the links of a topology how fast each node reaches the other nodes of its domains.
+
+A hop over a tier uses a link of the node to a leaf, and the links between switches up to that tier. Links
+between the same two switches are one trunk. Routes are unknown, so the slowest trunk that may be used counts.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.link_changes import DENIED, table_of
+from hyperscout_topology.topology import LinkTable, Topology
+
+from hyperscout_placer.cluster.forest import Forest, Longs
+
+Floats = npt.NDArray[np.float64]
+
+_ETHERNET = "ethernet"
+
+
+def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
+    """Gbit/s of data that each node sends over tier 1, 2, ...: one array (nodes,) for each; 0 = not read.
+
+    The rails of a node are added up. A rail has the speed of its slowest link on the way. Ethernet counts
+    only where a node has no other fabric.
+    """
+    found = [np.zeros(len(forest.nodes)) for _ in forest.layers]
+    table = table_of(topology.links)
+    of_rates = np.array([rate.data_gbps for rate in table.rates])
+    if not of_rates.any() or not forest.layers:
+        return found
+    gbps = of_rates[table.rate]
+    gbps[[row for row, note in table.notes.items() if note.startswith(DENIED)]] = 0.0
+    at = {device: i for i, device in enumerate(table.devices)}
+    level = np.zeros(len(table.devices), np.int64)
+    for h in sorted(topology.hypernodes, key=lambda h: -h.tier):
+        level[[at[switch] for switch in h.switches if switch in at]] = h.tier
+    low, high, trunk_gbps = _trunks(table, gbps, level)
+    node, switch, rail_gbps, ethernet = _rails(topology, forest, table, gbps, level, at)
+    lowest = int(level[level > 0].min(initial=len(forest.layers) + 1))  # no cables make an NVLink tier
+    for tier in range(lowest, len(forest.layers) + 1):
+        way_gbps = np.minimum(rail_gbps, _ways(tier, level, low, high, trunk_gbps)[switch])
+        sums = [np.bincount(node[part], way_gbps[part], len(forest.nodes)) for part in (~ethernet, ethernet)]
+        found[tier - 1] = np.where(sums[0] > 0, sums[0], sums[1])
+    return found
+
+
+def _trunks(table: LinkTable, gbps: Floats, level: Longs) -> tuple[Longs, Longs, Floats]:
+    """(trunks,) each: the lower switch, the higher switch, the sum of their links.
+
+    A trunk between switches of one level is there in both directions.
+    """
+    a, b = level[table.a], level[table.b]
+    up = np.flatnonzero((a > 0) & (a <= b) & (table.a != table.b) & (gbps > 0))
+    down = np.flatnonzero((b > 0) & (b <= a) & (table.a != table.b) & (gbps > 0))
+    low = np.concatenate((table.a[up], table.b[down])).astype(np.int64)
+    high = np.concatenate((table.b[up], table.a[down]))
+    pairs, pair = np.unique(low * len(level) + high, return_inverse=True)
+    sums: Floats = np.zeros(len(pairs))
+    np.add.at(sums, pair, np.concatenate((gbps[up], gbps[down])))
+    return pairs // len(level), pairs % len(level), sums
+
+
+def _rails(
+    topology: Topology,
+    forest: Forest,
+    table: LinkTable,
+    gbps: Floats,
+    level: Longs,
+    at: dict[str, int],
+) -> tuple[Longs, Longs, Floats, npt.NDArray[np.bool_]]:
+    """(links between hosts and switches,) each: the node, the switch, the speed, whether it is Ethernet."""
+    owner = np.full(len(level), -1, np.int64)
+    for adapter in topology.adapters:
+        if adapter.id in at:
+            owner[at[adapter.id]] = forest.index.get(adapter.node, -1)
+    by_name = np.array([name == _ETHERNET for name in table.fabrics], np.bool_)
+    parts = []
+    for host, switch in ((table.a, table.b), (table.b, table.a)):
+        rows = np.flatnonzero((owner[host] >= 0) & (level[switch] > 0) & (gbps > 0))
+        parts.append(
+            (owner[host[rows]], switch[rows].astype(np.int64), gbps[rows], by_name[table.fabric[rows]])
+        )
+    node, switches, speed, ethernet = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return node, switches, speed, ethernet
+
+
+def _ways(tier: int, level: Longs, low: Longs, high: Longs, gbps: Floats) -> Floats:
+    """(devices,) of each switch the slowest trunk on a way up to a switch of the tier; 0 = none is known.
+
+    Where no switch of a level has a way up, for example in a torus, trunks within the level are the way.
+    """
+    found = np.where(level >= tier, np.inf, 0.0)
+    for below in range(tier - 1, 0, -1):
+        mine = level[low] == below
+        rows = mine & (level[high] > below) & (level[high] <= tier) & (found[high] > 0)
+        if not rows.any():
+            rows = mine & (level[high] == below)
+            found[level == below] = np.inf
+        least = np.full(len(level), np.inf)
+        np.minimum.at(least, low[rows], np.minimum(gbps[rows], found[high[rows]]))
+        found[level == below] = np.where(np.isinf(least), 0.0, least)[level == below]
+    return found
+
+
+def usual(speeds: Sequence[float] | Floats) -> float | None:
+    """The median of the known speeds."""
+    known = np.asarray(speeds)[np.asarray(speeds) > 0]
+    return float(np.median(known)) if len(known) else None
