@@ -137,4 +137,5 @@ def cabled(topology: Topology, usual: Rate, **slower: tuple[Rate, ...]) -> Topol
             for i, rate in enumerate(rates)
         ]
     adapters = tuple(Adapter(name, name, "mlx5_0") for name in up if not name.startswith("sw-"))
-    return replace(topology, adapters=adapters, links=LinkTable.of(links))
+    switches = tuple(Switch(s, s, h.tier) for h in topology.hypernodes for s in h.switches)
+    return replace(topology, adapters=adapters, links=LinkTable.of(links), switches=switches)

@@ -7,6 +7,7 @@ and needs no privileges. Parts that cannot be read are omitted.
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +18,26 @@ from hyperscout_formats.nvidia.nvml_values import pci_address
 _NVIDIA: Final = "0x10de"
 _DISPLAY_CLASSES: Final = ("0x0300", "0x0302")  # VGA and 3D controllers
 _MAX_DEVICES: Final = 4096
+# Share of data in the bits of a lane, by its GT/s: 8b/10b, 128b/130b, and 236 of the 256 bytes of a flit (PCI
+# Express Base Specification 6.0, 4.2).
+_DATA_SHARE: Final = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 236 / 256}
+_SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s")
+_MAX_LANES: Final = 32
 _PASSED_THROUGH: Final = "vfio-pci"  # passed through to a virtual machine, so not usable by this host
 
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A PCI function. `path`: the steps from the root complex to it. `driver`: "" when none is bound."""
+    """A PCI function. `path`: the steps from the root complex to it. `driver`: "" when none is bound.
+
+    `link_gbps`: (steps,) what the link to each step can carry in one direction, 0 = unknown.
+    """
 
     address: str
     path: tuple[str, ...]
     numa_node: int | None
     driver: str = ""
+    link_gbps: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +61,30 @@ class PciTree:
 
         def nearness(nic: PciDevice) -> tuple[int, bool]:
             same_numa = gpu.numa_node is not None and gpu.numa_node == nic.numa_node
-            steps = zip(gpu.path, nic.path, strict=False)
-            return sum(1 for _ in itertools.takewhile(lambda step: step[0] == step[1], steps)), same_numa
+            return _shared_steps(gpu, nic), same_numa
 
         best = max(nearness(nic) for nic in self.nics.values())
         return tuple(sorted(name for name, nic in self.nics.items() if nearness(nic) == best))
+
+    def nic_gbps(self, address: str) -> float:
+        """Return what the slowest link between a GPU and its nearest NICs can carry; 0 = unknown.
+
+        The lanes are those in use, the speed of a lane is the highest: an idle GPU lowers it to save power.
+        """
+        nics = [self.nics[name] for name in self.nearest_nics(address)]
+        links = [
+            gbps
+            for nic in nics
+            for shared in (_shared_steps(self.gpus[address], nic),)
+            for device in (self.gpus[address], nic)
+            for gbps in device.link_gbps[shared:]
+        ]
+        return min(filter(None, links), default=0.0)
+
+
+def _shared_steps(one: PciDevice, other: PciDevice) -> int:
+    steps = zip(one.path, other.path, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda step: step[0] == step[1], steps))
 
 
 def read_pci_tree(sysfs: Path = Path("/sys")) -> PciTree:
@@ -90,19 +119,28 @@ def _device(link: Path) -> PciDevice | None:
         if path == path.parent:
             return None
         path = path.parent
-    steps: list[str] = []
-    for step in reversed(path.parts):
+    steps: list[Path] = []
+    for step in (path, *path.parents):
         steps.append(step)
-        if step.startswith("pci"):  # "pci0000:00", the root complex
+        if step.name.startswith("pci"):  # "pci0000:00", the root complex
             break
+    steps.reverse()
     driver = path / "driver"
     numa = _text(path / "numa_node")
     return PciDevice(
         pci_address(path.name),
-        tuple(reversed(steps)),
+        tuple(step.name for step in steps),
         int(numa) if numa.isascii() and numa.isdigit() else None,  # "-1" = unknown
         driver.resolve().name if driver.exists() else "",
+        tuple(map(_link_gbps, steps)),
     )
+
+
+def _link_gbps(function: Path) -> float:
+    speed, lanes = _SPEED.match(_text(function / "max_link_speed")), _text(function / "current_link_width")
+    if speed is None or not (lanes.isascii() and lanes.isdigit()) or int(lanes) > _MAX_LANES:
+        return 0.0
+    return round(float(speed[1]) * int(lanes) * _DATA_SHARE.get(float(speed[1]), 0.0), 1)
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -103,6 +103,7 @@ def _samples(
             gpu,
             numa_node=device.numa_node if device else None,
             nearest_nics=tree.nearest_nics(gpu.pci_address),
+            pcie_gbps=tree.nic_gbps(gpu.pci_address),
         )
         samples[gpu.pci_address] = data(gpu_to_proto(placed))
     samples |= {one.pci_address: failed(one.reason) for one in unreadable if one.pci_address}

@@ -192,6 +192,7 @@ class Gpu:
     numa_node: int | None = None
     nearest_nics: tuple[str, ...] = ()
     peers: tuple[GpuPeer, ...] = ()
+    pcie_gbps: float = 0.0  # of the slowest PCIe link to its nearest NICs, 0 = unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -601,6 +601,7 @@ class Gpu(_message.Message):
     NUMA_NODE_FIELD_NUMBER: _builtins.int
     NEAREST_NICS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    PCIE_GBPS_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """Identity of the GPU."""
     model: _builtins.str
@@ -613,6 +614,8 @@ class Gpu(_message.Message):
     """"disabled", "enabled", or "" if the GPU has no such mode."""
     numa_node: _builtins.int
     """Unset = unknown."""
+    pcie_gbps: _builtins.float
+    """Gbit/s of data in one direction that the slowest PCIe link between it and its nearest NICs can carry; 0 = unknown."""
     @_builtins.property
     def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]:
         """Its MIG instances; empty = it is not divided."""
@@ -647,10 +650,11 @@ class Gpu(_message.Message):
         numa_node: _builtins.int | None = ...,
         nearest_nics: _abc.Iterable[_builtins.str] | None = ...,
         peers: _abc.Iterable[Global___GpuPeer] | None = ...,
+        pcie_gbps: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "fabric", b"fabric", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver_version", b"driver_version", "fabric", b"fabric", "links", b"links", "mig_instances", b"mig_instances", "mig_mode", b"mig_mode", "model", b"model", "nearest_nics", b"nearest_nics", "numa_node", b"numa_node", "pci_address", b"pci_address", "peers", b"peers", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver_version", b"driver_version", "fabric", b"fabric", "links", b"links", "mig_instances", b"mig_instances", "mig_mode", b"mig_mode", "model", b"model", "nearest_nics", b"nearest_nics", "numa_node", b"numa_node", "pci_address", b"pci_address", "pcie_gbps", b"pcie_gbps", "peers", b"peers", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
     _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015

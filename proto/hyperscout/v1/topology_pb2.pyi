@@ -958,6 +958,11 @@ class ExplainResponse(_message.Message):
     ANOMALIES_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    LEGS_FIELD_NUMBER: _builtins.int
+    LATENCY_US_FIELD_NUMBER: _builtins.int
+    LATENCY_SOURCE_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_SOURCE_FIELD_NUMBER: _builtins.int
     tier: _builtins.int
     """Tier of the lowest HyperNode that contains both nodes; 0 if none does."""
     tier_name: _builtins.str
@@ -966,6 +971,18 @@ class ExplainResponse(_message.Message):
     """Name of that HyperNode."""
     text: _builtins.str
     """The same in sentences."""
+    latency_us: _builtins.float
+    """One-way latency between the nodes in microseconds: of this pair, else of their lowest common HyperNode; unset = not
+    measured.
+    """
+    latency_source: _builtins.str
+    """"measured"; empty if there is none."""
+    bandwidth_gbps: _builtins.float
+    """Bandwidth between the nodes in Gbit/s: measured for this pair or their lowest common HyperNode, else that of the
+    slowest cable of the path; unset = unknown.
+    """
+    bandwidth_source: _builtins.str
+    """"measured" or "read"; empty if there is none."""
     @_builtins.property
     def hypernodes_a(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """HyperNodes of the first node, from tier 1 up."""
@@ -986,6 +1003,10 @@ class ExplainResponse(_message.Message):
     def evidence(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
         """Keys of the findings of the two nodes that the answer is based on."""
 
+    @_builtins.property
+    def legs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PathLeg]:
+        """The path leg by leg, from a GPU of the first node to a GPU of the second; NVLink between the nodes comes first."""
+
     def __init__(
         self,
         *,
@@ -998,14 +1019,82 @@ class ExplainResponse(_message.Message):
         anomalies: _abc.Iterable[Global___Anomaly] | None = ...,
         evidence: _abc.Iterable[_finding_pb2.FindingKey] | None = ...,
         text: _builtins.str = ...,
+        legs: _abc.Iterable[Global___PathLeg] | None = ...,
+        latency_us: _builtins.float | None = ...,
+        latency_source: _builtins.str = ...,
+        bandwidth_gbps: _builtins.float | None = ...,
+        bandwidth_source: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "bandwidth_gbps", b"bandwidth_gbps", "latency_us", b"latency_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anomalies", b"anomalies", "evidence", b"evidence", "hypernode", b"hypernode", "hypernodes_a", b"hypernodes_a", "hypernodes_b", b"hypernodes_b", "path", b"path", "text", b"text", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "anomalies", b"anomalies", "bandwidth_gbps", b"bandwidth_gbps", "bandwidth_source", b"bandwidth_source", "evidence", b"evidence", "hypernode", b"hypernode", "hypernodes_a", b"hypernodes_a", "hypernodes_b", b"hypernodes_b", "latency_source", b"latency_source", "latency_us", b"latency_us", "legs", b"legs", "path", b"path", "text", b"text", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__bandwidth_gbps: _TypeAlias = _typing.Literal["bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofArgType__bandwidth_gbps: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofReturnType__latency_us: _TypeAlias = _typing.Literal["latency_us"]  # noqa: Y015
+    _WhichOneofArgType__latency_us: _TypeAlias = _typing.Literal["_latency_us", b"_latency_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bandwidth_gbps) -> _WhichOneofReturnType__bandwidth_gbps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_us) -> _WhichOneofReturnType__latency_us | None: ...
 
 Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class PathLeg(_message.Message):
+    """One leg of a path between two nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NEAR_FIELD_NUMBER: _builtins.int
+    FAR_FIELD_NUMBER: _builtins.int
+    SPEED_GBPS_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
+    LATENCY_US_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"cable"; "pcie" between a GPU and its nearest adapter; "nvlink" between GPUs."""
+    speed_gbps: _builtins.float
+    """Nominal speed in Gbit/s and number of lanes of a cable, as in Link; 0 = unknown."""
+    width: _builtins.int
+    bandwidth_gbps: _builtins.float
+    """Gbit/s of data in one direction, as read; unset = unknown."""
+    latency_us: _builtins.float
+    """Share of this leg in the measured one-way latency of its HyperNodes, in microseconds; unset = not measured."""
+    @_builtins.property
+    def near(self) -> Global___Endpoint:
+        """The end nearer to the first node."""
+
+    @_builtins.property
+    def far(self) -> Global___Endpoint:
+        """The other end."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        near: Global___Endpoint | None = ...,
+        far: Global___Endpoint | None = ...,
+        speed_gbps: _builtins.float = ...,
+        width: _builtins.int = ...,
+        bandwidth_gbps: _builtins.float | None = ...,
+        latency_us: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "bandwidth_gbps", b"bandwidth_gbps", "far", b"far", "latency_us", b"latency_us", "near", b"near"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "bandwidth_gbps", b"bandwidth_gbps", "far", b"far", "kind", b"kind", "latency_us", b"latency_us", "near", b"near", "speed_gbps", b"speed_gbps", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bandwidth_gbps: _TypeAlias = _typing.Literal["bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofArgType__bandwidth_gbps: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofReturnType__latency_us: _TypeAlias = _typing.Literal["latency_us"]  # noqa: Y015
+    _WhichOneofArgType__latency_us: _TypeAlias = _typing.Literal["_latency_us", b"_latency_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bandwidth_gbps) -> _WhichOneofReturnType__bandwidth_gbps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_us) -> _WhichOneofReturnType__latency_us | None: ...
+
+Global___PathLeg: _TypeAlias = PathLeg  # noqa: Y015
 
 @_typing.final
 class ListFindingsRequest(_message.Message):

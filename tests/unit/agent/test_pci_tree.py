@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hyperscout_agent.nvml.pci_tree import read_pci_tree
 from support.nvml import named, pci_device
 
@@ -33,6 +34,36 @@ def test_the_nic_behind_the_same_switch_is_nearest(tmp_path: Path) -> None:
     assert tree.nearest_nics("0000:1b:00.0") == ("mlx5_0",)
     assert tree.gpus["0000:1b:00.0"].numa_node == 0
     assert tree.gpus["0000:1b:00.0"].driver == "nvidia"
+
+
+def link(sysfs: Path, path: str, speed: str, lanes: str) -> None:
+    folder = sysfs / "devices" / path
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "max_link_speed").write_text(f"{speed}\n")
+    (folder / "current_link_width").write_text(f"{lanes}\n")
+
+
+@pytest.mark.parametrize(
+    ("gpu_link", "nic_link", "gbps"),
+    [
+        (("32.0 GT/s PCIe", "16"), ("32.0 GT/s PCIe", "16"), 504.1),  # 32 x 16 x 128/130
+        (("32.0 GT/s PCIe", "16"), ("16.0 GT/s PCIe", "8"), 126.0),  # 16 x 8 x 128/130
+        (("5 GT/s", "16"), ("32.0 GT/s PCIe", "16"), 64.0),  # 5 x 16 x 8/10
+        (("64.0 GT/s PCIe", "16"), ("Unknown", "0"), 944.0),  # 64 x 16 x 236/256
+        (("Unknown", "63"), ("32.0 GT/s PCIe", "255"), 0.0),
+    ],
+)
+def test_the_slowest_link_between_gpu_and_nic(
+    tmp_path: Path, gpu_link: tuple[str, str], nic_link: tuple[str, str], gbps: float
+) -> None:
+    above = "pci0000:15/0000:15:01.0"
+    gpu(tmp_path, f"{above}/0000:1b:00.0")
+    nic(tmp_path, f"{above}/0000:18:00.0", "mlx5_0")
+    link(tmp_path, above, "2.5 GT/s PCIe", "1")  # above both: not between them
+    link(tmp_path, f"{above}/0000:1b:00.0", *gpu_link)
+    link(tmp_path, f"{above}/0000:18:00.0", *nic_link)
+    assert read_pci_tree(tmp_path).nic_gbps("0000:1b:00.0") == gbps
+    assert read_pci_tree(tmp_path).nic_gbps("0000:1c:00.0") == 0.0
 
 
 def test_one_shared_step_beats_the_numa_node(tmp_path: Path) -> None:

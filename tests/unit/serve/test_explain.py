@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
-from hyperscout_collector.serve.grpc.measured import MeasuredBy
-from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclResult, NcclRun
-from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable
+from hyperscout_collector.serve.grpc.measured import NodeReport
+from hyperscout_formats.facts.facts import Gpu, LatencyPort, LatencyResult, NcclResult, NcclRun, NvlinkLink
+from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Measured, Rate, Tier, Topology
 from support.builders import anomaly
-from support.topologies import SINCE_NS, measured, two_leaves
+from support.topologies import SINCE_NS, cabled, measured, pods, two_leaves
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_text_says_the_same() -> None:
     assert explain(two_leaves(), "n01", "n04", []).text.splitlines() == [
         "n01 and n04 are core neighbours: both are in core, tier 2.",
         "A shortest path has 4 cables:",
-        "  n01 mlx5_0 1 -> leaf-a 1",
+        "  n01 mlx5_0 1 -> leaf-a 1: 400 Gbit/s, 4 lanes",
         "  leaf-a 9 -> spine 1",
         "  spine 2 -> leaf-b 9",
         "  leaf-b 2 -> n04 mlx5_0 1",
@@ -89,15 +89,16 @@ def test_what_was_measured_is_said_of_the_domain_its_tier_and_the_pair() -> None
         return NcclRun(peer, "libnccl", SINCE_NS, "2.28.3", 2, results)
 
     facts = [
-        MeasuredBy("n01", LatencyPort("eth0", results=(result("n02", 16, 390.25), result("n03", 16)))),
-        MeasuredBy("n02", LatencyPort("eth1", results=(result("n01", 0),))),  # nothing came back
-        MeasuredBy("n01", run("n02", (1 << 30, 9000.0, 48.5), (8, 12.5, 0.0), (1 << 20, 50.0, 20.0))),
-        MeasuredBy("n01", run("n02", (1 << 20, 50.0, 20.0))),  # shows neither latency nor bandwidth
-        MeasuredBy("n01", run("", (8, 3.0, 0.0))),  # within the node
+        NodeReport("n01", LatencyPort("eth0", results=(result("n02", 16, 390.25), result("n03", 16)))),
+        NodeReport("n02", LatencyPort("eth1", results=(result("n01", 0),))),  # nothing came back
+        NodeReport("n01", run("n02", (1 << 30, 9000.0, 48.5), (8, 12.5, 0.0), (1 << 20, 50.0, 20.0))),
+        NodeReport("n01", run("n02", (1 << 20, 50.0, 20.0))),  # shows neither latency nor bandwidth
+        NodeReport("n01", run("", (8, 3.0, 0.0))),  # within the node
     ]
     figures = "median 4.25 us, p99 9.5 us, 128 samples, newest 2026-01-01T00:00:00Z"
     said = explain(measured(), "n01", "n02", [], facts).text.splitlines()
     assert said[4:-1] == [
+        "One way: 2.05 us (measured), 388 Gbit/s (measured).",
         "leaf-a is inferred from latency alone, confidence 0.93.",
         f"Measured in leaf-a: latency {figures}.",
         f"Measured in tier 1 as a whole: latency {figures}.",
@@ -125,3 +126,140 @@ def test_without_wires_no_path_is_missed() -> None:
     opaque = replace(measured(), links=())
     assert "No evidence shows" not in explain(opaque, "n01", "n02", []).text
     assert "No evidence shows" in explain(opaque, "n01", "n04", []).text
+
+
+# -- speeds along the path ----------------------------------------------------------------------------------
+
+QDR, NDR = Rate(40.0, 4), Rate(400.0, 4)
+
+
+def with_round_trips(topology: Topology, *by_tier_us: float | None) -> Topology:
+    found = [
+        Tier(tier, "", None if us is None else Measured(us, us, 9)) for tier, us in enumerate(by_tier_us, 1)
+    ]
+    return replace(topology, tiers=tuple(found))
+
+
+def gpu(address: str, nic: str, links: tuple[NvlinkLink, ...] = (), pcie_gbps: float = 0.0) -> Gpu:
+    return Gpu(f"GPU-{address}", "H100", address, links=links, nearest_nics=(nic,), pcie_gbps=pcie_gbps)
+
+
+@pytest.mark.parametrize(
+    ("pair", "round_trips_us", "gbps", "shares_us"),
+    [
+        # Half of 6 us over two cables; over the pod 9 us: (4.5 - 3) / 2 for each of the two cables more; over
+        # the core 15 us: (7.5 - 4.5) / 2.
+        (("n0002", "n0003"), (6.0, 9.0, 15.0), [400, 400], [1.5, 1.5]),
+        (("n0002", "n0004"), (6.0, 9.0, 15.0), [400, 400, 32, 400], [1.5, 0.75, 0.75, 1.5]),
+        (
+            ("n0004", "n0008"),
+            (6.0, 9.0, 15.0),
+            [400, 32, 400, 400, 400, 400],
+            [1.5, 0.75, 1.5, 1.5, 0.75, 1.5],
+        ),
+        (("n0002", "n0004"), (6.0, 5.0, 15.0), [400, 400, 32, 400], None),  # the pod is no slower
+        (("n0002", "n0004"), (None, 9.0, 15.0), [400, 400, 32, 400], None),
+    ],
+)
+def test_cables_have_the_speed_that_was_read_and_their_share_of_the_latency(
+    pair: tuple[str, str],
+    round_trips_us: tuple[float | None, ...],
+    gbps: list[float],
+    shares_us: list[float] | None,
+) -> None:
+    topology = with_round_trips(cabled(pods(2, 2), NDR, pod0_l01=(QDR,)), *round_trips_us)
+    answer = explain(topology, *pair, [])
+    assert {leg.kind for leg in answer.legs} == {"cable"}
+    assert [leg.bandwidth_gbps for leg in answer.legs] == gbps
+    assert (answer.bandwidth_gbps, answer.bandwidth_source) == (min(gbps), "read")
+    assert [leg.HasField("latency_us") for leg in answer.legs] == [shares_us is not None] * len(gbps)
+    if shares_us is not None:
+        assert [leg.latency_us for leg in answer.legs] == pytest.approx(shares_us)
+
+
+def test_the_speeds_in_words() -> None:
+    topology = with_round_trips(cabled(pods(2), QDR, n0001=(Rate(10.0, 1),), n0002=(Rate(),)), 6.0, 9.0)
+    said = explain(topology, "n0000", "n0001", []).text.splitlines()
+    assert said[2:5] == [
+        "  n0000 mlx5_0 0 -> sw-pod0-l00 n0000-0: 40 Gbit/s, 4 lanes, 32 Gbit/s of data, 1.5 us",
+        "  sw-pod0-l00 n0001-0 -> n0001 mlx5_0 0: 10 Gbit/s, 1 lane, 8 Gbit/s of data, 1.5 us",
+        "One way: 8 Gbit/s (read).",
+    ]
+    unread = explain(topology, "n0000", "n0002", [])
+    assert "One way" not in unread.text
+    assert not unread.HasField("bandwidth_gbps")
+    assert unread.bandwidth_source == unread.latency_source == ""
+
+
+def test_what_was_measured_comes_before_what_was_read() -> None:
+    topology = cabled(pods(2), NDR)
+    domain = replace(
+        topology,
+        hypernodes=tuple(
+            replace(h, latency_us=Measured(6.0, 6.0, 9), bandwidth_gbps=Measured(390.0, 390.0, 9))
+            for h in topology.hypernodes
+        ),
+    )
+    of_domain = explain(domain, "n0000", "n0001", [])
+    assert (of_domain.latency_us, of_domain.bandwidth_gbps) == (3.0, 390.0)
+    burst = LatencyResult("n0001", "mlx5_0", "rdma", SINCE_NS, 16, 16, 4.0, 4.5, 0.25, 380.0)
+    run = NcclRun("n0000", "libnccl", SINCE_NS, "", 2, (NcclResult("all_reduce", 1 << 30, 9e3, 40, 48.5),))
+    reports = [NodeReport("n0000", LatencyPort("mlx5_0", results=(burst,)))]
+    of_ports = explain(domain, "n0000", "n0001", [], reports)
+    assert (of_ports.latency_us, of_ports.bandwidth_gbps) == (2.0, 380.0)
+    of_nccl = explain(domain, "n0000", "n0001", [], [*reports, NodeReport("n0001", run)])
+    assert of_nccl.bandwidth_gbps == 388.0  # 48.5 x 8
+    assert (of_nccl.latency_source, of_nccl.bandwidth_source) == ("measured", "measured")
+    assert "One way: 2 us (measured), 388 Gbit/s (measured)." in of_nccl.text
+
+
+def test_pcie_and_nvlink_within_the_nodes() -> None:
+    switched = tuple(NvlinkLink(i, True, 4, "switch", gbytes_per_s=25.0) for i in range(18))
+    bridge = (
+        NvlinkLink(0, True, 3, "gpu", "0000:43:00.0", gbytes_per_s=50.0),
+        NvlinkLink(1, False, 3, "gpu", "0000:43:00.0", gbytes_per_s=50.0),
+        NvlinkLink(2, True, 3, "gpu", "0000:52:00.0", gbytes_per_s=50.0),
+    )
+    reports = [
+        NodeReport("n0000", gpu("0000:43:00.0", "mlx5_1", switched)),
+        NodeReport("n0000", gpu("0000:1b:00.0", "mlx5_0", switched, pcie_gbps=504.1)),
+        NodeReport("n0001", gpu("0000:43:00.0", "mlx5_0")),
+        NodeReport("n0001", gpu("0000:1b:00.0", "mlx5_1", bridge)),
+    ]
+    answer = explain(cabled(pods(2), NDR), "n0000", "n0001", [], reports)
+    assert answer.text.splitlines()[1:8] == [
+        "A shortest path has 2 cables:",
+        "  n0000 0000:43:00.0 -> n0000 0000:1b:00.0: NVLink, 3600 Gbit/s",  # 18 x 25 x 8
+        "  n0000 0000:1b:00.0 -> n0000 mlx5_0 0: PCIe, 504 Gbit/s",
+        "  n0000 mlx5_0 0 -> sw-pod0-l00 n0000-0: 400 Gbit/s, 4 lanes",
+        "  sw-pod0-l00 n0001-0 -> n0001 mlx5_0 0: 400 Gbit/s, 4 lanes",
+        "  n0001 mlx5_0 0 -> n0001 0000:43:00.0: PCIe",
+        "  n0001 0000:43:00.0 -> n0001 0000:1b:00.0: NVLink, 400 Gbit/s",  # the one active link to it
+    ]
+    assert [leg.kind for leg in answer.legs] == ["nvlink", "pcie", "cable", "cable", "pcie", "nvlink"]
+    assert answer.bandwidth_gbps == 400  # of the network
+
+
+def test_nvlink_between_nodes_comes_first() -> None:
+    topology = cabled(pods(2), NDR)
+    rack = replace(
+        topology,
+        hypernodes=tuple(
+            replace(h, source="nvlink" if h.tier == 1 else "wires") for h in topology.hypernodes
+        ),
+    )
+    links = tuple(NvlinkLink(i, i > 0, 5, "switch", gbytes_per_s=50.0) for i in range(18))
+    reports = [NodeReport(node, gpu("0008:01:00.0", "", links)) for node in ("n0000", "n0001", "n0004")]
+    answer = explain(rack, "n0000", "n0001", [], reports)
+    assert [(leg.kind, leg.bandwidth_gbps) for leg in answer.legs] == [
+        ("nvlink", 6800),  # 17 x 50 x 8
+        ("cable", 400),
+        ("cable", 400),
+    ]
+    across = explain(rack, "n0000", "n0004", [], reports)
+    assert "nvlink" not in {leg.kind for leg in across.legs}
+    without = explain(replace(rack, links=()), "n0000", "n0001", [], reports).text.splitlines()
+    assert without[1:3] == [
+        "NVLink joins them:",
+        "  n0000 0008:01:00.0 -> n0001 0008:01:00.0: NVLink, 6800 Gbit/s",
+    ]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hyperscout.v1.topology_pb2 import AgentStatus
-from hyperscout_formats.facts.facts import LatencyPort, NcclRun
+from hyperscout_formats.facts.facts import Gpu, LatencyPort, NcclRun
 from hyperscout_kubernetes.client import Kube
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_runtime.clock import Clock
@@ -38,7 +38,7 @@ from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.serve.fanout.hub import Hub
-from hyperscout_collector.serve.grpc.measured import MeasuredBy
+from hyperscout_collector.serve.grpc.measured import NodeReport
 
 
 class Collector:
@@ -215,10 +215,12 @@ class Collector:
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
         return [key for node in nodes for key in self.components.evidence.state.keys_of(node)]
 
-    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]:
+    def reports_of(self, nodes: Sequence[str]) -> list[NodeReport]:
         state = self.components.evidence.state
         rows = ((node, row.fact) for node in nodes for row in state.rows_of_node(node))
-        return [MeasuredBy(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun)]
+        return [
+            NodeReport(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun | Gpu)
+        ]
 
     async def approve(self, generation: int) -> int:
         return await self.components.inference.pipeline.approve(generation)

@@ -2,16 +2,24 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
+from hyperscout_formats.text.counts import count
+from hyperscout_topology.figures import digits
 from hyperscout_topology.proto import anomaly_to_proto, links_to_proto
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
 
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.serve.grpc.measured import MeasuredBy, between, sayings
+from hyperscout_collector.serve.grpc.measured import (
+    NodeReport,
+    bandwidth_gbps,
+    between,
+    latency_us,
+    sayings,
+)
+from hyperscout_collector.serve.grpc.path_legs import CABLE, Hop, leg_text, path_legs, slowest_gbps
 
 _MAX_EVIDENCE = 500  # keys in one response
 _MAX_ANOMALIES = 100
@@ -21,26 +29,17 @@ class UnknownNodeError(LookupError):
     """The published topology does not contain the node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One link of a path, in the direction from `near` to `far`."""
-
-    link: Link
-    near: Endpoint
-    far: Endpoint
-
-
 def explain(
     topology: Topology,
     node_a: str,
     node_b: str,
     evidence: Iterable[Key],
-    measured: Iterable[MeasuredBy] = (),
+    reports: Sequence[NodeReport] = (),
 ) -> pb.ExplainResponse:
     """The published facts about two nodes and the path between them. Raises UnknownNodeError.
 
-    `evidence`: keys of the findings of both nodes; `measured`: their measurements. Takes about 0.3 s with a
-    million links, so call it in a thread.
+    `evidence`: keys of the findings of both nodes; `reports`: what they measured, and their GPUs. Takes about
+    0.3 s with a million links, so call it in a thread.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
@@ -52,7 +51,8 @@ def explain(
     hops = [] if node_a == node_b else shortest_path(topology, devices[node_a], devices[node_b])
     own = {*devices[node_a], *devices[node_b], node_a, node_b}
     anomalies = [a for a in topology.anomalies if _touches(a, hops, own)]
-    return pb.ExplainResponse(
+    legs = path_legs(topology, chains, common, hops, reports)
+    answer = pb.ExplainResponse(
         tier=common.tier if common else 0,
         tier_name=common.tier_name if common else "",
         hypernode=common.name if common else "",
@@ -64,8 +64,34 @@ def explain(
             FindingKey(node=key.node, probe=key.probe, subject=key.subject)
             for key in sorted(set(evidence))[:_MAX_EVIDENCE]
         ],
-        text=_text(topology, chains, common, hops, anomalies, between(node_a, node_b, measured)),
+        legs=legs,
     )
+    if node_a != node_b:
+        _set_speeds(answer, node_a, node_b, common, reports)
+    measured = between(node_a, node_b, reports)
+    answer.text = _text(topology, chains, common, answer, anomalies, measured)
+    return answer
+
+
+def _set_speeds(
+    answer: pb.ExplainResponse,
+    node_a: str,
+    node_b: str,
+    common: HyperNode | None,
+    reports: Sequence[NodeReport],
+) -> None:
+    """Set latency and bandwidth between the nodes: of the pair, else of the HyperNode, else as read."""
+    measured_us, gbps = latency_us(node_a, node_b, reports), bandwidth_gbps(node_a, node_b, reports)
+    if measured_us is None and common is not None and common.latency_us is not None:
+        measured_us = common.latency_us.median / 2
+    if gbps is None and common is not None and common.bandwidth_gbps is not None:
+        gbps = common.bandwidth_gbps.median
+    if measured_us is not None:
+        answer.latency_us, answer.latency_source = measured_us, "measured"
+    if gbps is not None:
+        answer.bandwidth_gbps, answer.bandwidth_source = gbps, "measured"
+    elif (read_gbps := slowest_gbps(answer.legs)) is not None:
+        answer.bandwidth_gbps, answer.bandwidth_source = read_gbps, "read"
 
 
 def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
@@ -135,11 +161,21 @@ def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
     )
 
 
+def _speeds(answer: pb.ExplainResponse) -> list[str]:
+    """ "One way: 4.5 us (measured), 32 Gbit/s (read)." """
+    parts = []
+    if answer.HasField("latency_us"):
+        parts.append(f"{digits(answer.latency_us, 3)} us ({answer.latency_source})")
+    if answer.HasField("bandwidth_gbps"):
+        parts.append(f"{digits(answer.bandwidth_gbps, 3)} Gbit/s ({answer.bandwidth_source})")
+    return [f"One way: {', '.join(parts)}."] if parts else []
+
+
 def _text(
     topology: Topology,
     chains: Mapping[str, Sequence[HyperNode]],
     common: HyperNode | None,
-    hops: Sequence[Hop],
+    answer: pb.ExplainResponse,
     anomalies: Sequence[Anomaly],
     measured: Sequence[str],
 ) -> str:
@@ -152,17 +188,18 @@ def _text(
     else:
         lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
     lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
-    if hops:
-        lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}:")
-        lines += [
-            f"  {hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}"
-            for hop in hops
-        ]
-    elif len(nodes) > 1 and (common is None or common.source == "wires"):
+    cables = sum(leg.kind == CABLE for leg in answer.legs)
+    if cables:
+        lines.append(f"A shortest path has {count(cables, 'cable')}:")
+    elif answer.legs:
+        lines.append("NVLink joins them:")
+    lines += [f"  {leg_text(leg)}" for leg in answer.legs]
+    lines += _speeds(answer)
+    if not cables and len(nodes) > 1 and (common is None or common.source == "wires"):
         lines.append("No evidence shows a path between them.")
     if len(nodes) > 1:
         lines += [*sayings(topology, common), *measured]
     lines += [f"{a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
-    if hops and not anomalies:
+    if cables and not anomalies:
         lines.append("There are no anomalies on this path.")
     return "\n".join(lines)

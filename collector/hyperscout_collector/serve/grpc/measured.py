@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclRun
+from hyperscout_formats.facts.facts import Gpu, LatencyPort, LatencyResult, NcclRun
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.figures import digits, measured_texts
 from hyperscout_topology.topology import HyperNode, Topology
@@ -14,11 +14,11 @@ _LATENCY_BYTES = 1024  # an operation of at most this size measures latency
 _BANDWIDTH_BYTES = 64 << 20  # an operation of at least this size measures bandwidth
 
 
-class MeasuredBy(NamedTuple):
-    """One measurement finding of a node."""
+class NodeReport(NamedTuple):
+    """One finding of a node that contains speeds: pings, NCCL, or a GPU."""
 
     node: str
-    fact: LatencyPort | NcclRun
+    fact: LatencyPort | NcclRun | Gpu
 
 
 def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
@@ -39,7 +39,7 @@ def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
             yield f"Measured in tier {tier.tier} as a whole: {quantity} {text}."
 
 
-def between(node_a: str, node_b: str, measured: Iterable[MeasuredBy]) -> list[str]:
+def between(node_a: str, node_b: str, measured: Iterable[NodeReport]) -> list[str]:
     """Sentences on the measurements between two nodes, in both directions; at most `_MAX_LINES`."""
     lines: list[str] = []
     if node_a == node_b:
@@ -49,9 +49,34 @@ def between(node_a: str, node_b: str, measured: Iterable[MeasuredBy]) -> list[st
         if isinstance(fact, NcclRun):
             if fact.peer == peer:
                 lines += _run(node, fact)
-        else:
+        elif isinstance(fact, LatencyPort):
             lines += [_burst(node, fact.interface, x) for x in fact.results if x.peer == peer and x.received]
     return lines[:_MAX_LINES]
+
+
+def latency_us(node_a: str, node_b: str, reports: Iterable[NodeReport]) -> float | None:
+    """The shortest one-way latency between two nodes, half of a round trip; None = not measured."""
+    pair = {node_a, node_b}
+    found = [
+        x.min_us / 2
+        for node, fact in reports
+        if isinstance(fact, LatencyPort)
+        for x in fact.results
+        if {node, x.peer} == pair and x.received
+    ]
+    return min(found, default=None)
+
+
+def bandwidth_gbps(node_a: str, node_b: str, reports: Iterable[NodeReport]) -> float | None:
+    """The bandwidth between two nodes: of NCCL, else the most of one port; None = not measured."""
+    pair = {node_a, node_b}
+    by_nccl, by_port = [], []
+    for node, fact in reports:
+        if isinstance(fact, NcclRun) and {node, fact.peer} == pair:
+            by_nccl += [x.bus_gbytes_per_s * _GBITS for x in fact.results if x.size_bytes >= _BANDWIDTH_BYTES]
+        elif isinstance(fact, LatencyPort):
+            by_port += [x.bandwidth_gbps for x in fact.results if {node, x.peer} == pair and x.bandwidth_gbps]
+    return max(by_nccl or by_port, default=None)
 
 
 def _burst(node: str, interface: str, x: LatencyResult) -> str:

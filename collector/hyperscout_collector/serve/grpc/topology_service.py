@@ -26,7 +26,7 @@ from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
 from hyperscout_collector.serve.grpc.handlers import encode
-from hyperscout_collector.serve.grpc.measured import MeasuredBy
+from hyperscout_collector.serve.grpc.measured import NodeReport
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.page_token import key_of, page_token
 
@@ -69,7 +69,7 @@ class Backend(Protocol):
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
 
-    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
+    def reports_of(self, nodes: Sequence[str]) -> list[NodeReport]: ...
 
     async def approve(self, generation: int) -> int:
         """Publish a held generation, and return its new number. Raises GenerationNotHeldError."""
@@ -154,10 +154,10 @@ class TopologyService:
         backend = self._backend
         nodes = (request.node_a, request.node_b)
         keys = backend.evidence_of(nodes)
-        measured = backend.measured_by(nodes)
+        reports = backend.reports_of(nodes)
         topology = backend.watchers.current.topology
         try:
-            return await self._read(self._reads, context, explain, topology, *nodes, keys, measured)
+            return await self._read(self._reads, context, explain, topology, *nodes, keys, reports)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # never reached: abort raises
