@@ -370,7 +370,7 @@ Global___AllReduce: _TypeAlias = AllReduce  # noqa: Y015
 
 @_typing.final
 class HopSpeed(_message.Message):
-    """Speed of the hops of a gang over one tier. A source is "measured", "read" (from the speeds of links) or "assumed"."""
+    """Speed of the hops of a gang over one tier."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -387,9 +387,11 @@ class HopSpeed(_message.Message):
     latency_us: _builtins.float
     """One-way latency in microseconds."""
     latency_source: _builtins.str
+    """"measured" or "assumed"."""
     bandwidth_gbps: _builtins.float
     """Bandwidth of a node over the slowest of these hops, in Gbit/s."""
     bandwidth_source: _builtins.str
+    """"measured", "read" (from the speeds of links) or "assumed"."""
     def __init__(
         self,
         *,

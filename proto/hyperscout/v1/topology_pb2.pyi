@@ -1056,8 +1056,9 @@ class PathLeg(_message.Message):
     kind: _builtins.str
     """"cable"; "pcie" between a GPU and its nearest adapter; "nvlink" between GPUs."""
     speed_gbps: _builtins.float
-    """Nominal speed in Gbit/s and number of lanes of a cable, as in Link; 0 = unknown."""
+    """Nominal speed of a cable in Gbit/s; 0 = unknown."""
     width: _builtins.int
+    """Number of lanes of a cable; 0 = unknown."""
     bandwidth_gbps: _builtins.float
     """Gbit/s of data in one direction, as read; unset = unknown."""
     latency_us: _builtins.float
