@@ -59,10 +59,12 @@ async def publish(collector: Collector, topology: Topology) -> None:
 
 
 @asynccontextmanager
-async def played(collector: Collector, fabric: SimFabric | None = None) -> AsyncIterator[Player]:
+async def played(
+    collector: Collector, fabric: SimFabric | None = None, **options: Any
+) -> AsyncIterator[Player]:
     """The agents of a fabric (8 hosts, 2 leaves). What they see is published, and all is acknowledged."""
     fabric = fabric or eight_hosts()
-    async with playing(collector.address, fabric) as player:
+    async with playing(collector.address, fabric, **options) as player:
         nodes = set(fabric.hosts)
         await Watcher(collector.address).until(
             lambda t: {node for h in t.hypernodes for node in h.nodes} == nodes, "all hosts"

@@ -20,8 +20,10 @@ from hyperscout_collector.serve.rest.kinds import KINDS
 from hyperscout_collector.serve.rest.static import Pages
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm import text as slurm
+from hyperscout_sim.fabric.nvlink import hgx_host
 from hyperscout_topology import objects
 from hyperscout_topology.objects import to_json
+from support.collectors import eight_hosts
 from support.rest import Reply, ask
 from support.rest_collector import played, publish, rest_collector
 from support.topologies import two_leaves
@@ -171,13 +173,18 @@ async def test_head_is_get_without_its_body(collector: Collector) -> None:
 
 async def test_a_live_cluster(tmp_path: Path) -> None:
     """Findings, explain, status and the life of a placement, on what agents really sent."""
-    async with rest_collector(tmp_path) as collector, played(collector) as player:
+    gpus = {host: hgx_host(host) for host in eight_hosts().hosts}
+    async with rest_collector(tmp_path) as collector, played(collector, gpus=gpus) as player:
         host = player.fabric.hosts[0]
         findings = await listed(collector, f"/v1/findings?node={host}")
         assert {x["finding"]["key"]["node"] for x in findings} == {host}
         assert all(x["stale"] is False for x in findings)
         explained = (await get(collector, f"/v1/explain?a={host}&b={player.fabric.hosts[1]}")).json
         assert (explained["tier"], explained["hypernodesA"][0]) == (1, explained["hypernode"])
+        kinds = [leg["kind"] for leg in explained["legs"]]
+        assert kinds == ["nvlink", "pcie", "cable", "cable", "pcie", "nvlink"]
+        speed = min(leg["bandwidthGbps"] for leg in explained["legs"] if leg["kind"] == "cable")
+        assert (explained["bandwidthGbps"], explained["bandwidthSource"]) == (speed, "read")
         status = (await get(collector, "/v1/status")).json
         assert len(status["agents"]) == 8
         assert all(agent["connected"] for agent in status["agents"])
@@ -217,6 +224,7 @@ async def _placement_s_life(collector: Collector) -> None:
     gang = {"gang": "train-7", "parts": [{"workers": {"count": 4}}], "mode": "PLACEMENT_MODE_SOFT"}
     tried = await ask(address, "/v1/placements", method="POST", body={**gang, "dryRun": True})
     assert (tried.status, tried.json["placed"], tried.json["tier"]) == (200, True, 1)
+    assert tried.json["predicted"]["sources"] == "latency assumed, bandwidth read"
     assert (await get(collector, "/v1/placements")).json["items"] == []
     done = await ask(address, "/v1/placements", method="POST", body={**gang, "expiresIn": "3600s"})
     assert done.json["assignments"] == tried.json["assignments"]
