@@ -23,7 +23,7 @@ interface Placement {
   reason: string;
   cost: { degraded: number; fragmentation: number[] } | null;
   exact: boolean;
-  predicted: { ringS: number; treeS: number; measured: boolean } | null;
+  predicted: { ringS: number; treeS: number; sources: string } | null;
 }
 
 export function placementPanel(app: App): HTMLElement {
@@ -116,7 +116,7 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
       ["Domains used", used.join(", ")],
       ["Degraded links", found.cost && String(found.cost.degraded)],
       ["Left free in them", found.cost && count(left, "worker")],
-      ["All-reduce", time && `${(Math.min(time.ringS, time.treeS) * 1e3).toPrecision(3)} ms${time.measured ? "" : ", estimated"}`],
+      ["All-reduce", time && `${(Math.min(time.ringS, time.treeS) * 1e3).toPrecision(3)} ms, ${time.sources}`],
       ["Proof", found.exact ? "nothing is better" : "none: something better may exist"],
       ["But", found.reason ? visible(found.reason, 500) : null],
       ["Nodes", name(hostlist(ranks.keys()), 200)],
