@@ -32,6 +32,7 @@ def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
     gbps = of_rates[table.rate]
     gbps[[row for row, note in table.notes.items() if note.startswith(DENIED)]] = 0.0
     at = {device: i for i, device in enumerate(table.devices)}
+    gbps[_down(topology, table, at)] = 0.0
     level = np.zeros(len(table.devices), np.int64)
     for h in sorted(topology.hypernodes, key=lambda h: -h.tier):
         level[[at[switch] for switch in h.switches if switch in at]] = h.tier
@@ -43,6 +44,15 @@ def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
         sums = [np.bincount(node[part], way_gbps[part], len(forest.nodes)) for part in (~ethernet, ethernet)]
         found[tier - 1] = np.where(sums[0] > 0, sums[0], sums[1])
     return found
+
+
+def _down(topology: Topology, table: LinkTable, at: dict[str, int]) -> list[int]:
+    """The rows of links that are down."""
+    down = {x.ends for x in topology.anomalies if x.kind == "MissingLink" and not x.is_over}
+    ends = [at[device] for pair in down for device, _ in pair if device in at]
+    rows = np.flatnonzero(np.isin(table.a, ends) & np.isin(table.b, ends)).tolist() if ends else []
+    links = ((row, table[row]) for row in rows)
+    return [row for row, x in links if {(x.a_device, x.a_port), (x.b_device, x.b_port)} in down]
 
 
 def _trunks(table: LinkTable, gbps: Floats, level: Longs) -> tuple[Longs, Longs, Floats]:

@@ -10,9 +10,10 @@ from hyperscout_placer.cluster.speeds import TierSpeed, speeds_of
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.link_changes import DENIED
 from hyperscout_topology.objects import to_json
-from hyperscout_topology.topology import Adapter, Link, LinkTable, Measured, Rate, Tier, Topology
+from hyperscout_topology.topology import Adapter, Endpoint, Link, LinkTable, Measured, Rate, Tier, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import anomaly
 from support.topologies import cabled, leaves, pods
 
 NDR, EDR, QDR, DDR = Rate(400.0, 4), Rate(100.0, 4), Rate(40.0, 4), Rate(20.0, 4)
@@ -81,6 +82,20 @@ def test_links_that_say_nothing() -> None:
     assert read(found) == [[32, 25], [32, 25]]
     unnamed = replace(found, adapters=(*found.adapters, Adapter("storage", "elsewhere", "")))
     assert read(unnamed) == [[32, 25], [32, 25]]
+
+
+def test_a_link_that_is_down_carries_nothing() -> None:
+    topology = cabled(leaves(("n0",), ("n1",)), NDR, n0=(NDR, NDR), l2=(QDR, QDR))
+    ends = [
+        (Endpoint("n0", "n0", "1"), Endpoint("sw-l1", "l1", "n0-1")),
+        (Endpoint("sw-core", "core", "sw-l2-0"), Endpoint("sw-l2", "l2", "0")),
+        (Endpoint("sw-l2", "l2", "7"), Endpoint("gone", "gone", "1")),
+    ]
+    down = replace(topology, anomalies=tuple(anomaly("MissingLink", *pair) for pair in ends))
+    assert read(topology) == [[800, 400], [800, 64]]  # n1's leaf has two cables of QDR upwards
+    assert read(down) == [[400, 400], [400, 32]]
+    slow = replace(topology, anomalies=tuple(anomaly("SlowLink", *pair) for pair in ends))
+    assert read(slow) == read(topology)
 
 
 def test_without_speeds_nothing_is_read() -> None:
