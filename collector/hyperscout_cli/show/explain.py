@@ -31,7 +31,8 @@ Examples:
 @output_option()
 @topology_options
 def explain(*, nodes: Sequence[str], output: str, topology: str | None, collector: Endpoint) -> None:
-    """Explain how nodes A and B are connected: their lowest common HyperNode, a path, and its anomalies.
+    """Explain how nodes A and B are connected: their lowest common HyperNode, a path with its
+    speeds, and its anomalies.
 
     A finding that failed, is incomplete (a partial sweep) or is stale is marked with that word.
     """
