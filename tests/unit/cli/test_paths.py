@@ -22,7 +22,7 @@ def explained(topology: Topology, node_a: str, node_b: str) -> str:
             ("n01", "n02"),
             [
                 "are leaf neighbours: both are in leaf-a, tier 1.",
-                "2 cables:\n  n01 mlx5_0 1 -> leaf-a 1\n  leaf-a 2 -> n02 mlx5_0 1\n",
+                "2 cables:\n  n01 mlx5_0 1 -> leaf-a 1: 400 Gbit/s, 4 lanes\n  leaf-a 2 -> n02 mlx5_0 1\n",
             ],
         ),
         (
