@@ -7,10 +7,16 @@ they print, standard error included. The commands of a page run in order in a fo
 copy of examples/. They query no network.
 
 After `<!-- runnable: live -->` or `<!-- runnable: live infiniband -->`, the commands query the collector of a
-simulated cluster (`live_cluster.py`), one for each page and kind. What differs from run to run counts as
-equal (`masked`): durations, times, addresses with ports, numbers of generations, and the number of blanks.
+simulated cluster (`live_cluster.py`), one for each page and kind; `$url` is its REST interface. What differs
+from run to run counts as equal (`masked`): durations, times, addresses with ports, numbers of generations,
+and the number of blanks.
+
+After `<!-- runnable: live kubernetes -->`, the collector also publishes to the API server that KUBECONFIG
+names, and kubectl queries that one. `console.py --kubernetes` runs these blocks and no others.
+`tests/real/kubernetes/test_console.py` compares them.
 """
 
+import json
 import os
 import re
 import shutil
@@ -25,10 +31,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 BLOCK = re.compile(
-    r"^(<!-- runnable(?:: (?P<live>live|live infiniband))? -->\n```console\n)(?P<lines>.*?)(?=^```$)",
+    r"^(<!-- runnable(?:: (?P<live>live(?: infiniband| kubernetes)?))? -->\n```console\n)"
+    r"(?P<lines>.*?)(?=^```$)",
     re.MULTILINE | re.DOTALL,
 )
-_CLUSTERS = {"live": "ethernet", "live infiniband": "infiniband"}
+_KUBERNETES = "live kubernetes"
+_CLUSTERS = {"live": "ethernet", "live infiniband": "infiniband", _KUBERNETES: "kubernetes"}
 _MASKS = [
     (re.compile(pattern), mask)
     for pattern, mask in (
@@ -40,28 +48,35 @@ _MASKS = [
     )
 ]
 _TIMEOUT_S = 120
+_NOT_FOUND = 127  # the exit status of bash for a command that is not installed
 
 
-def documents() -> Iterator[Path]:
-    """README and the pages with a runnable block."""
+def documents(*, kubernetes: bool = False) -> Iterator[Path]:
+    """README and the pages with a block that `fresh` runs."""
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        if BLOCK.search(page.read_text("utf-8")):
+        blocks = BLOCK.finditer(page.read_text("utf-8"))
+        if any((match["live"] == _KUBERNETES) == kubernetes for match in blocks):
             yield page
 
 
-def fresh(text: str) -> str:
-    """The text of a page with the outputs of now. Raises RuntimeError if a simulated cluster fails."""
+def fresh(text: str, *, kubernetes: bool = False) -> str:
+    """The text of a page with the outputs of now.
+
+    `kubernetes`: run only the blocks that need an API server; otherwise only the others. Raises RuntimeError
+    if a simulated cluster fails or a program is missing.
+    """
     with tempfile.TemporaryDirectory(prefix="hyperscout-docs-") as scratch, ExitStack() as clusters:
         folder = Path(scratch)
         shutil.copytree(EXAMPLES, folder / "examples")
-        running: dict[str, str] = {}
+        running: dict[str | None, Mapping[str, str]] = {None: {}}
 
         def block(match: re.Match[str]) -> str:
             live = match["live"]
-            if live and live not in running:
+            if (live == _KUBERNETES) != kubernetes:
+                return match[0]
+            if live not in running:
                 running[live] = clusters.enter_context(_cluster(_CLUSTERS[live]))
-            variables = {"HYPERSCOUT_COLLECTOR": running[live]} if live else {}
-            return match[1] + "".join(transcript(match["lines"], partial(_run, folder, variables)))
+            return match[1] + "".join(transcript(match["lines"], partial(_run, folder, running[live])))
 
         return BLOCK.sub(block, text)
 
@@ -79,8 +94,8 @@ def masked(text: str) -> str:
 
 
 @contextmanager
-def _cluster(kind: str) -> Iterator[str]:
-    """The address of the collector of a simulated cluster. It ends at the end of its standard input."""
+def _cluster(kind: str) -> Iterator[Mapping[str, str]]:
+    """Variables by which commands find a simulated cluster. It ends at the end of its standard input."""
     with (
         tempfile.TemporaryDirectory(prefix="hyperscout-docs-") as scratch,
         tempfile.TemporaryFile("w+") as log,
@@ -90,12 +105,12 @@ def _cluster(kind: str) -> Iterator[str]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process:
             assert process.stdout is not None  # noqa: S101 (it is a pipe)
-            address = process.stdout.readline().strip()
-            if not address:
+            variables = process.stdout.readline()
+            if not variables:
                 process.wait(_TIMEOUT_S)
                 log.seek(0)
                 raise RuntimeError(log.read())
-            yield address
+            yield json.loads(variables)
 
 
 def transcript(block: str, run: Callable[[str], str]) -> Iterator[str]:
@@ -135,14 +150,20 @@ def _run(folder: Path, variables: Mapping[str, str], command: str) -> str:
         timeout=_TIMEOUT_S,
         check=False,
     )
+    if done.returncode == _NOT_FOUND:
+        raise RuntimeError(done.stdout)
     return done.stdout
 
 
 def main() -> None:
-    """Run the last part of `make docs-assets`."""
-    for page in documents():
+    """Write the outputs into the pages."""
+    kubernetes = "--kubernetes" in sys.argv
+    for page in documents(kubernetes=kubernetes):
         old = page.read_text("utf-8")
-        new = fresh(old)
+        try:
+            new = fresh(old, kubernetes=kubernetes)
+        except RuntimeError as error:
+            sys.exit(f"{page.relative_to(ROOT)}: {error}")
         if masked(new) != masked(old):
             page.write_text(new, "utf-8")
             print(f"{page.relative_to(ROOT)}: outputs written")

@@ -1,25 +1,30 @@
 """Runs the cluster that the pages' live commands query: a collector and simulated agents, on loopback.
 
-    deploy/live_cluster.py ethernet|infiniband FOLDER
+    deploy/live_cluster.py ethernet|infiniband|kubernetes FOLDER
 
 Two units of four nodes with two rails, and two GPUs in each node. One cable of a node is cut. With Ethernet,
 the agents report LLDP neighbours, and one more agent reads the switches. With InfiniBand, the agents report
-their ports and sweep. The collector has its files in FOLDER. When it has published the tree and then the cut,
-and nothing changes any more, it prints the collector's address. It runs until its standard input ends.
+their ports and sweep. With Kubernetes, the cables are Ethernet, and the collector also publishes to the API
+server that KUBECONFIG names, which must have no nodes. The collector has its files in FOLDER. When it has
+published the tree and then the cut, and nothing changes any more, the script prints the variables for the
+commands of the pages as a JSON object. It runs until its standard input ends.
 """
 
 import argparse
 import asyncio
+import json
 import logging
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from hyperscout_cli.demo.demo import SETTINGS, beside, watch
 from hyperscout_cli.demo.demo_collector import DemoError, running_collector
+from hyperscout_cli.demo.demo_kubernetes import demo_cluster
 from hyperscout_cli.demo.demo_story import View, by_tier, condition
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.nvlink import hgx_host
@@ -38,8 +43,17 @@ KINDS = {
     "ethernet": Kind("switches", frozenset(["lldp", "snmp"])),
     "infiniband": Kind("", frozenset(["ibnetdiscover"])),
 }
+KINDS["kubernetes"] = KINDS["ethernet"]
 FABRIC = rail_optimised(2, 4, 2, 1)
-CUT = next(cable for cable in FABRIC.cables if FABRIC.node_map().get(cable.a) == "node-0003")
+HOST = "node-0003"
+CUT = next(cable for cable in FABRIC.cables if FABRIC.node_map().get(cable.a) == HOST)
+# What the collector writes to the API server besides HyperNodes, and how `kubectl wait` waits for it.
+_WRITES = {"node-labels": "on", "taints": "on", "taint-after-s": "0"}
+_WRITTEN = (
+    ("hypernodes", "--all", "--for=condition=Ready"),
+    ("nodes", "--all", r"--for=jsonpath={.metadata.labels.hyperscout\.io/pod}"),
+    (f"node/{HOST}", "--for=jsonpath={.spec.taints[0].key}=hyperscout.io/degraded"),
+)
 _START_S = 240.0
 _STEP_S = 60.0
 _QUIET_S = 1.5
@@ -57,23 +71,47 @@ def shows_the_cut(topology: Topology, sources: frozenset[str]) -> bool:
     return degraded and any(sources == frozenset(x.sources) for x in topology.anomalies)
 
 
-async def run(kind: str, folder: Path) -> None:
-    """Run until standard input ends. Raises DemoError, or TimeoutError after `_START_S`."""
-    async with asyncio.timeout(_START_S) as start, running_collector(folder, SETTINGS) as collector:
+async def run(kind: Kind, folder: Path, kubeconfig: Path | None) -> None:
+    """Run until standard input ends. Raises DemoError, or TimeoutError after `_START_S`.
+
+    `kubeconfig`: of the API server to which the collector also publishes.
+    """
+    async with AsyncExitStack() as stack:
+        start = await stack.enter_async_context(asyncio.timeout(_START_S))
+        settings = dict(SETTINGS)
+        if kubeconfig is not None:
+            settings |= {"kubernetes": "publish", "kubeconfig": str(kubeconfig)} | _WRITES
+            await stack.enter_async_context(demo_cluster(kubeconfig, FABRIC.hosts))
+        collector = await stack.enter_async_context(running_collector(folder, settings))
         gpus = {host: hgx_host(host, gpus=2) for host in FABRIC.hosts}
-        player = Player(FABRIC, [collector.address], gpus=gpus, crawl=KINDS[kind].crawl)
+        player = Player(FABRIC, [collector.address], gpus=gpus, crawl=kind.crawl)
         view = View(time.monotonic, time.time_ns)
-        async with beside(watch(collector.address, view)), _playing(player, view, KINDS[kind]):
+        async with beside(watch(collector.address, view)), _playing(player, view, kind):
             await view.until("the tree as it is cabled", is_whole, _STEP_S)
             await _at_rest(player, view, _QUIET_S)
             player.cut(CUT)
-            await view.until("the cut cable", lambda t: shows_the_cut(t, KINDS[kind].sources), _STEP_S)
+            await view.until("the cut cable", lambda t: shows_the_cut(t, kind.sources), _STEP_S)
             await _at_rest(player, view, _QUIET_S)
+            if kubeconfig is not None:
+                await _written(view.topology)
             start.reschedule(None)
-            print(collector.address, flush=True)
+            variables = {"HYPERSCOUT_COLLECTOR": collector.address, "url": collector.map.rstrip("/")}
+            if kubeconfig is not None:
+                variables["KUBECONFIG"] = str(kubeconfig)
+            print(json.dumps(variables), flush=True)
             ended = asyncio.Event()
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
             await ended.wait()
+
+
+async def _written(topology: Topology) -> None:
+    """Wait until the API server has what the collector writes to it. Raises DemoError."""
+    degraded = [h.name for h in topology.hypernodes if condition(h, "Degraded")[0] == "True"]
+    for words in (*_WRITTEN, ("hypernodes", *degraded, "--for=condition=Degraded")):
+        command = ("kubectl", "wait", f"--timeout={_STEP_S:g}s", *words)
+        process = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
+        if await process.wait():
+            raise DemoError(f"{' '.join(command)} failed")
 
 
 @asynccontextmanager
@@ -109,7 +147,8 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     try:
-        asyncio.run(run(arguments.kind, arguments.folder))
+        kubeconfig = Path(os.environ["KUBECONFIG"]) if arguments.kind == "kubernetes" else None
+        asyncio.run(run(KINDS[arguments.kind], arguments.folder, kubeconfig))
     except (DemoError, TimeoutError) as error:
         why = str(error) or f"it did not come to rest within {_START_S:g} s"
         sys.exit(f"the simulated cluster failed (a busy machine can be the cause: try again): {why}")

@@ -167,6 +167,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ortools": _apart("oracle", "OR-tools"),
     "groff": _debian("groff-base", "groff"),
     "openssl": _debian("openssl", "openssl"),
+    "curl": _debian("curl", "curl"),
     "chromium": _debian("chromium", "chromium"),
     "map": _map,
     "root": _root,

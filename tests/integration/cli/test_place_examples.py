@@ -80,7 +80,7 @@ def test_examples_of_documents(run: CommandLine, world: FakePlacementService, do
 
 def test_the_request_of_the_page_is_one(run: CommandLine, world: FakePlacementService) -> None:
     text = (ROOT / "docs" / "offline.md").read_text()
-    Path("page.json").write_text(text[text.index('    {"mode"') : text.index("\nAgainst a collector")])
+    Path("page.json").write_text(text[text.index('{"mode"') : text.index("```\n\nAgainst a collector")])
     Path("gpus.json").write_text(
         json.dumps({f"node-{i:04}": {"nvidia.com/gpu": 8, "cpu": 64, "workers": 1} for i in range(1, 65)})
     )

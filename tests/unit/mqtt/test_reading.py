@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.findings import T0, adapter, called, failed, lldp, stamp, switch_port
 from support.mqtt_world import SCHEMAS
+from support.real import ROOT
 
 FINDINGS = json.loads((SCHEMAS / "findings.schema.json").read_text())
 SCHEMA = jsonschema.Draft202012Validator(FINDINGS)
@@ -54,6 +56,12 @@ def with_(path: str, value: Any) -> Any:
 def test_the_contract_s_own_json_is_taken_as_it_is() -> None:
     SCHEMA.validate(MESSAGE)
     assert read(json.dumps(MESSAGE).encode()) == BATCH
+
+
+def test_the_message_of_the_page_is_taken() -> None:
+    [message] = re.findall(r"```json\n(.*?)```", (ROOT / "docs/mqtt.md").read_text("utf-8"), re.DOTALL)
+    SCHEMA.validate(json.loads(message))
+    assert [one.key.subject for one in read(message.encode()).findings] == ["Ethernet0"]
 
 
 def test_the_least_of_a_message() -> None:
