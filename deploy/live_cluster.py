@@ -55,7 +55,7 @@ _WRITTEN = (
     (f"node/{HOST}", "--for=jsonpath={.spec.taints[0].key}=hyperscout.io/degraded"),
 )
 _START_S = 240.0
-_STEP_S = 60.0
+_STEP_S = 100.0  # more than the interval of sweeps
 _QUIET_S = 1.5
 _POLL_S = 0.1
 
@@ -116,7 +116,7 @@ async def _written(topology: Topology) -> None:
 
 @asynccontextmanager
 async def _playing(player: Player, view: View, kind: Kind) -> AsyncIterator[None]:
-    """Run the agents. They start in turn, so that the collector leases sweeps always to the same ones."""
+    """Run the agents. They start in turn, so that the collector leases most sweeps to the same ones."""
     try:
         for host in FABRIC.hosts:
             player.revive(host)
