@@ -15,12 +15,17 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
-from hyperscout_gates.workloads.membership import is_gated, membership
-from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.membership import membership
+from hyperscout_gates.workloads.node_resources import IDENTITY, kept_pod
+from hyperscout_gates.workloads.objects import is_gated, text
 
 PATH = api_path("v1", "pods")
 PLACED = "hyperscout.io/placed"
-RANK = "hyperscout.io/rank"  # for the pod, which can read it through the downward API
+# For the pod, which can read them through the downward API: its rank, the number of ranks, and the name by
+# which other pods reach rank 0.
+RANK = "hyperscout.io/rank"
+RANKS = "hyperscout.io/ranks"
+COORDINATOR = "hyperscout.io/coordinator"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -46,6 +51,7 @@ def keep(pod: Object) -> Object:
         return kept
     metadata = pod["metadata"]
     kept["metadata"] = kept["metadata"] | {k: metadata[k] for k in _KEPT if k in metadata}
+    kept["spec"] = kept["spec"] | {k: pod["spec"][k] for k in IDENTITY if k in pod["spec"]}
     kept["gate"] = {
         "gated": gated,
         "mark": mark,
@@ -71,6 +77,7 @@ def seen(kept: Object) -> Pod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         slot=membership(kept).slot,
+        host=_host_of(kept),
         gated=gate["gated"],
         rank=mark.rank if mark else None,
         pin=mark.node if mark else "",
@@ -85,14 +92,26 @@ def seen(kept: Object) -> Pod:
     )
 
 
+def _host_of(kept: Object) -> str | None:
+    """Return the name by which other pods reach this one; "" if there is none, None if it is its node's.
+
+    A pod has a name in DNS only in a subdomain: that of a headless Service.
+    """
+    spec, metadata = kept["spec"], kept["metadata"]
+    if spec.get("hostNetwork") is True:
+        return None
+    hostname, subdomain = text(spec.get("hostname")) or metadata["name"], text(spec.get("subdomain"))
+    return f"{hostname}.{subdomain}.{metadata['namespace']}.svc" if subdomain else ""
+
+
 def mark_of(pod: Object) -> Mark | None:
     """Return what this collector's patch wrote; None if there is no valid mark or another pod's."""
     metadata = pod["metadata"]
-    text = (metadata.get("annotations") or {}).get(PLACED)
-    if not isinstance(text, str) or len(text) > 1024:
+    written = (metadata.get("annotations") or {}).get(PLACED)
+    if not isinstance(written, str) or len(written) > 1024:
         return None
     try:
-        found = json.loads(text)
+        found = json.loads(written)
         rank, node = found["rank"], found["node"]
         ours = found["pod"] == metadata.get("uid") and isinstance(node, str) and type(rank) is int
         return Mark(rank, node, seconds(found.get("time"))) if ours and rank >= 0 else None
@@ -100,10 +119,13 @@ def mark_of(pod: Object) -> Mark | None:
         return None
 
 
-def opening(kept: Object, rank: int, node: str, now_ns: int) -> Object:
+def opening(
+    kept: Object, rank: int, node: str, now_ns: int, *, ranks: int = 1, coordinator: str = ""
+) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    Other gates remain. The pin is added to the node affinity that the pod already has.
+    `ranks`, `coordinator`: of `Open`. Other gates remain. The pin is added to the node affinity that the pod
+    already has.
     """
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -111,7 +133,9 @@ def opening(kept: Object, rank: int, node: str, now_ns: int) -> Object:
     field = {"key": _NAME, "operator": "In", "values": [node]}
     pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
     told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_ns)}
-    annotations = {PLACED: json.dumps(told), RANK: str(rank)}
+    annotations = {PLACED: json.dumps(told), RANK: str(rank), RANKS: str(ranks)}
+    if coordinator:
+        annotations[COORDINATOR] = coordinator
     guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now
     if terms != [{}] and kept["gate"]["version"]:
         guard["resourceVersion"] = kept["gate"]["version"]  # keep a term that another client adds

@@ -128,7 +128,14 @@ class GangWriter:
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
-            body = opening(kept, write.rank, write.node, self._clock_ns())
+            body = opening(
+                kept,
+                write.rank,
+                write.node,
+                self._clock_ns(),
+                ranks=write.ranks,
+                coordinator=write.coordinator,
+            )
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
