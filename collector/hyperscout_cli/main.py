@@ -36,6 +36,7 @@ COMMANDS = {
     "place": ("place.place", "Place", "Choose nodes for a gang of workers."),
     "explain-placement": ("place.explain_placement", "Place", "Explain the placement of a gang."),
     "placements": ("place.placements", "Place", "List, release, repair or improve reserved gangs."),
+    "hostfile": ("place.hostfile", "Place", "Print the hostfile of a gang, in the order of ranks."),
     "status": ("show.status", "Look", "Show the collector's state: agents, sweeps, generations."),
     "doctor": ("manage.doctor", "Look", "Explain why a node has no evidence."),
     "tree": ("show.show_tree", "Look", "Print the hierarchy as a tree."),
