@@ -48,6 +48,7 @@ ASKED: dict[str, Sequence[object]] = {
     "infer": ("--lldp", "LLDP"),
     "place": ("--workers", 2),
     "explain-placement": ("--workers", 2),
+    "hostfile": ("train",),
     "placements list": (),
     "placements watch": (),
     "placements release": ("train",),
