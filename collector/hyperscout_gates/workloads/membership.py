@@ -19,6 +19,7 @@ from hyperscout_gates.workloads.roles import LEADER, WORKER
 # Pods of these controllers are independent: each is a gang of its own unless labels define one.
 _ALONE = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
 _WITH_SIGN = tuple(kind for kind in KINDS if kind.sign)
+_SIGNS = frozenset(kind.sign for kind in _WITH_SIGN)
 _WITH_FIELD = tuple(kind for kind in KINDS if kind.field)
 
 
@@ -80,9 +81,8 @@ def membership(pod: Object) -> Membership:
     controller = _controller(metadata)
     kind_of_controller = text(controller.get("kind"))
     above = BY_GROUP_AND_KIND.get((_group_of(text(controller.get("apiVersion"))), kind_of_controller))
-    signed = next((kind for kind in _WITH_SIGN if _has_sign(labels, kind)), None)
-    named = next((kind for kind in _WITH_FIELD if _in_spec(pod, kind)), None)
-    if (kind := signed or above or named) is not None:
+    kind = _signed(labels) or above or next((x for x in _WITH_FIELD if _in_spec(pod, x)), None)
+    if kind is not None:
         signs = _Signs(kind, namespace, name, labels, pod)
         return signs.membership(controller if kind is above else {})
     if not controller or kind_of_controller in _ALONE:
@@ -98,9 +98,15 @@ def _group_of(api_version: str) -> str:
     return api_version.partition("/")[0]
 
 
-def _has_sign(labels: Object, kind: WorkloadKind) -> bool:
-    value = text(labels.get(kind.sign))
-    return value == kind.sign_value if kind.sign_value else bool(value)
+def _signed(labels: Object) -> WorkloadKind | None:
+    """Return the kind whose sign is among the labels."""
+    if _SIGNS.isdisjoint(labels):
+        return None
+    for kind in _WITH_SIGN:
+        value = text(labels.get(kind.sign))
+        if value and value == (kind.sign_value or value):
+            return kind
+    return None
 
 
 def _in_spec(pod: Object, kind: WorkloadKind) -> str:
@@ -140,6 +146,8 @@ class _Signs(NamedTuple):
     def _slot(self) -> str:
         kind = self.kind
         role = self._role()
+        if not kind.index:
+            return role
         index = [self.labels.get(label) for label in kind.index]
         index[: kind.required] = [self._number(label) for label in kind.index[: kind.required]]
         if kind.last and index[-1] is None:
@@ -151,8 +159,10 @@ class _Signs(NamedTuple):
         return "/".join((role, *numbers)) if len(numbers) == len(kind.index) else role
 
     def _role(self) -> str:
-        found = (text(self.labels.get(label)) for label in self.kind.role)
-        return next(filter(None, found), "") or (self._must(self.kind.role[0]) if self.kind.role else WORKER)
+        for label in self.kind.role:
+            if role := text(self.labels.get(label)):
+                return role
+        return self._must(self.kind.role[0]) if self.kind.role else WORKER
 
     def _must(self, label: str) -> str:
         if value := text(self.labels.get(label)):
