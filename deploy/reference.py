@@ -1,11 +1,9 @@
 """Writes docs/reference: settings, metrics, commands and REST operations, from the code that defines them.
 
-make docs-reference            write them
-deploy/reference.py --check    exit status 1 if a committed page is stale
+`make docs-reference` runs it.
 """
 
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -266,4 +264,4 @@ def _paragraphs(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(generated.run("docs-reference", pages(), sys.argv[1:], FOLDER))
+    generated.run("docs-reference", pages(), FOLDER)

@@ -1,7 +1,6 @@
 """Writes the generated files of the deployment.
 
-    make manifests                   write them
-    deploy/render.py --check         exit status 1 if a committed file is stale
+`make manifests` runs it.
 
 - chart/values.schema.json: names and types under the settings of collector, agent and fabric;
 - docker/*.requirements.txt: the packages of each image, from constraints.txt with their hashes;
@@ -14,7 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -254,15 +253,16 @@ FILES: Mapping[Path, Callable[[], str]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Run `make manifests`."""
     try:
         texts = {path: text() for path, text in FILES.items()}
     except RenderError as error:
         print(f"manifests: {error}", file=sys.stderr)
         return 1
-    return generated.run("manifests", texts, arguments)
+    generated.run("manifests", texts)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
