@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyperscout_formats.text.counts import and_more
+from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
@@ -210,13 +210,12 @@ def _degraded(
                 groups.setdefault(_link_class(anomaly, switches), []).append(_detail(anomaly))
         for link_class, details in sorted(groups.items()):
             reasons.append(reason)
-            count = len(details)
             if kind == "MissingSwitch":
-                head = f"{count} {'switch' if count == 1 else 'switches'} missing"
+                head = f"{count(len(details), 'switch')} missing"
             elif total := totals.get((h.name, link_class), 0):
-                head = f"{count} of {total} {link_class}s {word}"
+                head = f"{len(details)} of {total} {link_class}s {word}"
             else:
-                head = f"{count} {link_class}{'' if count == 1 else 's'} {word}"
+                head = f"{count(len(details), link_class)} {word}"
             parts.append(f"{head}: {_some(sorted(details, key=natural_key), '; ')}")
     if not parts:
         return Condition(

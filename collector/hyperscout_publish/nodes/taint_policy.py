@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import are, first_few
 from hyperscout_runtime.units import NS
 from hyperscout_topology.health import LINK_KINDS, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
@@ -154,8 +154,7 @@ def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) ->
         return None
     return (
         f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
-        f"{first_few(decision.over, named)} {'is' if len(decision.over) == 1 else 'are'} degraded "
-        "but not tainted"
+        f"{first_few(decision.over, named)} {are(len(decision.over))} degraded but not tainted"
     )
 
 
