@@ -200,7 +200,7 @@ class Collector:
         yield from self._stream("WatchPlacements", placement_pb2.WatchPlacementsRequest())
 
     def repair(
-        self, gang: str, failed_nodes: Sequence[str], cleared_nodes: Sequence[str] = (), *, dry_run: bool
+        self, gang: str, failed_nodes: Sequence[str], cleared_nodes: Sequence[str], *, dry_run: bool
     ) -> placement_pb2.RepairResponse:
         request = placement_pb2.RepairRequest(
             gang=gang, failed_nodes=failed_nodes, cleared_nodes=cleared_nodes, dry_run=dry_run
