@@ -49,10 +49,10 @@ def _page(title: str, purpose: str, body: Iterable[str]) -> str:
     return f"# {title}\n\n{_WRITTEN}\n\n{textwrap.fill(purpose, WIDTH)}\n\n" + "\n".join(body) + "\n"
 
 
-def _item(head: str, text: str, indent: str = "  ") -> str:
+def _item(head: str, text: str) -> str:
     """One entry of a list, wrapped; words between backquotes stay on one line."""
     return textwrap.fill(
-        f"- {head}: {text}", WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        f"- {head}: {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
 
 

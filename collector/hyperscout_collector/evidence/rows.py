@@ -159,7 +159,7 @@ def row_of(
 
 
 def stored_row(
-    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int, memory_bytes: int = 0
+    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int, memory_bytes: int
 ) -> Row:
     """Returns the row of a finding that was stored with these columns. Raises BadFinding."""
     key = _checked_key(finding)

@@ -30,7 +30,7 @@ def slow_links(
     group_of: Longs,
     place: Callable[[int], Place],
     sources: tuple[str, ...],
-    sweeps: Sequence[SweepSeen] = (),
+    sweeps: Sequence[SweepSeen],
 ) -> list[Suspicion]:
     """Return the cables of a rank below the usual rate of their group. `group_of`: (hosts,) in the lowest
     rank, else (distinct lower switches,). `place`: the domain of a lower device. `sweeps` give the number of

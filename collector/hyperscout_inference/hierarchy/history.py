@@ -46,7 +46,7 @@ def recall(
     previous: Topology,
     published: set[str],
     tiers: dict[str, int],
-    unreported: Collection[LostCable] = (),
+    unreported: Collection[LostCable],
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 

@@ -34,8 +34,8 @@ class RestServer:
         app: ASGIApp,
         *,
         max_streams: int,
-        files: ServerCertificates | None = None,
-        demanded: bool = False,
+        files: ServerCertificates | None,
+        demanded: bool,
     ) -> None:
         self.address = ""
         self._listen = listen
