@@ -152,10 +152,10 @@ class _Judge:
         self._missing = {x.ends: x for x in anomalies if x.kind == "MissingLink" and x.confidence > SURE}
         self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
-        if ends or shown:
+        if wanted := ends | shown:
             for node in witnesses.current:
                 for port in witnesses.ports.get(node, ()):
-                    if port.link_layer == "InfiniBand":
+                    if port.node_guid in wanted and port.link_layer == "InfiniBand":
                         self._reported.setdefault((port.node_guid, port.port), {})[node] = port
         known = [self._is_known(i) for i in range(len(claims))]
         self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
