@@ -47,7 +47,7 @@ _COLLECTOR_OWN = """
 _AGENT_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
     lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command
-    nvlink.enabled
+    nvlink.enabled pod_resources
 """
 # Settings that an agent of role `fabric` does not use, besides those that the chart writes.
 _FABRIC_OWN = """

@@ -139,6 +139,9 @@ PROFILES: Final[dict[str, Object]] = {
     "fabric without authentication": {"fabric": FABRIC, "authenticate": "none"},
     "InfiniBand by a device plugin": {"agent": {"infiniband": {"resourceName": "rdma/hca_shared"}}},
     "InfiniBand by a claim": {"agent": {"infiniband": {"resourceClaimTemplate": "rdma-all"}}},
+    "devices of the kubelet": {
+        "agent": {"podResources": {"enabled": True, "kubeletFolder": "/data/kubelet"}}
+    },
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {
         "collector": {"serviceAccount": {"create": False, "name": "one"}},

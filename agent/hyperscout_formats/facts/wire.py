@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from hyperscout.v1 import finding_pb2
 
 from hyperscout_formats.facts.facts import (
+    DeviceResource,
     InfinibandPort,
     LldpNeighbour,
     LldpPort,
+    NodeDevice,
     PortCounters,
     SwitchPort,
     SwitchTable,
@@ -76,6 +78,22 @@ def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
     return SwitchTable(ports, tuple(message.addresses), tuple(message.problems))
 
 
+def device_resource_to_proto(resource: DeviceResource) -> finding_pb2.DeviceResource:
+    """Return the message of the devices of one resource."""
+    return finding_pb2.DeviceResource(
+        name=resource.name,
+        devices=(
+            finding_pb2.NodeDevice(id=one.id, numa_nodes=one.numa_nodes, in_use=one.in_use)
+            for one in resource.devices
+        ),
+    )
+
+
+def device_resource_from_proto(message: finding_pb2.DeviceResource) -> DeviceResource:
+    """Return the fact in a message."""
+    return DeviceResource(message.name, tuple(map(_read_device, message.devices)))
+
+
 def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
     """Return the message of counters, or None where all counters are 0, as on most ports."""
     return None if counters == PortCounters() else finding_pb2.PortCounters(**_COUNTERS.of(counters))
@@ -98,5 +116,6 @@ def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[Lld
 
 
 _read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters)
+_read_device = reader(NodeDevice, numa_nodes=tuple)
 _read_infiniband = reader(InfinibandPort, counters=_read_counters)
 _read_switch_port = reader(SwitchPort, neighbours=_read_neighbours, counters=_read_counters)

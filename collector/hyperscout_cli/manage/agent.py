@@ -56,3 +56,17 @@ def lldp_listener(arguments: tuple[str, ...]) -> int:
     from hyperscout_agent.lldp.listener import main
 
     return main(list(arguments))
+
+
+@agent.command(
+    "pod-resources-relay",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Pass an agent's requests on to the kubelet.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def pod_resources_relay(arguments: tuple[str, ...]) -> int:
+    """Pass the requests of an agent on to the kubelet's PodResources API. Only this process needs root."""
+    from hyperscout_agent.pod_resources.relay import main
+
+    return main(list(arguments))

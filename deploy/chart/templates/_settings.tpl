@@ -80,6 +80,9 @@
   "lldp" (dict "enabled" .Values.agent.lldp.enabled "source" "listener" "socket" "/run/hyperscout/lldp.sock" "spawn_listener" false)
   "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
 }}
+{{- if .Values.agent.podResources.enabled }}
+{{- $_ := set $a "pod_resources" (dict "enabled" true "socket" "/run/hyperscout/pod-resources.sock") }}
+{{- end }}
 {{- /* If it is exposed, a variable has the address of the node. */ -}}
 {{- $metrics := dict "port" (int .Values.agent.metrics.port) }}
 {{- if not .Values.agent.metrics.expose }}

@@ -1,7 +1,9 @@
 """Which of two findings is newer, with clocks that are wrong, set back, or in the future."""
 
+from collections.abc import Sequence
+
 import pytest
-from hyperscout.v1.finding_pb2 import Finding, Outcome
+from hyperscout.v1.finding_pb2 import DeviceResource, Finding, FindingKey, NodeDevice, Outcome
 from hyperscout_collector.evidence.rows import (
     FAILED,
     PARTIAL,
@@ -90,6 +92,15 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
     assert merged(looks, partial, T0 + S) is looks
 
 
+def gpus(*ids: str, subject: str = "nvidia.com/gpu", numa_nodes: Sequence[int] = ()) -> Finding:
+    """A finding of the probe pod_resources."""
+    found = DeviceResource(
+        name="nvidia.com/gpu", devices=[NodeDevice(id=one, numa_nodes=numa_nodes) for one in ids]
+    )
+    key = FindingKey(node="n1", probe="pod_resources", subject=subject)
+    return Finding(key=key, observed_at=stamp(T0), outcome=Outcome.OUTCOME_DATA, device_resource=found)
+
+
 @pytest.mark.parametrize(
     ("finding", "word"),
     [
@@ -100,6 +111,11 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
         (Finding(key=lldp("n1", "eth0").key, outcome=Outcome.OUTCOME_DATA), "observed_at"),
         (failed("n1", "lldp", "eth0", reason="x" * 2000), "reason"),
         (sweep("n1", b"short"), "sha256"),
+        (gpus("g0", subject="other"), "device_resource.name"),
+        (gpus(*(f"g{i}" for i in range(513))), "513 devices; expected at most 512"),
+        (gpus("g0", "g0"), "two devices"),
+        (gpus(""), "an id has 0 characters"),
+        (gpus("g0", numa_nodes=[1024]), "g0: NUMA nodes are below 1024"),
     ],
 )
 def test_what_no_agent_sends_is_refused_with_the_reason(finding: Finding, word: str) -> None:
