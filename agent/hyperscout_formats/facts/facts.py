@@ -120,6 +120,7 @@ class InfinibandPort:
     link_downed: int = 0
     counters: PortCounters = PortCounters()  # rx_errors includes symbol errors
     active_since_ns: int = 0  # since the agent sees it as ACTIVE, by the agent's clock; 0 = not, or unknown
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ lossless: a fact that is read back from its message equals the original.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hyperscout.v1 import finding_pb2
 
@@ -21,7 +22,7 @@ from hyperscout_formats.facts.facts import (
 from hyperscout_formats.facts.shared_fields import SharedFields, reader
 
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
-_INFINIBAND = SharedFields(InfinibandPort, "counters")
+_INFINIBAND = SharedFields(InfinibandPort, "counters", "numa_node")
 _SWITCH_PORT = SharedFields(SwitchPort, "neighbours", "counters")
 _NEIGHBOUR = SharedFields(LldpNeighbour, "management_addresses", "capabilities")
 _COUNTERS = SharedFields(PortCounters)
@@ -43,12 +44,16 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
     """Return the message of one port of one RDMA device."""
-    return finding_pb2.InfinibandPort(**_INFINIBAND.of(port), counters=counters_to_proto(port.counters))
+    return finding_pb2.InfinibandPort(
+        **_INFINIBAND.of(port), counters=counters_to_proto(port.counters), numa_node=port.numa_node
+    )
 
 
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
     """Return the fact in a message."""
-    return _read_infiniband(message)
+    port = _read_infiniband(message)
+    # An unset number reads as 0.
+    return port if message.HasField("numa_node") else replace(port, numa_node=None)
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:

@@ -23,7 +23,8 @@ Examples:
   hyperscout agent --collector 10.0.0.5:50051 --insecure
   hyperscout agent --config /etc/hyperscout/agent.yaml
   HYPERSCOUT_AGENT_LLDP__SOURCE=lldpctl hyperscout agent
-  hyperscout agent lldp-listener --help""",
+  hyperscout agent lldp-listener --help
+  hyperscout agent pod-resources-relay --help""",
 )
 @setting_flags(AgentSettings, RETIRED, {"collectors": "--collector"})
 @click.pass_context

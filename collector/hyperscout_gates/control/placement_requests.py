@@ -78,7 +78,7 @@ class PlacementRequests:
             # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
             masks = self._masks_for(asked.gang, plan.request)
-            found = repair(self._placements.capacity, request, running, frozenset(), masks)
+            found = repair(self._placements.capacity_for(request), request, running, frozenset(), masks)
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         if isinstance(found, Refusal):
@@ -87,7 +87,7 @@ class PlacementRequests:
             return NotPlaced(f"{len(others)} pods that run would have to move too, rank {min(others)} first")
         arrived = held.arrived - set(asked.ranks)
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
-        return Placed(found.placement)
+        return Placed(self._placements.held(name).placement)
 
     def update(self, name: str, instruction: Hold | Arrive | Depart | Release) -> str:
         """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""

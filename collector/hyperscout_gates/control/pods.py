@@ -11,6 +11,7 @@ from typing import Any
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.state.events import Pod
@@ -21,11 +22,13 @@ from hyperscout_gates.workloads.objects import is_gated, text
 
 PATH = api_path("v1", "pods")
 PLACED = "hyperscout.io/placed"
-# For the pod, which can read them through the downward API: its rank, the number of ranks, and the name by
-# which other pods reach rank 0.
+# For the pod, which can read them through the downward API: its rank, the number of ranks, the name by which
+# other pods reach rank 0, and where the plan has its devices.
 RANK = "hyperscout.io/rank"
 RANKS = "hyperscout.io/ranks"
 COORDINATOR = "hyperscout.io/coordinator"
+NUMA_ZONE = "hyperscout.io/numa-zone"
+NICS = "hyperscout.io/nics"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -120,12 +123,19 @@ def mark_of(pod: Object) -> Mark | None:
 
 
 def opening(
-    kept: Object, rank: int, node: str, now_ns: int, *, ranks: int = 1, coordinator: str = ""
+    kept: Object,
+    rank: int,
+    node: str,
+    now_ns: int,
+    *,
+    ranks: int = 1,
+    coordinator: str = "",
+    zone: Zone | None = None,
 ) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    `ranks`, `coordinator`: of `Open`. Other gates remain. The pin is added to the node affinity that the pod
-    already has.
+    `ranks`, `coordinator`: of `Open`. `zone`: where the plan has the pod's devices. Other gates remain. The pin
+    is added to the node affinity that the pod already has.
     """
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -136,6 +146,8 @@ def opening(
     annotations = {PLACED: json.dumps(told), RANK: str(rank), RANKS: str(ranks)}
     if coordinator:
         annotations[COORDINATOR] = coordinator
+    if zone is not None and zone.number is not None:
+        annotations |= {NUMA_ZONE: str(zone.number), NICS: ",".join(zone.nics)}
     guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now
     if terms != [{}] and kept["gate"]["version"]:
         guard["resourceVersion"] = kept["gate"]["version"]  # keep a term that another client adds

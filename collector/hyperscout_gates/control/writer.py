@@ -128,6 +128,7 @@ class GangWriter:
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
+            plan = machine.plan
             body = opening(
                 kept,
                 write.rank,
@@ -135,6 +136,7 @@ class GangWriter:
                 self._clock_ns(),
                 ranks=write.ranks,
                 coordinator=write.coordinator,
+                zone=None if plan is None else plan.zone_of(write.rank, write.node),
             )
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(

@@ -28,13 +28,16 @@ from hyperscout_placer.book.reservation import (
     Reservation,
     TooManyError,
     Trial,
+    is_quick,
     is_where,
     not_arrived,
     places,
 )
+from hyperscout_placer.book.zone_choice import kept_zones, restored, shares, with_zones
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, size
+from hyperscout_placer.cluster.numa_zones import ZoneDevices
+from hyperscout_placer.cluster.request import Request, RequestError, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
 from hyperscout_placer.solve.place import NO_MASKS
@@ -44,7 +47,6 @@ MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
 MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
-_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
@@ -91,6 +93,12 @@ class Placements:
             raise NotReadyError(self._free.why_none)
         return capacity
 
+    def capacity_for(self, request: Request) -> Capacity:
+        """The free resources now, with all that the request names. Raises NotReadyError."""
+        if named := shares(request):
+            self._free.know_shares(named)
+        return self.capacity
+
     @property
     def speeds(self) -> Sequence[TierSpeed]:
         """Speeds of the tiers of `capacity`, in the form that `allreduce.predict` takes."""
@@ -123,18 +131,14 @@ class Placements:
         NoReservationError.
         """
         held = self.held(gang)
-        capacity, free = self.capacity.copy(), self._free.nodes.copy()
+        capacity, free = self.capacity_for(held.request).copy(), self._free.nodes.copy()
 
         def freed() -> Capacity:
             waiting = summed(*places(held, not_arrived(held)))
             arrived = summed(*places(held, held.arrived))
             for node in {*waiting, *arrived}:
                 if node in capacity.forest.index:
-                    amounts = dict(free.free_on(node, waiting.get(node, {})))
-                    if node not in free.unusable:
-                        for name, amount in arrived.get(node, {}).items():
-                            amounts[name] = amounts.get(name, 0) + amount
-                    capacity.set_free(node, amounts)
+                    capacity.set_free(node, free.free_on(node, waiting.get(node, {}), arrived.get(node, {})))
             return capacity
 
         return freed
@@ -156,6 +160,10 @@ class Placements:
     def set_unused_of(self, node: str, unused: Resources | None) -> None:
         """Set the unused resources of one node; None = use the default. Raises CapacityError."""
         self._free.set_unused_of(node, unused)
+
+    def set_zones_of(self, node: str, zones: Sequence[ZoneDevices]) -> None:
+        """Set the NUMA zones of a node; () = unknown."""
+        self._free.set_zones_of(node, zones)
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, because they are down or accept no work."""
@@ -180,10 +188,12 @@ class Placements:
         if not dry_run:
             self._check_new(gang, request)
         began_s = self._timer()
-        answer = self._engine(self.capacity, request, masks)
+        answer = self._engine(self.capacity_for(request), request, masks)
         reserves = not dry_run
-        if reserves and isinstance(answer, Placement):
-            self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
+        if isinstance(answer, Placement):
+            answer = with_zones(self._free.nodes, request, answer)
+            if reserves:
+                self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
         self._count(answer, self._timer() - began_s, reserves)
         return answer
 
@@ -202,7 +212,7 @@ class Placements:
         Raises the errors of `place`, and NoRoomError where the free resources change faster than a place is
         found.
         """
-        if _is_quick(request):
+        if is_quick(request):
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
         for _ in range(_ATTEMPTS):
             self._check_new(gang, request)
@@ -216,9 +226,10 @@ class Placements:
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
             if same and self._free.nodes.lacking(nodes, needs) is None:
-                self._hold(held)
-                self._count(found.answer, found.seconds, reserves=True)
-                return found.answer
+                answer = with_zones(self._free.nodes, request, found.answer)
+                self._hold(replace(held, placement=answer))
+                self._count(answer, found.seconds, reserves=True)
+                return answer
             if masks and not same:
                 break  # the masks belong to the forest of the first attempt
         raise NoRoomError(f"gang {gang!r}: the free resources change faster than a place is found: try again")
@@ -230,11 +241,15 @@ class Placements:
 
         Pass the result of the function to `tried`. Raises NotReadyError.
         """
-        capacity = self.capacity.copy()
+        capacity = self.capacity_for(request).copy()
+        nodes = self._free.nodes.copy() if shares(request) else None
 
         def answered() -> Trial:
             began_s = self._timer()
-            return Trial(self._engine(capacity, request, masks), self._timer() - began_s)
+            answer = self._engine(capacity, request, masks)
+            if nodes is not None and isinstance(answer, Placement):
+                answer = with_zones(nodes, request, answer)
+            return Trial(answer, self._timer() - began_s)
 
         return capacity, answered
 
@@ -249,16 +264,17 @@ class Placements:
     def restore(self, held: Reservation) -> None:
         """Record a reservation that was decided before (a stored plan), whether it fits now or not.
 
-        It replaces the gang's present reservation. Raises PlacementsError unless it has one node for each
-        rank.
+        It replaces the gang's present reservation. Workers that stay on their nodes keep their NUMA zones.
+        Raises PlacementsError unless it has one node for each rank.
         """
         if len(held.placement.nodes) != size(held.request.gang):
             raise PlacementsError(
                 f"gang {held.gang!r}: {len(held.placement.nodes)} nodes for {size(held.request.gang)} ranks"
             )
-        if held.gang in self._held:
+        before = self._held.get(held.gang)
+        if before is not None:
             self._let_go(held.gang)
-        self._hold(held)
+        self._hold(restored(self._free.nodes, held, before))
 
     def arrive(self, gang: str, ranks: Collection[int]) -> None:
         """Record that the pods of these ranks run on their nodes.
@@ -294,7 +310,9 @@ class Placements:
         if lacking := free.lacking(nodes, needs):
             free.book(*left)
             raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: plan the moves again")
-        self._free.refresh(touched | free.book(nodes, needs))
+        placement = with_zones(free, held.request, kept_zones(placement, held.placement))
+        after = replace(after, placement=placement)
+        self._free.refresh(touched | free.book(*places(after, moved)))
         self._set(after)
 
     def set_failed(self, gang: str, failed: Failed) -> None:
@@ -377,17 +395,3 @@ class Placements:
     def _set(self, held: Reservation) -> None:
         self._held[held.gang] = held
         self.changed(held.gang, held)
-
-
-def _is_quick(request: Request) -> bool:
-    """Whether a decision takes milliseconds at most.
-
-    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
-    take as long as several kinds of workers.
-    """
-    part: Group | Workers = request.gang
-    while isinstance(part, Group):
-        if len(part.parts) != 1:
-            return False
-        part = part.parts[0]
-    return size(request.gang) <= _QUICK

@@ -1,11 +1,14 @@
 """A gang's reservation, the errors of the book of placements, and helpers."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.request import Request, Workers, ranks
+from hyperscout_placer.cluster.numa_zones import Zone, in_zone
+from hyperscout_placer.cluster.request import Group, Request, Workers, ranks, size
+
+_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 
 
 class PlacementsError(Exception):
@@ -65,9 +68,15 @@ def not_arrived(held: Reservation) -> Collection[int]:
 
 
 def places(held: Reservation, which: Collection[int]) -> tuple[list[str], list[Workers]]:
-    """Nodes of these ranks, and the workers that run there."""
-    nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
+    """Nodes of these ranks, and the workers that run there, with their NUMA zones."""
+    nodes, needs, zones = held.placement.nodes, tuple(ranks(held.request.gang)), held.placement.zones
+    if zones:
+        needs = tuple(map(_in_zone, needs, zones))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
+
+
+def _in_zone(worker: Workers, zone: Zone | None) -> Workers:
+    return worker if zone is None else replace(worker, resources=in_zone(worker.resources, zone))
 
 
 def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:
@@ -80,3 +89,17 @@ def is_where(held: Reservation, moved: Collection[int], placement: Placement) ->
             old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
         )
     )
+
+
+def is_quick(request: Request) -> bool:
+    """Whether a decision takes milliseconds at most.
+
+    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
+    take as long as several kinds of workers.
+    """
+    part: Group | Workers = request.gang
+    while isinstance(part, Group):
+        if len(part.parts) != 1:
+            return False
+        part = part.parts[0]
+    return size(request.gang) <= _QUICK

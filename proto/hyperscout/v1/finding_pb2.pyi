@@ -468,6 +468,7 @@ class InfinibandPort(_message.Message):
     LINK_DOWNED_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     ACTIVE_SINCE_NS_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """Name of the device, "mlx5_0"."""
     port: _builtins.int
@@ -500,6 +501,8 @@ class InfinibandPort(_message.Message):
     """Since when this agent has seen the port as ACTIVE, Unix nanoseconds by its own clock: since the port came up, or
     since the agent's first reading. 0 = the port is not ACTIVE, or the agent is of an earlier version.
     """
+    numa_node: _builtins.int
+    """NUMA node of the device. Unset = unknown."""
     @_builtins.property
     def counters(self) -> Global___PortCounters:
         """rx_errors: symbol errors and other receive errors of the port. tx_dropped: packets that it could not send."""
@@ -523,12 +526,15 @@ class InfinibandPort(_message.Message):
         link_downed: _builtins.int = ...,
         counters: Global___PortCounters | None = ...,
         active_since_ns: _builtins.int = ...,
+        numa_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "counters", b"counters", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "numa_node", b"numa_node", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___InfinibandPort: _TypeAlias = InfinibandPort  # noqa: Y015
 

@@ -99,10 +99,13 @@ class Workers(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    SINGLE_NUMA_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of workers."""
     role: _builtins.str
     """"" = "worker"."""
+    single_numa: _builtins.bool
+    """Each worker's devices must be in one NUMA zone of its node. Only nodes fit whose agent reports the zones."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: each node takes one worker,
@@ -115,10 +118,11 @@ class Workers(_message.Message):
         count: _builtins.int = ...,
         resources: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         role: _builtins.str = ...,
+        single_numa: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role", "single_numa", b"single_numa"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,24 +267,36 @@ class Assignment(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    NUMA_ZONE_FIELD_NUMBER: _builtins.int
+    NICS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """From 0."""
     node: _builtins.str
     """Name of the node."""
     role: _builtins.str
     """Role of the worker in its gang; "worker" if none was given."""
+    numa_zone: _builtins.int
+    """The NUMA zone that the worker's devices are planned in. Unset: the worker does not need one zone."""
+    @_builtins.property
+    def nics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """RDMA devices (else network interfaces) in that zone, sorted."""
+
     def __init__(
         self,
         *,
         rank: _builtins.int = ...,
         node: _builtins.str = ...,
         role: _builtins.str = ...,
+        numa_zone: _builtins.int | None = ...,
+        nics: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone", "numa_zone", b"numa_zone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "rank", b"rank", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone", "nics", b"nics", "node", b"node", "numa_zone", b"numa_zone", "rank", b"rank", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_zone: _TypeAlias = _typing.Literal["numa_zone"]  # noqa: Y015
+    _WhichOneofArgType__numa_zone: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_zone) -> _WhichOneofReturnType__numa_zone | None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
 

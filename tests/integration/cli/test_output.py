@@ -21,7 +21,15 @@ from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
 
 # What shows nothing: processes, what writes a file or a script, a play.
-SILENT = {"agent", "agent lldp-listener", "collector", "demo", "completion", "snapshot save"}
+SILENT = {
+    "agent",
+    "agent lldp-listener",
+    "agent pod-resources-relay",
+    "collector",
+    "demo",
+    "completion",
+    "snapshot save",
+}
 # What these tests cannot ask here: other tests run them against a cluster, a host, a history.
 ELSEWHERE = {"crd columns", "doctor", "history"}
 STREAMS = {"watch", "placements watch"}
@@ -123,7 +131,7 @@ def test_every_command_takes_the_same_words(name: str) -> None:
     assert set(color.type.to_info_dict()["choices"]) == {"auto", "always", "never"}
 
 
-@pytest.mark.parametrize("name", sorted(SILENT - {"agent lldp-listener"}))
+@pytest.mark.parametrize("name", sorted(SILENT - {"agent lldp-listener", "agent pod-resources-relay"}))
 def test_what_shows_nothing_has_help_all_the_same(name: str) -> None:
     assert isinstance(ALL[name], Command | Group)
 

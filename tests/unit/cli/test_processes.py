@@ -124,4 +124,5 @@ def test_the_listener_gets_its_own_arguments(run: CommandLine, monkeypatch: pyte
 
     monkeypatch.setattr("hyperscout_agent.lldp.listener.main", listen)
     assert run("agent", "lldp-listener", "--socket", "/x", "--help").code == 0
+    assert run("agent", "pod-resources-relay", "--socket", "/x", "--help").code == 0
     assert got == [["--socket", "/x", "--help"]]

@@ -1,9 +1,7 @@
 """Which of two findings is newer, with clocks that are wrong, set back, or in the future."""
 
-from collections.abc import Sequence
-
 import pytest
-from hyperscout.v1.finding_pb2 import DeviceResource, Finding, FindingKey, NodeDevice, Outcome
+from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_collector.evidence.rows import (
     FAILED,
     PARTIAL,
@@ -14,7 +12,7 @@ from hyperscout_collector.evidence.rows import (
     newer,
     row_of,
 )
-from support.findings import T0, S, failed, lldp, stamp, sweep
+from support.findings import T0, S, failed, gpus, lldp, stamp, sweep
 
 HOUR = 3600 * S
 
@@ -90,15 +88,6 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
     assert [(look.rank, look.sha256) for look in looks] == [(WHOLE, b"1" * 32), (PARTIAL, b"2" * 32)]
     assert merged(looks, whole, T0 + S) is looks  # the full state after a reconnect
     assert merged(looks, partial, T0 + S) is looks
-
-
-def gpus(*ids: str, subject: str = "nvidia.com/gpu", numa_nodes: Sequence[int] = ()) -> Finding:
-    """A finding of the probe pod_resources."""
-    found = DeviceResource(
-        name="nvidia.com/gpu", devices=[NodeDevice(id=one, numa_nodes=numa_nodes) for one in ids]
-    )
-    key = FindingKey(node="n1", probe="pod_resources", subject=subject)
-    return Finding(key=key, observed_at=stamp(T0), outcome=Outcome.OUTCOME_DATA, device_resource=found)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hyperscout_gates.control.pods import (
     COORDINATOR,
+    NICS,
+    NUMA_ZONE,
     PLACED,
     RANK,
     RANKS,
@@ -19,6 +21,7 @@ from hyperscout_gates.control.pods import (
 )
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
+from hyperscout_placer.cluster.numa_zones import Zone
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod
@@ -185,6 +188,20 @@ def test_the_patch_says_where_rank_0_is() -> None:
 def test_the_name_by_which_other_pods_reach_a_pod(spec: Object, host: str | None, node: str) -> None:
     found = train_pod(gated=not node, annotations=placed(), **spec, **({"nodeName": node} if node else {}))
     assert seen(keep(found)).host == host
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        (Zone(1, ("mlx5_2", "mlx5_3")), {NUMA_ZONE: "1", NICS: "mlx5_2,mlx5_3"}),
+        (Zone(0), {NUMA_ZONE: "0", NICS: ""}),
+        (Zone(None), {}),
+        (None, {}),
+    ],
+)
+def test_the_patch_names_the_numa_zone_of_the_plan(zone: Zone | None, expected: dict[str, str]) -> None:
+    annotations = opening(keep(train_pod()), 3, "n1", 10**9, zone=zone)["metadata"]["annotations"]
+    assert {key: annotations[key] for key in (NUMA_ZONE, NICS) if key in annotations} == expected
 
 
 def test_the_pin_is_added_to_every_term_that_is_there() -> None:

@@ -11,6 +11,7 @@ from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
 from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
+from hyperscout_placer.cluster.numa_zones import in_one_zone
 from hyperscout_placer.cluster.request import Group, Spread, Workers, size
 from support.workloads import (
     GPU,
@@ -398,6 +399,7 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
         ),
         ({"spread": "1:node"}, Group(1, (Workers(16, FULL),), None, Spread(1, 0)), "soft"),
         ({"prefer_spread": "2:leaf"}, Group(1, (Workers(16, FULL),), None, Spread(2, 1, False)), "soft"),
+        ({"numa": "single"}, Group(1, (Workers(16, in_one_zone(FULL)),)), "soft"),
     ],
 )
 def test_constraints_of_the_owner(annotations: dict[str, str], expected: Group, mode: str) -> None:
@@ -519,6 +521,11 @@ def test_groups_that_are_alike_are_told_once() -> None:
             job_pods("t", 1),
             job("t", 4, spread="2:leaf", prefer_spread="1:0"),
             "Job ml/t: annotation hyperscout.io/prefer-spread: '1:0': and hyperscout.io/spread is",
+        ),
+        (
+            job_pods("t", 1),
+            job("t", 4, numa="two"),
+            "Job ml/t: annotation hyperscout.io/numa: 'two': write single",
         ),
         (
             [admitted_pod("a", labels={"hyperscout.io/gang": "g"})],

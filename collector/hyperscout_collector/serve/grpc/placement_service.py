@@ -28,7 +28,7 @@ from hyperscout_placer.book.reservation import (
     TooManyError,
 )
 from hyperscout_placer.cluster.answer import Refusal
-from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
@@ -199,7 +199,7 @@ class PlacementService:
             held = self._same(first)
             if request.dry_run:
                 held = replace(held, failed=failed)
-            free = self._free()
+            free = self._free(held.request)
             lost = frozenset(x.node for x in held.failed)
             work = self._queries if request.dry_run else self._decide
             found = await work(queries.repaired, held, lost, free)
@@ -261,9 +261,8 @@ class PlacementService:
             held, speeds = placements.held(request.gang), placements.speeds
             without = placements.without(held.gang)
             return await self._queries(queries.explained_held, held, without, speeds, limit)
-        free, gang = self._free(), request.request.gang
-        asked = request_of(request.request, free.capacity.forest)
-        return await self._queries(queries.explained, gang, asked, free, limit)
+        gang, asked = request.request.gang, request_of(request.request, placements.capacity.forest)
+        return await self._queries(queries.explained, gang, asked, self._free(asked), limit)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
@@ -289,20 +288,21 @@ class PlacementService:
             watchers.discard(watcher)
 
     async def improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:
-        return await self._queries(queries.improved, self._placements.held(request.gang), self._free())
+        held = self._placements.held(request.gang)
+        return await self._queries(queries.improved, held, self._free(held.request))
 
     async def defragment(self, request: pb.DefragmentRequest, context: Any) -> pb.DefragmentResponse:
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
-        free, gang = self._free(), request.request.gang
-        asked = request_of(request.request, free.capacity.forest)
+        gang, asked = request.request.gang, request_of(request.request, self._placements.capacity.forest)
+        free = self._free(asked)
         return await self._queries(queries.defragmented, gang, asked, self._by_name(), free, most)
 
     # Helpers
 
-    def _free(self) -> Free:
-        return Free(self._placements.capacity.copy(), self._placements.speeds)
+    def _free(self, request: Request) -> Free:
+        return Free(self._placements.capacity_for(request).copy(), self._placements.speeds)
 
     def _by_name(self) -> list[Reservation]:
         return sorted(self._placements, key=lambda held: held.gang)
