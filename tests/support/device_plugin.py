@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 from hyperscout.v1.kubelet_pb2 import KubeletNumaNode, KubeletTopology
 
-_REQUESTS_OF_ALLOCATE = 1
+DEVICES = "DEVICES"  # variable of containers with the ids of their devices, separated by commas
 
 
 def _field(number: int, value: bytes | str) -> bytes:
@@ -23,11 +23,10 @@ def _field(number: int, value: bytes | str) -> bytes:
     return bytes([number << 3 | 2]) + size + raw
 
 
-def _fields(message: bytes) -> Iterator[int]:
-    """The numbers of the fields of a message that has only texts and messages."""
+def _fields(message: bytes) -> Iterator[bytes]:
+    """The values of a message whose only field is a list of texts or messages."""
     at = 0
     while at < len(message):
-        yield message[at] >> 3
         at += 1
         size = shift = 0
         while True:
@@ -36,7 +35,17 @@ def _fields(message: bytes) -> Iterator[int]:
             at += 1
             if message[at - 1] < 128:
                 break
+        yield message[at : at + size]
         at += size
+
+
+def _allocated(request: bytes) -> bytes:
+    """The answer of Allocate: each container gets a variable that names its devices."""
+    answer = b""
+    for container in _fields(request):
+        ids = ",".join(sorted(one.decode() for one in _fields(container)))
+        answer += _field(1, _field(1, _field(1, DEVICES) + _field(2, ids)))
+    return answer
 
 
 def _device(name: str, zone: int) -> bytes:
@@ -54,11 +63,12 @@ async def device_plugin(folder: Path, resource: str, zones: Mapping[str, int]) -
         return b""
 
     async def allocate(request: bytes, _context: object) -> bytes:
-        return _field(1, b"") * sum(number == _REQUESTS_OF_ALLOCATE for number in _fields(request))
+        return _allocated(request)
 
     async def list_and_watch(_request: bytes, _context: object) -> AsyncIterator[bytes]:
         yield listed
-        await asyncio.Event().wait()
+        with contextlib.suppress(asyncio.CancelledError):  # the server stops
+            await asyncio.Event().wait()
 
     server = grpc.aio.server()
     handlers = {

@@ -1,6 +1,7 @@
 """What the probe reads from a real kubelet with two NUMA zones, and which user may read it."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,10 +11,11 @@ import pytest
 from hyperscout.v1.finding_pb2 import DeviceResource
 from hyperscout_agent.probes.pod_resources import PodResourcesProbe
 from lab.cluster import Lab
-from lab.inside import CommandError
+from lab.inside import CommandError, Program
+from lab.machines import GATEWAY
 from support.device_plugin import device_plugin
 from support.kubelet_answers import GPU
-from support.real import require_real
+from support.real import ROOT, require_real
 from support.waiting import eventually
 
 require_real("lab")
@@ -44,8 +46,8 @@ spec:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with Lab(tmp_path_factory.mktemp("lab"), say=lambda _: None, two_zones=True) as lab:
-        lab.add_node("node1")
-        lab.await_ready(["node1"])
+        lab.add_nodes(["node1", "node2"])
+        lab.await_ready(["node1", "node2"])
         yield lab
 
 
@@ -134,3 +136,107 @@ async def test_only_root_reads_it_and_the_relay_needs_no_capability(lab: Lab, tm
     finally:
         relay.terminate()
     assert (tmp_path / "relay.log").read_text() == ""
+
+
+# The gate makes the pods a gang; the worker says which devices it got.
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  annotations: {{hyperscout.io/numa: single}}
+spec:
+  completions: 1
+  parallelism: 1
+  completionMode: Indexed
+  template:
+    spec:
+      schedulingGates: [{{name: hyperscout.io/topology}}]
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 1
+      restartPolicy: Never
+      containers:
+      - name: worker
+        image: lab.local/busybox:1
+        args: [-c, "echo $DEVICES; exec sleep 1000000"]
+        resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}
+"""
+COLLECTOR = f"{GATEWAY}:50051"
+
+
+def run_agents_and_collector(lab: Lab, folder: Path) -> list[Program]:
+    """A collector with gates beside the API server, and an agent on each node. All end with the lab."""
+    settings = {
+        "listen": COLLECTOR,
+        "http_listen": "127.0.0.1:50052",
+        "rest_listen": "",
+        "insecure": True,
+        "authenticate": "none",
+        "data_dir": str(folder / "data"),
+        "kubernetes": "publish",
+        "kubeconfig": str(lab.kubeconfig),
+        "leader_election": False,
+        "cloud_labels": [["example.com/hall", "example.com/rack"]],
+        "gates": "on",
+        "gates_namespace": "gangs",
+    }
+    config = folder / "collector.yaml"
+    config.write_text(json.dumps(settings))
+    hyperscout = [sys.executable, "-m", "hyperscout_cli.main"]
+    found = [lab.popen([*hyperscout, "collector", "--config", config], folder / "collector.log")]
+    for name, machine in lab.nodes.items():
+        own = {
+            "node": name,
+            "collectors": [COLLECTOR],
+            "insecure": True,
+            "lldp": {"enabled": False},
+            "pod_resources": {"enabled": True},
+        }
+        config = folder / f"agent-{name}.yaml"
+        config.write_text(json.dumps(own))
+        found.append(machine.popen([*hyperscout, "agent", "--config", config], folder / f"{name}.log"))
+    return found
+
+
+async def test_a_worker_lands_in_the_zone_of_its_plan(lab: Lab, tmp_path: Path) -> None:
+    root = lab.nodes["node1"].root
+
+    async def kubectl(*words: str, stdin: str = "", check: bool = True) -> str:
+        return await asyncio.to_thread(lab.kubectl, *words, stdin=stdin, check=check)
+
+    async def job_runs(name: str, gpus: int) -> tuple[str, list[int]]:
+        """Start a worker. Returns its zone by the plan, and the zones of its devices by the kubelet."""
+        await kubectl("apply", "-f", "-", stdin=JOB.format(name=name, gpus=gpus))
+        pods = f"job-name={name}"
+
+        async def devices() -> bool:
+            return "gpu-" in await kubectl("logs", "-l", pods, check=False)
+
+        await come_true(devices)
+        zone = "{.items[0].metadata.annotations.hyperscout\\.io/numa-zone}"
+        planned = await kubectl("get", "pods", "-l", pods, "-o", f"jsonpath={zone}")
+        got = (await kubectl("logs", "-l", pods)).strip().split(",")
+        assert len(got) == gpus
+        return planned, sorted({DEVICES[one] for one in got})
+
+    await kubectl("apply", "-f", str(ROOT / "deploy" / "crd" / "hypernodes.yaml"))
+    await kubectl("create", "namespace", "gangs")
+    await kubectl("label", "nodes", "--all", "example.com/hall=h1", "example.com/rack=r1")
+    await kubectl("delete", "pods", "--all", "--grace-period=1")
+    programs = run_agents_and_collector(lab, tmp_path)
+    try:
+        async with device_plugin(root / KUBELET / "device-plugins", GPU, DEVICES):
+            assert await job_runs("small", 3) == ("0", [0])
+            # One GPU of zone 0 is free, and all of zone 1.
+            assert await job_runs("large", 4) == ("1", [1])
+            # What is left is one GPU in zone 0.
+            await kubectl("apply", "-f", "-", stdin=JOB.format(name="third", gpus=2))
+
+            async def says_why() -> bool:
+                text = await kubectl("describe", "job", "third")
+                return "NUMA zone of 2 nvidia.com/gpu" in text
+
+            await come_true(says_why)
+    finally:
+        for program in programs:
+            program.terminate()
