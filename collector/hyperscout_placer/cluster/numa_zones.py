@@ -7,6 +7,7 @@ like any resource. A booking names the zone: 4 "nvidia.com/gpu in NUMA zone 1".
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hyperscout_placer.cluster.quantity import Needs, is_extended
 
@@ -47,8 +48,9 @@ def zone_share(needs: Needs) -> str | None:
     return next((name for name, _ in needs if name.startswith(_SHARE)), None)
 
 
-def devices_of_share(share: str) -> dict[str, int]:
-    """The devices that a worker needs in one zone."""
+@lru_cache(maxsize=256)
+def devices_of_share(share: str) -> Mapping[str, int]:
+    """The devices that a worker needs in one zone. The caller must not change the result."""
     parts = (part.partition(" ") for part in share.removeprefix(_SHARE).split(_AND))
     return {name: int(amount) for amount, _, name in parts}
 
@@ -115,7 +117,7 @@ class FreeInZones:
                 return zone
         return None
 
-    def _choices(self, share: str) -> tuple[dict[str, int], list[tuple[Zone, dict[str, int]]]]:
+    def _choices(self, share: str) -> tuple[Mapping[str, int], list[tuple[Zone, dict[str, int]]]]:
         """The devices that decide, and the zones to choose from.
 
         Devices without a zone do not decide if others have one. The kubelet aligns only devices with a zone.

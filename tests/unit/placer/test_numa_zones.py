@@ -7,6 +7,8 @@ from itertools import product
 import pytest
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import (
     FreeInZones,
     Zone,
@@ -23,6 +25,7 @@ from hyperscout_placer.messages.requests import request_message, request_of, sto
 from hyperscout_placer.repair.repair import Move
 from hypothesis import given
 from hypothesis import strategies as st
+from support.placer_oracle import brute_place
 from support.placing import request as request_in_api
 from support.topologies import leaves
 
@@ -130,6 +133,33 @@ def test_placements(
         assert where(answer) == expected
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=2), min_size=4, max_size=5),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from([None, 1]),
+)
+def test_placements_are_as_good_as_those_of_the_oracle(
+    unused: list[list[int]], need: int, workers: int, tier: int | None
+) -> None:
+    """The oracle tries all placements. Each node takes as many workers as its zones can be packed with."""
+    nodes = {f"n{i}": zone for i, zone in enumerate(unused)}
+    names = tuple(nodes)
+    placements = book(nodes, {GPU: 10})
+    topology = leaves(names[:2], names[2:])
+    placements.set_topology(topology)
+    asked = Request(Group(1, (Group(1, (single(need, workers),), tier),)), "soft")
+    found = placements.place("a", asked, holder="api", dry_run=True)
+    free = {name: {"workers": packed(zone, need)} for name, zone in nodes.items()}
+    room = Capacity(Forest.of(topology), free)
+    expected = brute_place(room, Request(Group(1, (Group(1, (Workers(workers),), tier),)), "soft"))
+    assert isinstance(found, Placement) == isinstance(expected, Placement)
+    if isinstance(found, Placement) and isinstance(expected, Placement):
+        assert found.cost == expected.cost
+        in_zones = Counter(where(found))
+        assert all(count * need <= nodes[node][zone or 0] for (node, zone), count in in_zones.items())
+
+
 def test_a_gang_without_zones_is_placed_as_before() -> None:
     answer = book({"n1": (3, 3)}).place("a", gang(Workers(1, ((GPU, 6),))), holder="api")
     assert isinstance(answer, Placement)
@@ -187,6 +217,15 @@ def test_without_a_gang_its_zones_are_free() -> None:
     placements.set_unused_of("n1", {**ROOM, GPU: 0})
     placements.set_zones_of("n1", zones(0, 0))
     assert placements.without("a")().free_of("n1")[str(share)] == 2
+
+
+def test_more_kinds_of_workers_than_are_remembered() -> None:
+    placements = book({"n1": (40, 40)}, {GPU: 80})
+    for gpus in range(1, 41):
+        answer = placements.place("a", gang(single(gpus)), holder="api", dry_run=True)
+        assert where(answer) == [("n1", 0)], gpus
+    assert len(placements.capacity.free_of("n1")) <= 33  # 32 kinds, and the GPUs
+    assert where(placements.place("a", gang(single(1)), holder="api")) == [("n1", 0)]
 
 
 @pytest.mark.parametrize(
