@@ -134,8 +134,8 @@ def opening(
 ) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    `ranks`, `coordinator`: of `Open`. `zone`: where the plan has the pod's devices. Other gates remain. The pin
-    is added to the node affinity that the pod already has.
+    `ranks`, `coordinator`: of `Open`. `zone`: where the plan has the pod's devices. Other gates remain. The
+    pin is added to the node affinity that the pod already has.
     """
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
