@@ -105,6 +105,7 @@ class Gates:
         self._turns = Turns(self._give_turn, timer)
         self._reading: set[asyncio.Task[None]] = set()
         placements.changed.subscribe(self._reservation_changed)
+        placements.zones_freed.subscribe(self._turns.more_free)
 
     @property
     def services(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:

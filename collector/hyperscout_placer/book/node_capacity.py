@@ -68,12 +68,14 @@ class NodeCapacity:
             check_free(node, unused)
             self._unused[node] = dict(unused)
 
-    def set_zones(self, node: str, zones: Sequence[ZoneDevices]) -> bool:
-        """Set the NUMA zones of a node; () = unknown. Returns whether they changed."""
-        before = self._zones.pop(node, ())
+    def zones_of(self, node: str) -> tuple[ZoneDevices, ...]:
+        return self._zones.get(node, ())
+
+    def set_zones(self, node: str, zones: Sequence[ZoneDevices]) -> None:
+        """Set the NUMA zones of a node; () = unknown."""
+        self._zones.pop(node, None)
         if zones:
             self._zones[node] = tuple(zones)
-        return before != tuple(zones)
 
     def know_shares(self, shares: Iterable[str]) -> set[str]:
         """Give nodes the amounts of these shares of a zone; returns the nodes that get new ones."""

@@ -70,6 +70,7 @@ class Placements:
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.changed = Signal[[str, Reservation | None]]()
+        self.zones_freed = Signal[[]]()  # devices in a NUMA zone became unused
         self._decided = decided
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs together
@@ -163,7 +164,8 @@ class Placements:
 
     def set_zones_of(self, node: str, zones: Sequence[ZoneDevices]) -> None:
         """Set the NUMA zones of a node; () = unknown."""
-        self._free.set_zones_of(node, zones)
+        if self._free.set_zones_of(node, zones):
+            self.zones_freed()
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, because they are down or accept no work."""

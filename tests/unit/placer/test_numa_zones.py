@@ -185,6 +185,26 @@ def test_zones_are_held_until_the_kubelet_reports_their_use() -> None:
     assert where(placements.place("c", gang(single(2, 2)), holder="Job")) == [("n1", 0), ("n1", 0)]
 
 
+@pytest.mark.parametrize(
+    ("reports", "freed"),
+    [
+        ([(4, 4), (4, 4)], [True, False]),
+        ([(4, 4), (0, 4), (1, 4)], [True, False, True]),
+        ([(0, 4), (4, 0)], [True, True]),
+        ([(4,), (), (0,), (1,)], [True, False, False, True]),
+    ],
+)
+def test_waiting_gangs_hear_of_devices_that_become_unused(
+    reports: list[tuple[int, ...]], freed: list[bool]
+) -> None:
+    placements, heard = book({"n1": ()}), []
+    placements.zones_freed.subscribe(lambda: heard.append(1))
+    for report, expected in zip(reports, freed, strict=True):
+        heard.clear()
+        placements.set_zones_of("n1", zones(*report))
+        assert bool(heard) is expected, report
+
+
 def test_a_gang_without_zones_beside_one_with_zones() -> None:
     placements = book({"n1": (4, 4)})
     placements.place("any", gang(Workers(1, ((GPU, 1),))), holder="api")
