@@ -70,7 +70,7 @@ class Placements:
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.changed = Signal[[str, Reservation | None]]()
-        self.zones_freed = Signal[[]]()  # devices in a NUMA zone became unused
+        self.zones_freed = Signal[[]]()  # more workers fit in NUMA zones
         self._decided = decided
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs together

@@ -35,14 +35,6 @@ class ZoneDevices:
     unused: Mapping[str, int] = field(default_factory=dict)
 
 
-def more_unused(before: Iterable[ZoneDevices], after: Iterable[ZoneDevices]) -> bool:
-    """Whether devices became unused."""
-    had = {(one.zone.number, name): unused for one in before for name, unused in one.unused.items()}
-    return any(
-        unused > had.get((one.zone.number, name), 0) for one in after for name, unused in one.unused.items()
-    )
-
-
 def in_one_zone(needs: Needs) -> Needs:
     """The needs of a worker whose devices must be in one zone. Raises ValueError if it needs no device."""
     devices = [f"{amount} {name}" for name, amount in needs if amount and is_extended(name)]

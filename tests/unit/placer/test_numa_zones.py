@@ -185,24 +185,27 @@ def test_zones_are_held_until_the_kubelet_reports_their_use() -> None:
     assert where(placements.place("c", gang(single(2, 2)), holder="Job")) == [("n1", 0), ("n1", 0)]
 
 
-@pytest.mark.parametrize(
-    ("reports", "freed"),
-    [
-        ([(4, 4), (4, 4)], [True, False]),
-        ([(4, 4), (0, 4), (1, 4)], [True, False, True]),
-        ([(0, 4), (4, 0)], [True, True]),
-        ([(4,), (), (0,), (1,)], [True, False, False, True]),
-    ],
-)
-def test_waiting_gangs_hear_of_devices_that_become_unused(
-    reports: list[tuple[int, ...]], freed: list[bool]
-) -> None:
+def test_waiting_gangs_hear_when_more_workers_fit_in_a_zone() -> None:
     placements, heard = book({"n1": ()}), []
     placements.zones_freed.subscribe(lambda: heard.append(1))
-    for report, expected in zip(reports, freed, strict=True):
+
+    def frees(*unused: int) -> bool:
         heard.clear()
-        placements.set_zones_of("n1", zones(*report))
-        assert bool(heard) is expected, report
+        placements.set_zones_of("n1", zones(*unused))
+        return bool(heard)
+
+    assert isinstance(placements.place("a", gang(single(4)), holder="Job"), Refusal)
+    assert frees(4, 4), "the first report"
+    assert not frees(4, 4)
+    assert not frees(0, 4)
+    assert not frees(3, 4), "none of 4 more"
+    assert not frees(4, 0), "another zone, and as many"
+    assert not frees()
+    # A pod runs, and its zone is not reported yet. The report says that the other zone is free.
+    assert frees(4, 4)
+    placements.set_unused_of("n1", {**ROOM, GPU: 5})
+    assert isinstance(placements.place("a", gang(single(4)), holder="Job"), Refusal)
+    assert frees(1, 4)
 
 
 def test_a_gang_without_zones_beside_one_with_zones() -> None:
