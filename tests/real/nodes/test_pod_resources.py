@@ -48,6 +48,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with Lab(tmp_path_factory.mktemp("lab"), say=lambda _: None, two_zones=True) as lab:
         lab.add_nodes(["node1", "node2"])
         lab.await_ready(["node1", "node2"])
+        # The API server refuses pods until a controller has made their account.
+        lab.run(["sh", "-c", "until kubectl get serviceaccount default; do sleep 0.2; done"])
         yield lab
 
 
