@@ -3,9 +3,9 @@
     pods, nodes -> free resources -> Placements
     gated pods -> GangMachine -> place, store the plan, open gates
 
-It runs in the leader only. A new leader starts from the pods and the stored plans. Gangs request nodes in the
-order of their arrival. A gang that does not fit waits without blocking later gangs that fit. It is tried
-again, before all later gangs, each time resources become free.
+It runs in the leader only. A new leader starts from the pods and the stored plans. Gangs request nodes by
+priority and arrival. A gang that does not fit waits, and later gangs that fit pass it. It is tried again,
+before them, each time resources become free. `Draining` keeps a domain for the first that has waited long.
 
 An exception in a gang's state machine, or in executing its instructions, parks that gang; other gangs
 continue. The pause doubles each time. After it, the gang restarts from its pods and its stored plan, as after
@@ -32,6 +32,7 @@ from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.event_loops import Debouncer
 from hyperscout_runtime.units import NS
 
+from hyperscout_gates.control.draining import Draining
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords
 from hyperscout_gates.control.owners import Owners
@@ -54,7 +55,6 @@ _WRITES_PER_S, _BURST = 2000.0, 4000
 _EVENTS_PER_S, _EVENTS_BURST = 10.0, 50
 _TICK_S = 0.5
 _GATHER_S = 0.005  # events within this time are handled together
-_SHOWN = 5  # number of parked gangs to list as problems
 
 Mode = Literal["dry-run", "on"]
 
@@ -102,7 +102,10 @@ class Gates:
         self._defect: Exception | None = None
         self._forest: Forest | None = None
         self._tiers: list[str] | None = None
-        self._turns = Turns(self._give_turn, timer)
+        after_s = 0.0 if self._dry_run else settings.drain_after_s
+        announce = self._reports.announce
+        self.draining = Draining(placements, self._requests, after_s, self._now_s, announce)
+        self.turns = Turns(self._give_turn, self.draining, timer)
         self._reading: set[asyncio.Task[None]] = set()
         placements.changed.subscribe(self._reservation_changed)
 
@@ -112,7 +115,7 @@ class Gates:
             "pod-watch": self.pods.run,
             "gates": self.run,
             "gate-writes": self._writer.run,
-            "gate-turns": self._turns.run,
+            "gate-turns": self.turns.run,
             "gate-events": self._recorder.run,
         }
 
@@ -121,11 +124,7 @@ class Gates:
         """Why gangs may wait indefinitely."""
         not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
         found = [problem for problem in (not_followed, self._writer.problem) if problem]
-        parked = [x for x in self._records if x.parked_until_s is not None]
-        found += [f"gang {x.machine.key} is parked: {x.problem}" for x in parked[:_SHOWN]]
-        if len(parked) > _SHOWN:
-            found.append(f"{len(parked) - _SHOWN} more gangs are parked")
-        return found
+        return found + self._records.problems
 
     # Start
 
@@ -150,6 +149,7 @@ class Gates:
             if is_ours(pod):
                 self._feed(pod, begins=False)
         self._begun = True
+        self.turns.begin(self._records)
         for record in self._records:  # those with plans come first
             self._look_at_nodes(record)
             self._tell(record, e.Began())
@@ -208,7 +208,7 @@ class Gates:
         if not self._begun:
             return
         self._requests.nodes_changed()
-        self._turns.more_free()
+        self.turns.more_free()
         was = before is None or why_down(before) is not None
         is_down = after is None or why_down(after) is not None
         if was != is_down:
@@ -232,7 +232,7 @@ class Gates:
 
     def _reservation_changed(self, gang: str, held: Reservation | None) -> None:
         if held is None:
-            self._turns.more_free()
+            self.turns.more_free()
 
     def _tick(self) -> None:
         now_s = self._now_s()
@@ -245,6 +245,7 @@ class Gates:
             if due_s is not None and due_s <= now_s:
                 record.refused_at = -1
                 self._tell(record, e.Tick())
+        self.turns.look()
         try:
             forest = self._requests.forest()
         except NotReadyError:
@@ -257,7 +258,7 @@ class Gates:
             self._tiers = tiers
             for record in self._records:
                 self._tell(record, e.OwnerStale())
-        self._turns.more_free()
+        self.turns.more_free()
 
     # State machines
 
@@ -274,7 +275,7 @@ class Gates:
             # After the machines: the reservation of a pod that has arrived ends before the placements learn
             # of the resources that this pod uses.
             if self._free.report(self._placements):
-                self._turns.more_free()
+                self.turns.more_free()
         except Exception as defect:  # the event loop would only log it; `run` raises it instead
             self._defect = defect
 
@@ -292,9 +293,9 @@ class Gates:
             if machine.ended:
                 self._leave(record)
             elif machine.wants_nodes:
-                self._turns.wait(record)
+                self.turns.wait(record)
             else:
-                self._turns.discard(record)
+                self.turns.discard(record)
         except Exception as error:
             self._park(record, error)
 
@@ -304,7 +305,7 @@ class Gates:
             _log.error("%s has ended: %s", record.machine.key, described(error), exc_info=error)
             return
         paused_s = record.park(described(error), self._now_s())
-        self._turns.discard(record)
+        self.turns.discard(record)
         _log.error("%s is parked for %g s", record.machine.key, paused_s, exc_info=error)
         said = e.Say("Warning", "Parked", f"parked, and tried again later: {record.problem}")
         try:
@@ -336,7 +337,7 @@ class Gates:
     def _leave(self, record: GangRecord) -> None:
         record.left = True
         self._records.remove(record)
-        self._turns.discard(record)
+        self.turns.discard(record)
         self._reports.forget(record)
         for kept in record.pods.values():  # a pod that arrived at the same moment starts a new gang
             if "deletionTimestamp" not in kept["metadata"]:
@@ -384,14 +385,15 @@ class Gates:
             answer = self._requests.repair(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
-            answer = self._requests.place(record.name, asked, dry_run=self._dry_run)
+            on_kept = self.draining.may_use_kept(record)
+            answer = self._requests.place(record.name, asked, dry_run=self._dry_run, on_kept=on_kept)
             if self._dry_run and isinstance(answer, e.Placed):
                 self._reports.show(record, answer)
                 answer = e.NotPlaced("this is a dry run")
             if isinstance(answer, e.NotPlaced):
                 record.name = ""
         if isinstance(answer, e.NotPlaced):
-            self._turns.refused(record)
+            self.turns.refused(record, answer.reason)
         record.events.append(answer)
 
     def _now_s(self) -> float:

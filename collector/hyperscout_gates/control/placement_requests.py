@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import PlacementsError, Reservation
+from hyperscout_placer.book.reservation import NotReadyError, PlacementsError, Reservation
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
@@ -51,18 +52,39 @@ class PlacementRequests:
             self._masks.clear()
         return forest
 
+    def is_current(self, forest: Forest) -> bool:
+        """Return whether this is the current forest; also True while none is known."""
+        try:
+            return self.forest() is forest
+        except NotReadyError:
+            return True
+
     def name_for(self, key: str, uid: str) -> str:
         """Return the reservation name for a gang without reservation."""
         return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
 
-    def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
-        """Place a gang and reserve its nodes; a dry run reserves nothing."""
+    def drain(self, asked: Place, prefer: str | None = None) -> Drain | None:
+        """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
+        gang = asked.gang
+        try:
+            request = self._without(gang.request, asked.avoid)
+            capacity, masks = self._placements.capacity, self._masks_for(gang)
+            return choose(gang.key, request, masks, capacity, list(self._placements), prefer)
+        except (PlacementsError, RequestError):
+            return None
+
+    def place(
+        self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
+    ) -> Placed | NotPlaced:
+        """Place a gang and reserve its nodes; a dry run reserves nothing. `on_kept`: as in `Placements`."""
         gang = asked.gang
         try:
             request = self._without(gang.request, asked.avoid)
             masks = self._masks_for(gang)
             holder = gang.kind
-            answer = self._placements.place(name, request, holder=holder, masks=masks, dry_run=dry_run)
+            answer = self._placements.place(
+                name, request, holder=holder, masks=masks, dry_run=dry_run, on_kept=on_kept
+            )
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)

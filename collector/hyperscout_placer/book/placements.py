@@ -16,6 +16,7 @@ from hyperscout_formats.text.counts import count
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
+from hyperscout_placer.book.drain import Drain, Engine, place_around
 from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.node_capacity import summed
@@ -28,13 +29,14 @@ from hyperscout_placer.book.reservation import (
     Reservation,
     TooManyError,
     Trial,
+    is_quick,
     is_where,
     not_arrived,
     places,
 )
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, size
+from hyperscout_placer.cluster.request import Request, RequestError, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
 from hyperscout_placer.solve.place import NO_MASKS
@@ -44,11 +46,8 @@ MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
 MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
-_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
-
-Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
 
 class Placements:
@@ -56,7 +55,7 @@ class Placements:
 
     The signal `changed` is emitted with the gang and its new reservation; None = the reservation is removed.
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
-    returns monotonic seconds.
+    returns monotonic seconds. `drain`: the domain that is kept for a waiting gang; None = none is.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class Placements:
         engine: Engine = best_place,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self.drain: Drain | None = None
         self.changed = Signal[[str, Reservation | None]]()
         self._decided = decided
         self.decisions: Counter[str] = Counter()
@@ -172,15 +172,16 @@ class Placements:
         masks: Mapping[str, Mask] = NO_MASKS,
         dry_run: bool = False,
         expires_ns: int = 0,
+        on_kept: bool = False,
     ) -> Placement | Refusal:
-        """Place a gang, and reserve the nodes unless it is a dry run.
+        """Place a gang, and reserve the nodes unless it is a dry run. `on_kept`: also use the kept nodes.
 
         Raises NotReadyError, HeldError, TooManyError, RequestError.
         """
         if not dry_run:
             self._check_new(gang, request)
         began_s = self._timer()
-        answer = self._engine(self.capacity, request, masks)
+        answer = self._answer(None if on_kept else self._around(expires_ns), self.capacity, request, masks)
         reserves = not dry_run
         if reserves and isinstance(answer, Placement):
             self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
@@ -202,11 +203,12 @@ class Placements:
         Raises the errors of `place`, and NoRoomError where the free resources change faster than a place is
         found.
         """
-        if _is_quick(request):
+        if is_quick(request):
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
         for _ in range(_ATTEMPTS):
             self._check_new(gang, request)
-            capacity, trial = self.trial(request, masks)
+            drain = self._around(expires_ns)
+            capacity, trial = self.trial(request, masks, expires_ns)
             found = await in_thread(trial)
             if isinstance(found.answer, Refusal):
                 self.tried(found)
@@ -215,7 +217,8 @@ class Placements:
             held = Reservation(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
-            if same and self._free.nodes.lacking(nodes, needs) is None:
+            as_before = drain is self._around(expires_ns)
+            if same and as_before and self._free.nodes.lacking(nodes, needs) is None:
                 self._hold(held)
                 self._count(found.answer, found.seconds, reserves=True)
                 return found.answer
@@ -224,22 +227,36 @@ class Placements:
         raise NoRoomError(f"gang {gang!r}: the free resources change faster than a place is found: try again")
 
     def trial(
-        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS, expires_ns: int = 0
     ) -> tuple[Capacity, Callable[[], Trial]]:
         """A copy of the free resources, and a function for a thread that places the gang in that copy.
 
         Pass the result of the function to `tried`. Raises NotReadyError.
         """
-        capacity = self.capacity.copy()
+        capacity, drain = self.capacity.copy(), self._around(expires_ns)
 
         def answered() -> Trial:
             began_s = self._timer()
-            return Trial(self._engine(capacity, request, masks), self._timer() - began_s)
+            return Trial(self._answer(drain, capacity, request, masks), self._timer() - began_s)
 
         return capacity, answered
 
     def tried(self, trial: Trial) -> None:
         self._count(trial.answer, trial.seconds, reserves=False)
+
+    def _around(self, expires_ns: int) -> Drain | None:
+        """The drain whose nodes a gang must leave free; None if it ends before they are needed."""
+        drain = self.drain
+        if drain is None or 0 < expires_ns <= drain.free_at_ns(self.capacity, self._held.values()):
+            return None
+        return drain
+
+    def _answer(
+        self, around: Drain | None, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
+    ) -> Placement | Refusal:
+        if around is None:
+            return self._engine(capacity, request, masks)
+        return place_around(around, self._engine, capacity, request, masks)
 
     def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
         outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"
@@ -377,17 +394,3 @@ class Placements:
     def _set(self, held: Reservation) -> None:
         self._held[held.gang] = held
         self.changed(held.gang, held)
-
-
-def _is_quick(request: Request) -> bool:
-    """Whether a decision takes milliseconds at most.
-
-    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
-    take as long as several kinds of workers.
-    """
-    part: Group | Workers = request.gang
-    while isinstance(part, Group):
-        if len(part.parts) != 1:
-            return False
-        part = part.parts[0]
-    return size(request.gang) <= _QUICK

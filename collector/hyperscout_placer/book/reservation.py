@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.request import Request, Workers, ranks
+from hyperscout_placer.cluster.request import Group, Request, Workers, ranks, size
+
+_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 
 
 class PlacementsError(Exception):
@@ -80,3 +82,17 @@ def is_where(held: Reservation, moved: Collection[int], placement: Placement) ->
             old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
         )
     )
+
+
+def is_quick(request: Request) -> bool:
+    """Whether a decision takes milliseconds at most.
+
+    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
+    take as long as several kinds of workers.
+    """
+    part: Group | Workers = request.gang
+    while isinstance(part, Group):
+        if len(part.parts) != 1:
+            return False
+        part = part.parts[0]
+    return size(request.gang) <= _QUICK

@@ -1,0 +1,33 @@
+"""A gang that waits for nodes, as the API shows it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The domain that is kept for a waiting gang. `hypernode`: None = all islands together.
+
+    `nodes`: number of kept nodes. `fits`: how many workers of the gang's most numerous kind fit on them now.
+    """
+
+    tier: int
+    hypernode: str | None
+    nodes: int
+    fits: int
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A waiting gang. `holder`: kind of its workload. `since_ns`: when its first pod was created, Unix ns.
+
+    `reason`: why it was not placed when it was tried last; "" = it was not tried yet.
+    """
+
+    gang: str
+    holder: str
+    priority: int
+    workers: int
+    since_ns: int
+    reason: str
+    kept: Kept | None = None
