@@ -32,14 +32,13 @@ from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.event_loops import Debouncer
 from hyperscout_runtime.units import NS
 
-from hyperscout_gates.control.draining import Draining
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords
 from hyperscout_gates.control.owners import Owners
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
+from hyperscout_gates.control.queue import Queue
 from hyperscout_gates.control.reports import Reports
-from hyperscout_gates.control.turns import Turns
 from hyperscout_gates.control.writer import GangWriter
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import GangError
@@ -102,10 +101,10 @@ class Gates:
         self._defect: Exception | None = None
         self._forest: Forest | None = None
         self._tiers: list[str] | None = None
-        after_s = 0.0 if self._dry_run else settings.drain_after_s
-        announce = self._reports.announce
-        self.draining = Draining(placements, self._requests, after_s, self._now_s, announce)
-        self.turns = Turns(self._give_turn, self.draining, timer)
+        self.queue = Queue(
+            placements, self._requests, settings, self._reports, self._give_turn, clock_ns, timer
+        )
+        self._turns = self.queue.turns
         self._reading: set[asyncio.Task[None]] = set()
         placements.changed.subscribe(self._reservation_changed)
 
@@ -115,8 +114,8 @@ class Gates:
             "pod-watch": self.pods.run,
             "gates": self.run,
             "gate-writes": self._writer.run,
-            "gate-turns": self.turns.run,
             "gate-events": self._recorder.run,
+            **self.queue.services,
         }
 
     @property
@@ -149,7 +148,7 @@ class Gates:
             if is_ours(pod):
                 self._feed(pod, begins=False)
         self._begun = True
-        self.turns.begin(self._records)
+        self._turns.begin(self._records)
         for record in self._records:  # those with plans come first
             self._look_at_nodes(record)
             self._tell(record, e.Began())
@@ -208,7 +207,7 @@ class Gates:
         if not self._begun:
             return
         self._requests.nodes_changed()
-        self.turns.more_free()
+        self._turns.more_free()
         was = before is None or why_down(before) is not None
         is_down = after is None or why_down(after) is not None
         if was != is_down:
@@ -232,7 +231,7 @@ class Gates:
 
     def _reservation_changed(self, gang: str, held: Reservation | None) -> None:
         if held is None:
-            self.turns.more_free()
+            self._turns.more_free()
 
     def _tick(self) -> None:
         now_s = self._now_s()
@@ -245,7 +244,7 @@ class Gates:
             if due_s is not None and due_s <= now_s:
                 record.refused_at = -1
                 self._tell(record, e.Tick())
-        self.turns.look()
+        self._turns.look()
         try:
             forest = self._requests.forest()
         except NotReadyError:
@@ -258,7 +257,7 @@ class Gates:
             self._tiers = tiers
             for record in self._records:
                 self._tell(record, e.OwnerStale())
-        self.turns.more_free()
+        self._turns.more_free()
 
     # State machines
 
@@ -275,7 +274,7 @@ class Gates:
             # After the machines: the reservation of a pod that has arrived ends before the placements learn
             # of the resources that this pod uses.
             if self._free.report(self._placements):
-                self.turns.more_free()
+                self._turns.more_free()
         except Exception as defect:  # the event loop would only log it; `run` raises it instead
             self._defect = defect
 
@@ -293,9 +292,9 @@ class Gates:
             if machine.ended:
                 self._leave(record)
             elif machine.wants_nodes:
-                self.turns.wait(record)
+                self._turns.wait(record)
             else:
-                self.turns.discard(record)
+                self._turns.discard(record)
         except Exception as error:
             self._park(record, error)
 
@@ -305,7 +304,7 @@ class Gates:
             _log.error("%s has ended: %s", record.machine.key, described(error), exc_info=error)
             return
         paused_s = record.park(described(error), self._now_s())
-        self.turns.discard(record)
+        self._turns.discard(record)
         _log.error("%s is parked for %g s", record.machine.key, paused_s, exc_info=error)
         said = e.Say("Warning", "Parked", f"parked, and tried again later: {record.problem}")
         try:
@@ -337,7 +336,7 @@ class Gates:
     def _leave(self, record: GangRecord) -> None:
         record.left = True
         self._records.remove(record)
-        self.turns.discard(record)
+        self._turns.discard(record)
         self._reports.forget(record)
         for kept in record.pods.values():  # a pod that arrived at the same moment starts a new gang
             if "deletionTimestamp" not in kept["metadata"]:
@@ -385,7 +384,7 @@ class Gates:
             answer = self._requests.repair(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
-            on_kept = self.draining.may_use_kept(record)
+            on_kept = self.queue.draining.may_use_kept(record)
             answer = self._requests.place(record.name, asked, dry_run=self._dry_run, on_kept=on_kept)
             if self._dry_run and isinstance(answer, e.Placed):
                 self._reports.show(record, answer)
@@ -393,7 +392,7 @@ class Gates:
             if isinstance(answer, e.NotPlaced):
                 record.name = ""
         if isinstance(answer, e.NotPlaced):
-            self.turns.refused(record, answer.reason)
+            self._turns.refused(record, answer.reason)
         record.events.append(answer)
 
     def _now_s(self) -> float:

@@ -21,9 +21,7 @@ from hyperscout_gates.state.events import Place, Say
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 60.0  # whether a domain can still hold the gang, or whether one can now
-_CHOOSE_EVERY_S = (
-    10.0  # a choice takes a tenth of a second in a large cluster, and most gangs are placed before
-)
+_CHOOSE_EVERY_S = 10.0  # a choice takes a tenth of a second in a large cluster
 
 
 class Draining:
@@ -37,7 +35,7 @@ class Draining:
         placements: Placements,
         requests: PlacementRequests,
         after_s: float,
-        now_s: Callable[[], float],
+        clock_ns: Callable[[], int],
         announce: Callable[[GangRecord, Say], None],
     ) -> None:
         self.record: GangRecord | None = None
@@ -45,7 +43,7 @@ class Draining:
         self._placements = placements
         self._requests = requests
         self._after_s = after_s
-        self._now_s = now_s
+        self._clock_ns = clock_ns
         self._announce = announce
         self._since_s = 0.0
         self._looked_s = -_CHOOSE_EVERY_S
@@ -90,6 +88,9 @@ class Draining:
         self.record = self._placements.drain = None
         _log.info("%s: no domain is kept for it any more", record.machine.key)
         return True
+
+    def _now_s(self) -> float:
+        return self._clock_ns() / NS
 
     def kept(self) -> Kept | None:
         """Return what is kept now."""

@@ -65,25 +65,25 @@ class PlacementRequests:
 
     def drain(self, asked: Place, prefer: str | None = None) -> Drain | None:
         """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
-        gang = asked.gang
         try:
-            request = self._without(gang.request, asked.avoid)
-            capacity, masks = self._placements.capacity, self._masks_for(gang)
-            return choose(gang.key, request, masks, capacity, list(self._placements), prefer)
+            request, masks = self.constrained(asked)
+            capacity, book = self._placements.capacity, list(self._placements)
+            return choose(asked.gang.key, request, masks, capacity, book, prefer)
         except (PlacementsError, RequestError):
             return None
+
+    def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
+        """Return the request of a gang and the masks by role. Raises NotReadyError."""
+        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang)
 
     def place(
         self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
     ) -> Placed | NotPlaced:
         """Place a gang and reserve its nodes; a dry run reserves nothing. `on_kept`: as in `Placements`."""
-        gang = asked.gang
         try:
-            request = self._without(gang.request, asked.avoid)
-            masks = self._masks_for(gang)
-            holder = gang.kind
+            request, masks = self.constrained(asked)
             answer = self._placements.place(
-                name, request, holder=holder, masks=masks, dry_run=dry_run, on_kept=on_kept
+                name, request, holder=asked.gang.kind, masks=masks, dry_run=dry_run, on_kept=on_kept
             )
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))

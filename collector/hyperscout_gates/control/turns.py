@@ -74,6 +74,11 @@ class Turns:
         if self._draining.look(self._waiting):
             self.more_free()
 
+    def first(self) -> GangRecord | None:
+        """Return the first gang that was refused and is to be placed as a whole."""
+        refused = [record for record in self._waiting if record.reason and record.machine.plan is None]
+        return min(refused, key=lambda record: record.order, default=None)
+
     def waiting(self) -> list[Waiting]:
         """Return the gangs that wait for nodes, in the order of their turns."""
         kept = self._draining.kept()

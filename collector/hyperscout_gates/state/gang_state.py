@@ -73,6 +73,8 @@ class GateSettings:
     retry_s: float = 1.0  # until a failed request is repeated; doubles each time
     retry_most_s: float = 60.0
     drain_after_s: float = 600.0  # how long a gang waits until a domain is kept for it; 0 = no domain is kept
+    defragment_every_s: float = 0.0  # between plans for the first waiting gang; 0 = no plans
+    defragment_most_moves: int = 64  # most workers that a plan moves
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """A gang's reservation, the errors of the book of placements, and helpers."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks, size
 
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
@@ -70,6 +71,12 @@ def places(held: Reservation, which: Collection[int]) -> tuple[list[str], list[W
     """Nodes of these ranks, and the workers that run there."""
     nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
+
+
+def avoiding_failed(held: Reservation, forest: Forest) -> Request:
+    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
+    failed = forest.index.keys() & {x.node for x in held.failed}
+    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
 
 
 def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:

@@ -1,6 +1,11 @@
-"""A gang that waits for nodes, as the API shows it."""
+"""Gangs that wait for nodes, as the API shows them."""
 
 from dataclasses import dataclass
+
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.request import Request
+from hyperscout_placer.repair.defrag import MovePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +36,17 @@ class Waiting:
     since_ns: int
     reason: str
     kept: Kept | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Which workers to move so that a waiting gang fits, planned at `at_ns` (Unix ns).
+
+    `capacity`: a copy of the free resources, on which the plan was made.
+    """
+
+    gang: str
+    request: Request
+    found: MovePlan | Refusal
+    capacity: Capacity
+    at_ns: int

@@ -27,7 +27,7 @@ from hyperscout_topology.topology import Topology
 LARGE = "default/Job/large"
 BACKLOG = 3  # small gangs that wait
 _QUIET = 3  # rounds of the event loop after which nothing is left to do
-_TICK_S = 10.0  # of simulated time
+_TICK_S = 30.0  # of simulated time
 _NODE = {"spec": {"unschedulable": False, "taints": []}, "ready": {"status": "True", "reason": ""}}
 
 
@@ -81,13 +81,11 @@ class Simulation:
         self._rng = random.Random(seed)
         nodes = [node for h in case.topology.hypernodes if h.tier == 1 for node in h.nodes]
         objects = {name: {"metadata": {"name": name, "labels": {}}, **_NODE} for name in nodes}
-        self.placements = Placements(clock_ns=lambda: int(self.now_s * NS), timer=lambda: 0.0)
+        self.placements = Placements(clock_ns=self._now_ns, timer=lambda: 0.0)
         self.placements.set_topology(case.topology)
         self.placements.set_unused({node: {"pods": 1} for node in nodes})
-        self._requests = PlacementRequests(self.placements, objects.get, lambda: int(self.now_s * NS))
-        self.draining = Draining(
-            self.placements, self._requests, drain_after_s, lambda: self.now_s, self._announce
-        )
+        self._requests = PlacementRequests(self.placements, objects.get, self._now_ns)
+        self.draining = Draining(self.placements, self._requests, drain_after_s, self._now_ns, self._announce)
         self.turns = Turns(self._give, self.draining, lambda: 0.0)
         self._ends: list[tuple[float, str]] = []
         self._users: dict[str, str] = {}  # gang by node
@@ -160,6 +158,9 @@ class Simulation:
         self.placements.release(key)
         self._users = {node: user for node, user in self._users.items() if user != key}
         self.turns.more_free()
+
+    def _now_ns(self) -> int:
+        return int(self.now_s * NS)
 
     def _announce(self, record: GangRecord, said: Say) -> None:
         self.said.append(f"{record.machine.key}: {said.message}")

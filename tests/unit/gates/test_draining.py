@@ -32,20 +32,20 @@ async def test_the_first_that_waits_long_gets_the_domain_that_drains(monkeypatch
         await until(lambda: one.opened("passes") == ["n01"])  # before the time is over
         one.now_s += AFTER_S
         await until(lambda: "Drains" in one.told())
-        (large,) = one.gates.turns.waiting()
+        (large,) = one.gates.queue.waiting()
         assert large.kept is not None
         assert (large.kept.hypernode, large.kept.nodes, large.kept.fits) == ("leaf-a", 2, 0)
         one.submit("later", 1)
         one.end("passes")
         await until(lambda: one.waiting() == ["large", "later"])
-        await until(lambda: "kept for gang default/Gang/large" in one.gates.turns.waiting()[1].reason)
-        assert one.gates.draining.kept() == replace(large.kept, fits=1)
+        await until(lambda: "kept for gang default/Gang/large" in one.gates.queue.waiting()[1].reason)
+        assert one.gates.queue.draining.kept() == replace(large.kept, fits=1)
         one.end("small-3")
         await until(lambda: one.opened("later") == ["n03"])  # outside of the kept domain
         one.end("small-2")
         await until(lambda: one.opened("large") == ["n01", "n02"])
-        assert one.gates.draining.kept() is None
-        assert one.gates.draining.begun == 1
+        assert one.gates.queue.draining.kept() is None
+        assert one.gates.queue.draining.begun == 1
 
 
 async def test_a_higher_priority_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ async def test_a_higher_priority_goes_first(monkeypatch: pytest.MonkeyPatch) -> 
         await full(one)
         one.submit("large", 2, highest_tier_allowed="leaf")
         one.now_s += AFTER_S
-        await until(lambda: one.gates.draining.kept() is not None)
+        await until(lambda: one.gates.queue.draining.kept() is not None)
         one.submit("low", 1, priority=-5)
         one.submit("high", 1, priority=5)
         await until(lambda: one.waiting() == ["high", "large", "low"])
@@ -84,12 +84,12 @@ async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.Mon
         await until(lambda: one.waiting() == ["large"])
         one.now_s += AFTER_S
         await until(lambda: one.kept_for() == "large")
-        assert one.gates.turns.waiting()[0].kept is not None
+        assert one.gates.queue.waiting()[0].kept is not None
     after = one.next_leader()
     after.submit("later", 1)
     async with running(after, monkeypatch):
         await until(lambda: after.waiting() == ["large", "later"] and after.kept_for() == "large")
-        (kept, _) = after.gates.turns.waiting()
+        (kept, _) = after.gates.queue.waiting()
         assert kept.kept is not None
         assert (kept.kept.hypernode, kept.kept.fits) == ("leaf-b", 1)
         assert not after.opened("later")
