@@ -22,7 +22,7 @@ NODES = 2000
 # How long small gangs run. The last one has a mean of half an hour and a long tail.
 RUNS: dict[str, Callable[[random.Random], float]] = {
     "5 min to 2 h": lambda rng: rng.uniform(300, 2 * HOUR_S),
-    "1 h": lambda rng: HOUR_S,
+    "30 to 90 min": lambda rng: rng.uniform(0.5, 1.5) * HOUR_S,
     "30 min, up to 4 h": lambda rng: min(rng.lognormvariate(6.78, 1.2), 4 * HOUR_S),
 }
 
@@ -34,30 +34,30 @@ def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str =
 def main() -> None:
     topology = cluster(NODES, leaf_nodes=20, pod_leaves=50)
     for name, runs_s in RUNS.items():
-        case = Case(topology, 1000, 8, runs_s, before_s=2 * HOUR_S, after_s=6 * HOUR_S)
-        kept = [simulate(case, DRAIN_AFTER_S, seed) for seed in SEEDS]
-        starved = [simulate(case, 0, seed) for seed in SEEDS]
-        assert not any(found.promised_twice for found in (*kept, *starved))
-        where = f"a gang of 1,000 beside gangs of 8 that run {name}"
-        waits = [found.waited_s for found in kept if found.waited_s is not None]
-        assert len(waits) == len(kept), "a gang did not start"
-        worst = max(found.waited_s / found.longest_s for found in kept if found.waited_s is not None)
-        never = sum(found.waited_s is None for found in starved)
-        row(
-            f"starts: {where}",
-            f"{statistics.median(waits) / 60:.0f} min",
-            f"{_longest_min(kept):.0f} min remain; {never} of {len(starved)} never start without",
-            f"{worst:.2f} x at most",
-            "2 x",
-        )
-        busy, full = (statistics.fmean(found.busy for found in runs) for runs in (kept, starved))
-        lost = (full - busy) * case.after_s / HOUR_S * NODES
-        row(
-            f"nodes in use, 6 h: {where}",
-            f"{busy:.1%}",
-            f"{full:.1%} without",
-            f"{lost:,.0f} node hours lost",
-        )
+        for tier, inside in ((None, "anywhere"), (2, "in one pod of 1,000")):
+            case = Case(topology, 1000, 8, runs_s, before_s=2 * HOUR_S, after_s=6 * HOUR_S, tier=tier)
+            compare(f"gang of 1,000 {inside}, beside gangs of 8 that run {name}", case)
+
+
+def compare(what: str, case: Case) -> None:
+    """With a domain that is kept, and without."""
+    kept = [simulate(case, DRAIN_AFTER_S, seed) for seed in SEEDS]
+    starved = [simulate(case, 0, seed) for seed in SEEDS]
+    assert not any(found.promised_twice for found in (*kept, *starved))
+    waits = [found.waited_s for found in kept if found.waited_s is not None]
+    assert len(waits) == len(kept), "a gang did not start"
+    worst = max(found.waited_s / found.longest_s for found in kept if found.waited_s is not None)
+    never = sum(found.waited_s is None for found in starved)
+    row(
+        f"start of a {what}",
+        f"{statistics.median(waits) / 60:.0f} min",
+        f"{_longest_min(kept):.0f} min remain; {never} of {len(starved)} never start without",
+        f"{worst:.2f} x at most",
+        "2 x",
+    )
+    busy, full = (statistics.fmean(found.busy for found in runs) for runs in (kept, starved))
+    lost = (full - busy) * case.after_s / HOUR_S * NODES
+    row(f"nodes in use, 6 h: {what}", f"{busy:.1%}", f"{full:.1%} without", f"{lost:,.0f} node hours lost")
 
 
 def _longest_min(found: list[Outcome]) -> float:

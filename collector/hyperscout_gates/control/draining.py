@@ -73,10 +73,9 @@ class Draining:
 
         Returns whether a domain was released.
         """
-        released = self._check()
-        overdue = [
-            x for x in waiting if x.reason and self.is_overdue(x) and self._now_s() >= x.no_drain_until_s
-        ]
+        released, now_s = self._check(), self._now_s()
+        since_s = now_s - self._after_s
+        overdue = [x for x in waiting if x.reason and x.order[2] <= since_s and x.no_drain_until_s <= now_s]
         if overdue:
             self.refused(min(overdue, key=lambda x: x.order))
         return released

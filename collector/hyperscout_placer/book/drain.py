@@ -15,10 +15,10 @@ from hyperscout_placer.book.reservation import Reservation, places
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
 from hyperscout_placer.cluster.forest import Flags, Forest, Longs
-from hyperscout_placer.cluster.request import Request, ends
+from hyperscout_placer.cluster.request import Group, Request, Workers, ends
 from hyperscout_placer.repair.layout import Layout
 from hyperscout_placer.repair.view import View
-from hyperscout_placer.solve.place import highest, place
+from hyperscout_placer.solve.place import NO_MASKS, highest, place
 
 TRIES: Final = 6  # domains in which the gang is placed, to see whether it fits there
 
@@ -50,12 +50,18 @@ class Drain:
     def where(self) -> str:
         return "the whole cluster" if self.hypernode is None else f"HyperNode {self.hypernode}"
 
-    def others(self, forest: Forest) -> Mask:
-        """The nodes that are not kept. In another topology, the nodes of the same names are kept."""
-        if forest is self.forest:
-            return self._others
-        names = frozenset(self.forest.nodes[at] for at in np.flatnonzero(self.kept).tolist())
-        return Mask.of(~forest.below(names), {})
+    def masks_of_others(
+        self, request: Request, forest: Forest, masks: Mapping[str, Mask] = NO_MASKS
+    ) -> dict[str, Mask]:
+        """The masks of another gang: without the kept nodes.
+
+        In another topology, the nodes of the same names are kept.
+        """
+        others = self._others
+        if forest is not self.forest:
+            names = frozenset(self.forest.nodes[at] for at in np.flatnonzero(self.kept).tolist())
+            others = Mask.of(~forest.below(names), {})
+        return narrowed(masks, {kind.role for kind in ends(request.gang)}, others)
 
     def fits(self, capacity: Capacity) -> int:
         """How many of `workers` fit on the kept nodes now; 0 in another topology."""
@@ -116,15 +122,18 @@ def choose(
 ) -> Drain | None:
     """The domain to keep for a gang; None = none holds it, even when all gangs of the book have ended.
 
-    It is in the lowest of the allowed tiers that has a domain which holds the gang then. There it is the
-    domain in which enough reservations expire soonest, else the one in which the fewest workers have to end.
-    `prefer`: the domain that is kept already. It stays while it can hold the gang.
+    It is in the highest allowed tier: there, the fewest gangs have to end, and the least is idle meanwhile. A
+    gang with groups or a spread of its own may need more free nodes than it has workers. Its domain is in the
+    lowest tier that has one which holds the gang then. In the tier it is the domain in which enough
+    reservations expire soonest, else the one in which the fewest workers have to end. `prefer`: the domain
+    that is kept already. It stays while it can hold the gang.
     """
     forest, count = capacity.forest, _Count(request, masks)
     emptied = _after(capacity, book)
     roles = {kind.role for kind in count.layout.kinds}
     tries = TRIES
-    for tier in range(1, max(1, highest(forest, request)) + 1):
+    top = max(1, highest(forest, request))
+    for tier in (top,) if _is_plain(request.gang) else range(1, top + 1):
         able = np.flatnonzero(count.by_domain(emptied, tier) >= count.workers).tolist()
         names = forest.layers[tier - 1].names if tier <= forest.top else (None,)
         need = np.maximum(count.workers - count.by_domain(capacity, tier), 0)
@@ -139,12 +148,18 @@ def choose(
     return None
 
 
+def _is_plain(gang: Group) -> bool:
+    """Whether the gang fits in a domain as soon as enough of its workers do."""
+    if gang.spread is not None and gang.spread.required:
+        return False
+    return all(isinstance(part, Workers) or (part.tier is None and _is_plain(part)) for part in gang.parts)
+
+
 def place_around(
     drain: Drain, engine: Engine, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
 ) -> Placement | Refusal:
     """Place another gang without the nodes that are kept. Raises RequestError."""
-    roles = {kind.role for kind in ends(request.gang)}
-    answer = engine(capacity, request, narrowed(masks, roles, drain.others(capacity.forest)))
+    answer = engine(capacity, request, drain.masks_of_others(request, capacity.forest, masks))
     if isinstance(answer, Placement):
         return answer
     with_kept = engine(capacity, request, masks)
@@ -152,8 +167,8 @@ def place_around(
         return with_kept
     return Refusal(
         answer.tier,
-        f"the gang fits only on nodes of {drain.where} that are kept for gang {drain.gang}, which has waited "
-        "longer: try again when that gang is placed",
+        f"the gang fits only on nodes that are kept for gang {drain.gang}, which has waited longer "
+        f"({drain.where}): try again when that gang is placed",
         answer.proven,
     )
 

@@ -42,6 +42,7 @@ class Case:
     before_s: float
     after_s: float
     priority: int = 0  # of the small gangs
+    tier: int | None = None  # the highest tier allowed for the large gang; None = anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Simulation:
             await self._until(self.now_s + self._case.before_s)
             arrived_s, used_s, small = self.now_s, self._used_s, self._small
             longest_s = max(end_s for end_s, _ in self._ends) - arrived_s
-            self._arrive(LARGE, self._case.large, 0)
+            self._arrive(LARGE, self._case.large, 0, self._case.tier)
             await self._until(arrived_s + self._case.after_s)
         finally:
             turns.cancel()
@@ -129,8 +130,9 @@ class Simulation:
         self._arrived += 1
         self._arrive(f"default/Job/small-{self._arrived:06}", self._case.small, self._case.priority)
 
-    def _arrive(self, key: str, size: int, priority: int) -> None:
-        request = Request(Group(1, (Workers(size, (("pods", 1),)),)), "soft")
+    def _arrive(self, key: str, size: int, priority: int, tier: int | None = None) -> None:
+        workers = Workers(size, (("pods", 1),))
+        request = Request(Group(1, (workers,), tier), "soft" if tier is None else "hard")
         gang = Gang(key, "Job", "default", key, "u", request, {}, {"worker": {}}, size)
         machine = _Machine(key, gang, self.now_s, priority)
         self.turns.wait(GangRecord(cast("GangMachine", machine)))

@@ -474,7 +474,9 @@ async def test_callers_are_placed_around_a_kept_domain(world: World) -> None:
         ):
             answer = (await service.Place(asked)).placement
             assert not answer.placed
-            assert "HyperNode leaf-b that are kept for gang ns/Job/large" in answer.reason
+            assert "kept for gang ns/Job/large, which has waited longer (HyperNode leaf-b)" in answer.reason
+        explained = await service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(2)))
+        assert "kept for gang ns/Job/large" in explained.placement.reason
         answer = (await service.Place(request(1, gang="c"))).placement
         assert [one.node for one in answer.assignments] == ["n02"]
 

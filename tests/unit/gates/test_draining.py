@@ -1,10 +1,17 @@
 """The queue of waiting gangs: the order, the gang for which a domain is kept, and a new leader."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hyperscout_gates.control import controller
+from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang_state import GateSettings
 from support.controller_world import World, running
+from support.fake_kube import Object
+from support.topologies import leaves
 from support.waiting import until
 
 AFTER_S = 600.0
@@ -87,9 +94,40 @@ async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.Mon
         assert one.gates.queue.waiting()[0].kept is not None
     after = one.next_leader()
     after.submit("later", 1)
+    read = controller.Owners.read
+
+    is_read = asyncio.Event()
+
+    async def slow_for_large(self: Any, pods: Iterable[Object], uid: str) -> OwnerRead:
+        pods = list(pods)
+        if "large" in pods[0]["metadata"]["name"]:
+            await is_read.wait()
+        return await read(self, pods, uid)
+
+    monkeypatch.setattr(controller.Owners, "read", slow_for_large)
     async with running(after, monkeypatch):
+        await until(lambda: [one.gang for one in after.gates.queue.waiting()] == ["default/Gang/later"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert "default/Gang/later" not in after.held(), "it has no turn before large is read"
+        is_read.set()
         await until(lambda: after.waiting() == ["large", "later"] and after.kept_for() == "large")
         (kept, _) = after.gates.queue.waiting()
         assert kept.kept is not None
         assert (kept.kept.hypernode, kept.kept.fits) == ("leaf-b", 1)
         assert not after.opened("later")
+
+
+async def test_a_domain_that_cannot_hold_the_gang_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = world()
+    async with running(one, monkeypatch):
+        await full(one)
+        one.submit("large", 2, highest_tier_allowed="leaf")
+        one.now_s += AFTER_S
+        await until(lambda: one.kept_for() == "large")
+        one.end("small-1")
+        one.submit("later", 1)
+        await until(lambda: one.waiting() == ["large", "later"])
+        one.placements.set_topology(leaves(("n01",), ("n02",), ("n03",), ("n04",), generation=9))
+        await until(lambda: one.opened("later") == ["n01"])
+        assert one.kept_for() == ""

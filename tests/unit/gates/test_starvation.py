@@ -15,10 +15,16 @@ def runs_s(rng: random.Random) -> float:
     return rng.uniform(300, 7200)
 
 
-@pytest.mark.parametrize("small_and_seed", slow_after(1, [(8, 0), (8, 1), (8, 2), (3, 0), (3, 1), (1, 0)]))
-def test_a_large_gang_starts_within_twice_the_longest_remaining_time(small_and_seed: tuple[int, int]) -> None:
-    small, seed = small_and_seed
-    case = Case(CLUSTER, 48, small, runs_s, before_s=5000, after_s=15_000)
+CASES = [(8, None, 0), (8, 2, 0), (8, None, 1), (8, 2, 1), (3, None, 0), (3, 2, 0), (1, 2, 0)]
+
+
+@pytest.mark.parametrize("case_", slow_after(2, CASES))
+def test_a_large_gang_starts_within_twice_the_longest_remaining_time(
+    case_: tuple[int, int | None, int],
+) -> None:
+    """Anywhere, and in one pod. The latter waits for the last gang that runs there."""
+    small, tier, seed = case_
+    case = Case(CLUSTER, 48, small, runs_s, before_s=5000, after_s=15_000, tier=tier)
     kept = simulate(case, 600, seed)
     assert kept.waited_s is not None
     assert kept.waited_s <= 2 * kept.longest_s

@@ -11,9 +11,10 @@ from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.request import Request
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hyperscout_placer.solve.place import place
 from support.builders import gang
+from support.examples import slow_after
 from support.topologies import leaves, pods
 
 NODES = ("a1", "a2", "a3", "b1", "b2", "b3")
@@ -73,14 +74,25 @@ def test_the_domain_that_is_free_first_is_kept(held: dict[str, tuple[str, int]],
     assert (drain.hypernode, drain.tier, drain.workers) == (kept, 1, 3)
 
 
-def test_the_lowest_tier_that_can_hold_the_gang_is_kept() -> None:
-    busy = {"x": ("a1 a2 a3", 0), "y": ("b1 b2 b3", 0)}
-    low, high = (Book(held=busy).drain(workers, tier=None) for workers in (3, 4))
-    assert low is not None
-    assert high is not None
-    assert (low.hypernode, high.hypernode) == ("l1", "core")
-    assert Book(held=busy).drain(4, tier=1) is None, "no leaf holds it, even when all gangs have ended"
-    assert Book(held=busy).drain(7, tier=None) is None
+@pytest.mark.parametrize(
+    ("request_", "kept"),
+    [
+        pytest.param(gang(3), "core", id="the highest allowed tier"),
+        pytest.param(gang(3, tier=1), "l1", id="the only allowed tier"),
+        pytest.param(gang(3, mode="soft"), None, id="all islands together"),
+        pytest.param(gang(Group(1, (Workers(3),), 1)), "l1", id="of groups: the lowest tier that holds them"),
+        pytest.param(gang(Group(2, (Workers(3),), 1)), "core", id="of groups that are in two leaves"),
+        pytest.param(gang(3, spread=Spread(1, 0)), "l1", id="of a spread: the lowest tier that holds it"),
+        pytest.param(gang(3, spread=Spread(1, 0, required=False)), "core", id="a preferred spread"),
+        pytest.param(gang(4, tier=1), "", id="no leaf holds it, even when all gangs have ended"),
+        pytest.param(gang(Group(1, (Workers(4),), 1)), "", id="no leaf holds a group"),
+        pytest.param(gang(7), "", id="too many for the cluster"),
+    ],
+)
+def test_the_tier_in_which_a_domain_is_kept(request_: Request, kept: str | None) -> None:
+    book = Book(held={"x": ("a1 a2 a3", 0), "y": ("b1 b2 b3", 0)})
+    drain = choose(WAITING, request_, {}, book.placements.capacity, list(book.placements))
+    assert ("" if drain is None else drain.hypernode) == kept
 
 
 def test_a_gang_across_islands_keeps_the_whole_cluster() -> None:
@@ -120,8 +132,8 @@ def test_other_gangs_are_placed_around_the_kept_domain() -> None:
     book.placements.drain = book.drain(3)
     assert book.nodes("small", 2) == ("b2", "b3")
     assert book.nodes("late", 1) == (
-        "the gang fits only on nodes of HyperNode l1 that are kept for gang ns/Job/large, which has waited "
-        "longer: try again when that gang is placed"
+        "the gang fits only on nodes that are kept for gang ns/Job/large, which has waited longer "
+        "(HyperNode l1): try again when that gang is placed"
     )
     assert "4 workers" in book.nodes("large", 4), "the reason is not the kept domain"
     assert book.nodes("first", 1, on_kept=True) == ("a2",)
@@ -152,7 +164,7 @@ def test_without_a_waiting_gang_the_solver_gets_what_it_got_before() -> None:
     assert book.calls[0][1] is masks
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", slow_after(10, range(40)))
 def test_no_later_gang_delays_the_waiting_one(seed: int) -> None:
     """Known ends come true, unknown ones at random. The waiting gang starts as early as without others."""
     rng = random.Random(seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_placer.book.drain import Drain, place_around
 from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
@@ -54,10 +55,16 @@ def reserved(held: Reservation, free: Free) -> pb.Placement:
     return held_message(held, free.capacity.forest.top, _predicted(held.placement, free))
 
 
-def explained(gang: str, request: Request, free: Free, limit: int) -> pb.ExplainPlacementResponse:
-    capacity = free.capacity
-    answer = _for_current_tiers(lambda: place(capacity, request))
-    found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=free.speeds)
+def explained(
+    gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
+) -> pb.ExplainPlacementResponse:
+    capacity, masks = free.capacity, NO_MASKS
+    if drain is None:
+        answer = _for_current_tiers(lambda: place(capacity, request))
+    else:
+        answer = place_around(drain, place, capacity, request, NO_MASKS)
+        masks = drain.masks_of_others(request, capacity.forest)
+    found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
 

@@ -286,7 +286,7 @@ class PlacementService:
             return await self._queries(queries.explained_held, held, without, speeds, limit)
         free, gang = self._free(), request.request.gang
         asked = request_of(request.request, free.capacity.forest)
-        return await self._queries(queries.explained, gang, asked, free, limit)
+        return await self._queries(queries.explained, gang, asked, free, limit, placements.drain)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
