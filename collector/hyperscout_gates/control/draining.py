@@ -21,7 +21,8 @@ from hyperscout_gates.state.events import Place, Say
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 60.0  # whether a domain can still hold the gang, or whether one can now
-_CHOOSE_EVERY_S = 10.0  # a choice takes a tenth of a second in a large cluster
+# A choice takes a tenth of a second in a large cluster. So many may follow each other, then one each time.
+_CHOICES, _CHOOSE_EVERY_S = 8, 10.0
 
 
 class Draining:
@@ -45,8 +46,8 @@ class Draining:
         self._after_s = after_s
         self._clock_ns = clock_ns
         self._announce = announce
-        self._since_s = 0.0
-        self._looked_s = -_CHOOSE_EVERY_S
+        self._since_s = self._looked_s = self._counted_s = 0.0
+        self._choices = 0.0  # that may be made now
 
     def is_overdue(self, record: GangRecord) -> bool:
         since_s = record.machine.waits_since_s
@@ -63,10 +64,18 @@ class Draining:
             return
         if first is not None and first.order <= record.order:
             return
-        if now_s < max(record.no_drain_until_s, self._looked_s + _CHOOSE_EVERY_S):
+        if now_s < record.no_drain_until_s or not self._may_choose(now_s):
             return
         if not self._keep(record):
             record.no_drain_until_s = now_s + _LOOK_EVERY_S
+
+    def _may_choose(self, now_s: float) -> bool:
+        more = (now_s - self._counted_s) / _CHOOSE_EVERY_S
+        self._choices, self._counted_s = min(self._choices + more, _CHOICES), now_s
+        if self._choices < 1:
+            return False
+        self._choices -= 1
+        return True
 
     def look(self, waiting: Iterable[GangRecord]) -> bool:
         """Check the kept domain, and keep one for a gang that became overdue. Call it about once a second.
@@ -102,7 +111,7 @@ class Draining:
     def _check(self) -> bool:
         """Choose the domain again when the topology is another one, and once a minute."""
         record, drain = self.record, self._placements.drain
-        if record is None or drain is None:
+        if record is None or drain is None or record.machine.gang is None:
             return False
         is_same = self._requests.is_current(drain.forest)
         if is_same and self._now_s() < self._looked_s + _LOOK_EVERY_S:

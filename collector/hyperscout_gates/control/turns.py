@@ -56,8 +56,11 @@ class Turns:
     def discard(self, record: GangRecord) -> None:
         record.reason = ""
         self._waiting.pop(record, None)
-        if record.left or record.parked_until_s is not None or not record.machine.reading:
-            self._was_read(record)
+        machine = record.machine
+        over = record.left or record.parked_until_s is not None or machine.plan is not None
+        if machine.reading and not over:
+            return  # it still waits, and its owner is read again
+        self._was_read(record)
         if self._draining.left(record):
             self.more_free()
 

@@ -9,7 +9,7 @@ import pytest
 from hyperscout_gates.control import controller
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang_state import GateSettings
-from support.controller_world import World, running
+from support.controller_world import NODES, World, running
 from support.fake_kube import Object
 from support.topologies import leaves
 from support.waiting import until
@@ -88,10 +88,10 @@ async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.Mon
         one.end("small-3")
         await until(lambda: len(one.held()) == 3)
         one.submit("large", 2, highest_tier_allowed="leaf")
-        await until(lambda: one.waiting() == ["large"])
+        one.submit("never", 3, priority=9, highest_tier_allowed="leaf")  # no leaf can hold it
+        await until(lambda: one.waiting() == ["never", "large"])
         one.now_s += AFTER_S
         await until(lambda: one.kept_for() == "large")
-        assert one.gates.queue.waiting()[0].kept is not None
     after = one.next_leader()
     after.submit("later", 1)
     read = controller.Owners.read
@@ -106,13 +106,15 @@ async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(controller.Owners, "read", slow_for_large)
     async with running(after, monkeypatch):
-        await until(lambda: [one.gang for one in after.gates.queue.waiting()] == ["default/Gang/later"])
+        names = ["default/Gang/never", "default/Gang/later"]
+        await until(lambda: [one.gang for one in after.gates.queue.waiting()] == names)
         for _ in range(50):
             await asyncio.sleep(0)
         assert "default/Gang/later" not in after.held(), "it has no turn before large is read"
         is_read.set()
-        await until(lambda: after.waiting() == ["large", "later"] and after.kept_for() == "large")
-        (kept, _) = after.gates.queue.waiting()
+        await until(lambda: after.waiting() == ["never", "large", "later"])
+        assert after.kept_for() == "large"
+        (_, kept, _) = after.gates.queue.waiting()
         assert kept.kept is not None
         assert (kept.kept.hypernode, kept.kept.fits) == ("leaf-b", 1)
         assert not after.opened("later")
@@ -131,3 +133,30 @@ async def test_a_domain_that_cannot_hold_the_gang_is_released(monkeypatch: pytes
         one.placements.set_topology(leaves(("n01",), ("n02",), ("n03",), ("n04",), generation=9))
         await until(lambda: one.opened("later") == ["n01"])
         assert one.kept_for() == ""
+
+
+async def test_a_domain_stays_while_the_owner_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tiers are published, so the gang is read again."""
+    one, may_read = world(), asyncio.Event()
+    may_read.set()
+    read = controller.Owners.read
+
+    async def slow(self: Any, pods: Iterable[Object], uid: str) -> OwnerRead:
+        await may_read.wait()
+        return await read(self, pods, uid)
+
+    monkeypatch.setattr(controller.Owners, "read", slow)
+    async with running(one, monkeypatch):
+        await full(one)
+        one.submit("large", 2, highest_tier_allowed="1")
+        one.now_s += AFTER_S
+        await until(lambda: one.kept_for() == "large")
+        may_read.clear()
+        topology = leaves(NODES[:2], NODES[2:], generation=9)
+        racks = (replace(h, tier_name=f"{h.tier_name}s") for h in topology.hypernodes)
+        one.placements.set_topology(replace(topology, hypernodes=tuple(racks)))
+        await until(lambda: one.waiting() == [])
+        assert one.gates.queue.draining.kept() is not None
+        may_read.set()
+        await until(lambda: one.waiting() == ["large"] and one.kept_for() == "large")
+        assert one.gates.queue.draining.begun == 1

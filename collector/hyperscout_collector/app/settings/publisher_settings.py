@@ -114,7 +114,7 @@ class PublisherSettings(BaseModel):
         0.0,
         ge=0,
         description="interval between plans of which workers to move so that the first waiting gang fits; "
-        "nothing moves; 0 = no plans. A plan takes up to some seconds of one core",
+        "nothing moves; 0 = no plans. Raise it to save CPU: a plan takes up to some seconds of one core",
     )
     gates_defragment_most_moves: int = Field(
         64,
