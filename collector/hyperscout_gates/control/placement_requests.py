@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import PlacementsError, Reservation
+from hyperscout_placer.book.reservation import NotReadyError, PlacementsError, Reservation
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
@@ -51,18 +52,39 @@ class PlacementRequests:
             self._masks.clear()
         return forest
 
+    def is_current(self, forest: Forest) -> bool:
+        """Return whether this is the current forest; also True while none is known."""
+        try:
+            return self.forest() is forest
+        except NotReadyError:
+            return True
+
     def name_for(self, key: str, uid: str) -> str:
         """Return the reservation name for a gang without reservation."""
         return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
 
-    def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
-        """Place a gang and reserve its nodes; a dry run reserves nothing."""
-        gang = asked.gang
+    def drain(self, asked: Place, prefer: str | None = None) -> Drain | None:
+        """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
         try:
-            request = self._without(gang.request, asked.avoid)
-            masks = self._masks_for(gang)
-            holder = gang.kind
-            answer = self._placements.place(name, request, holder=holder, masks=masks, dry_run=dry_run)
+            request, masks = self.constrained(asked)
+            capacity, book = self._placements.capacity, list(self._placements)
+            return choose(asked.gang.key, request, masks, capacity, book, prefer)
+        except (PlacementsError, RequestError):
+            return None
+
+    def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
+        """Return the request of a gang and the masks by role. Raises NotReadyError."""
+        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang)
+
+    def place(
+        self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
+    ) -> Placed | NotPlaced:
+        """Place a gang and reserve its nodes; a dry run reserves nothing. `on_kept`: as in `Placements`."""
+        try:
+            request, masks = self.constrained(asked)
+            answer = self._placements.place(
+                name, request, holder=asked.gang.kind, masks=masks, dry_run=dry_run, on_kept=on_kept
+            )
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)

@@ -90,6 +90,7 @@ def seen(kept: Object) -> Pod:
         going="deletionTimestamp" in metadata,
         owned=any(isinstance(r, dict) and r.get("controller") is True for r in references),
         created_s=seconds(metadata.get("creationTimestamp")),
+        priority=_priority(kept["spec"].get("priority")),
         stuck_since_s=gate["stuck_s"],
         version=gate["version"],
     )
@@ -169,6 +170,10 @@ def deletion(pod: Pod) -> Object:
 def path_of(pod: Pod) -> str:
     """Return the path of a pod. Raises RejectedError: not a valid name."""
     return api_path("v1", "pods", pod.name, namespace=pod.namespace)
+
+
+def _priority(value: Any) -> int:
+    return value if type(value) is int else 0
 
 
 def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:

@@ -30,6 +30,7 @@ class Pod:
     going: bool = False  # it has a deletion timestamp
     owned: bool = True  # a controller recreates it when it is deleted
     created_s: float = 0.0
+    priority: int = 0
     stuck_since_s: float | None = None  # since when the scheduler finds no node for it
     version: str = ""
     host: str | None = ""

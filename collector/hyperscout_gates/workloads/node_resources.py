@@ -22,7 +22,16 @@ _OVER = ("Succeeded", "Failed")
 IDENTITY = ("schedulingGroup", "hostname", "subdomain", "hostNetwork")
 # Fields of an unbound pod that define its gang and where it may run.
 _METADATA = ("labels", "annotations", "ownerReferences", "creationTimestamp")
-_SPEC = ("schedulingGates", "nodeSelector", "affinity", "tolerations", "overhead", "resources", *IDENTITY)
+_SPEC = (
+    "schedulingGates",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "overhead",
+    "resources",
+    "priority",
+    *IDENTITY,
+)
 _ONE_POD: Needs = (("pods", 1),)
 
 _MAX_SHARED = 4096  # different requests of pods, and allocatable resources of nodes

@@ -16,6 +16,7 @@ from hyperscout_formats.text.counts import count
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
+from hyperscout_placer.book.drain import Drain, Engine, place_around
 from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.node_capacity import summed
@@ -50,15 +51,13 @@ OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run
 _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
-Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
-
 
 class Placements:
     """The reservations of all gangs.
 
     The signal `changed` is emitted with the gang and its new reservation; None = the reservation is removed.
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
-    returns monotonic seconds.
+    returns monotonic seconds. `drain`: the domain that is kept for a waiting gang; None = none is.
     """
 
     def __init__(
@@ -69,6 +68,7 @@ class Placements:
         engine: Engine = best_place,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self.drain: Drain | None = None
         self.changed = Signal[[str, Reservation | None]]()
         self.zones_freed = Signal[[]]()  # more workers fit in NUMA zones
         self._decided = decided
@@ -182,15 +182,17 @@ class Placements:
         masks: Mapping[str, Mask] = NO_MASKS,
         dry_run: bool = False,
         expires_ns: int = 0,
+        on_kept: bool = False,
     ) -> Placement | Refusal:
-        """Place a gang, and reserve the nodes unless it is a dry run.
+        """Place a gang, and reserve the nodes unless it is a dry run. `on_kept`: also use the kept nodes.
 
         Raises NotReadyError, HeldError, TooManyError, RequestError.
         """
         if not dry_run:
             self._check_new(gang, request)
         began_s = self._timer()
-        answer = self._engine(self.capacity_for(request), request, masks)
+        capacity = self.capacity_for(request)
+        answer = self._answer(None if on_kept else self._around(expires_ns), capacity, request, masks)
         reserves = not dry_run
         if isinstance(answer, Placement):
             answer = with_zones(self._free.nodes, request, answer)
@@ -218,7 +220,8 @@ class Placements:
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
         for _ in range(_ATTEMPTS):
             self._check_new(gang, request)
-            capacity, trial = self.trial(request, masks)
+            drain = self._around(expires_ns)
+            capacity, trial = self.trial(request, masks, expires_ns)
             found = await in_thread(trial)
             if isinstance(found.answer, Refusal):
                 self.tried(found)
@@ -227,7 +230,8 @@ class Placements:
             held = Reservation(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
-            if same and self._free.nodes.lacking(nodes, needs) is None:
+            as_before = drain is self._around(expires_ns)
+            if same and as_before and self._free.nodes.lacking(nodes, needs) is None:
                 answer = with_zones(self._free.nodes, request, found.answer)
                 self._hold(replace(held, placement=answer))
                 self._count(answer, found.seconds, reserves=True)
@@ -237,18 +241,18 @@ class Placements:
         raise NoRoomError(f"gang {gang!r}: the free resources change faster than a place is found: try again")
 
     def trial(
-        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS, expires_ns: int = 0
     ) -> tuple[Capacity, Callable[[], Trial]]:
         """A copy of the free resources, and a function for a thread that places the gang in that copy.
 
         Pass the result of the function to `tried`. Raises NotReadyError.
         """
-        capacity = self.capacity_for(request).copy()
+        capacity, drain = self.capacity_for(request).copy(), self._around(expires_ns)
         nodes = self._free.nodes.copy() if shares(request) else None
 
         def answered() -> Trial:
             began_s = self._timer()
-            answer = self._engine(capacity, request, masks)
+            answer = self._answer(drain, capacity, request, masks)
             if nodes is not None and isinstance(answer, Placement):
                 answer = with_zones(nodes, request, answer)
             return Trial(answer, self._timer() - began_s)
@@ -257,6 +261,20 @@ class Placements:
 
     def tried(self, trial: Trial) -> None:
         self._count(trial.answer, trial.seconds, reserves=False)
+
+    def _around(self, expires_ns: int) -> Drain | None:
+        """The drain whose nodes a gang must leave free; None if it ends before they are needed."""
+        drain = self.drain
+        if drain is None or 0 < expires_ns <= drain.free_at_ns(self.capacity, self._held.values()):
+            return None
+        return drain
+
+    def _answer(
+        self, around: Drain | None, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
+    ) -> Placement | Refusal:
+        if around is None:
+            return self._engine(capacity, request, masks)
+        return place_around(around, self._engine, capacity, request, masks)
 
     def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
         outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone, in_zone
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks, size
 
@@ -77,6 +78,12 @@ def places(held: Reservation, which: Collection[int]) -> tuple[list[str], list[W
 
 def _in_zone(worker: Workers, zone: Zone | None) -> Workers:
     return worker if zone is None else replace(worker, resources=in_zone(worker.resources, zone))
+
+
+def avoiding_failed(held: Reservation, forest: Forest) -> Request:
+    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
+    failed = forest.index.keys() & {x.node for x in held.failed}
+    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
 
 
 def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:

@@ -11,6 +11,7 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_placer.book.failed_nodes import Failed, FailedNode
 from hyperscout_placer.book.reservation import Reservation
+from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
@@ -207,6 +208,22 @@ def defragment_message(
         gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],
         moved=found.moved,
     )
+
+
+def waiting_message(waiting: Waiting) -> pb.WaitingGang:
+    message = pb.WaitingGang(
+        gang=waiting.gang,
+        holder=waiting.holder,
+        priority=waiting.priority,
+        workers=waiting.workers,
+        reason=waiting.reason,
+    )
+    message.waits_since.FromNanoseconds(waiting.since_ns)
+    if (kept := waiting.kept) is not None:
+        domain = pb.KeptDomain(tier=kept.tier, hypernode=kept.hypernode, nodes=kept.nodes, fits=kept.fits)
+        domain.since.FromNanoseconds(kept.since_ns)
+        message.kept.CopyFrom(domain)
+    return message
 
 
 def moves_message(moves: Iterable[Move]) -> list[pb.Move]:

@@ -18,6 +18,9 @@
   "gates_namespace" (include "hyperscout.gangs" .)
   "gates_replace_after_s" .Values.gates.replaceAfterSeconds
   "gates_hot_swap" .Values.gates.hotSwap
+  "gates_drain_after_s" .Values.gates.drainAfterSeconds
+  "gates_defragment_every_s" .Values.gates.defragment.everySeconds
+  "gates_defragment_most_moves" .Values.gates.defragment.mostMoves
 }}
 {{- if include "hyperscout.tls" . }}
 {{- if include "hyperscout.issues" . }}

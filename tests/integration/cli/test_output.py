@@ -58,6 +58,7 @@ ASKED: dict[str, Sequence[object]] = {
     "explain-placement": ("--workers", 2),
     "hostfile": ("train",),
     "placements list": (),
+    "placements queue": (),
     "placements watch": (),
     "placements release": ("train",),
     "placements repair": ("train", "--failed", "n01"),
@@ -99,6 +100,7 @@ def asked(run: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     gangs.repaired = placement_pb2.RepairResponse(placement=placed("train", "n03", "n02"))
     gangs.improved = placement_pb2.ImproveResponse(better=True, placement=placed("train", "n01"))
     gangs.plan = placement_pb2.DefragmentResponse(placement=placed("", "n01"))
+    gangs.waiting = [placement_pb2.WaitingGang(gang="ns/Job/waits", workers=2)]
     gangs.explanation = placement_pb2.ExplainPlacementResponse(placement=placed("", "n01"))
     gangs.events = [placement_pb2.WatchPlacementsResponse(snapshot=True, placements=[placed("a", "n01")])]
     measuring = FakeMeasurementService(measuring=measurement_pb2.GetMeasuringResponse(probes=7))

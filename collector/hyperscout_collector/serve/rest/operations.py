@@ -205,6 +205,14 @@ OPERATIONS: tuple[Operation, ...] = (
         body=placement_pb2.PlaceRequest,
     ),
     Operation(
+        "get_queue",
+        "GET",
+        "/v1/queue",
+        _PLACEMENT + "ListQueue",
+        "The gangs of pods that wait for nodes, in the order in which they are tried.",
+        "ListQueueResponse",
+    ),
+    Operation(
         "release",
         "DELETE",
         "/v1/placements/{gang:path}",
