@@ -34,7 +34,7 @@ def chain_cost(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASK
             bound[part.tier] = max(bound.get(part.tier, 1), size(part) // part.count)
         part = part.parts[0]
     total = size(request.gang)
-    for top in range(1, facts.highest + 1):
+    for top in range(1, max(1, facts.highest) + 1):
         whole = [max([size for t, size in bound.items() if t <= tier], default=1) for tier in range(top)]
         costs = (_at_top(facts, top, domain, whole, total) for domain in sorted(set(facts.domain_of[top])))
         found = [cost for cost in costs if cost is not None]
@@ -119,14 +119,14 @@ def random_chain(seed: int, *, most_nodes: int = 60) -> Instance:
     free = {node: {WORKERS: rng.choice(room)} for node in nodes}
     wanted = max(1, round(sum(x[WORKERS] for x in free.values()) * rng.uniform(0.05, 0.8)))
     part: Group | Workers = Workers(wanted)
-    least = 1  # of the tiers that groups around may be bound to
+    least = 0  # of the tiers that groups around may be bound to
     while wanted > 1 and rng.random() < 0.6:
         each = rng.choice([n for n in (2, 3, 4, 6, 8) if n <= wanted])
         wanted //= each
         tier = rng.choice((None, rng.randint(least, tiers)))
-        least = tier or least
+        least = least if tier is None else tier
         part = Group(wanted, (replace(part, count=each),), tier)
-    gang = Group(1, (part,), rng.choice((None, tiers)))
+    gang = Group(1, (part,), rng.choice((None, tiers, tiers)))
     sick = rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
     degraded = {name: rng.choice((1, 1, 2)) for name in (*nodes, *tree) if rng.random() < sick}
     mode: Mode = rng.choice(("hard", "soft"))

@@ -111,7 +111,7 @@ def cpsat_place(
 
 
 def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int, limit_s: float) -> Placement | None:
-    for top in range(1, highest + 1):
+    for top in range(1, max(1, highest) + 1):
         model = _Model(facts, gang, top)
         answer = solver.solve(model.program, limit_s)
         if answer is not None:
@@ -191,6 +191,8 @@ class _Model:
                 program.row([(here[domain], 1), *((v, -1) for v, _ in terms)], LEAST, 0)
             used.append(here)
         program.row([(v, 1) for v in used[self.top].values()], 1, 1)
+        if facts.on_node:
+            program.row([(v, 1) for v in used[0].values()], 1, 1)
         return used
 
     def _add_objectives(self) -> None:

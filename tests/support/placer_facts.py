@@ -99,10 +99,15 @@ class Facts:
 
     @property
     def highest(self) -> int:
-        """The highest top tier that is allowed; hard without a tier means some HyperNode."""
+        """The highest tier that is allowed (0 = one node); hard without a tier means some HyperNode."""
         if self.request.mode == "soft":
             return self.tiers + 1
         return self.tiers if self.request.gang.tier is None else self.request.gang.tier
+
+    @property
+    def on_node(self) -> bool:
+        """Whether one node has to do."""
+        return self.request.mode == "hard" and self.request.gang.tier == 0
 
 
 def copies(part: Group | Workers, times: int = 1) -> Iterator[tuple[Workers, int]]:

@@ -20,7 +20,7 @@ Needs = tuple[tuple[str, int], ...]
 def random_gang(rng: random.Random, budget: int, tiers: int, kinds: list[Needs]) -> Group:
     """Of about `budget` workers of these kinds, that can be meant on so many tiers."""
     for _ in range(200):
-        tier = rng.choice((None, *range(1, tiers + 1), tiers))
+        tier = rng.choice((None, *range(1, tiers + 1), *range(tiers + 1), tiers))
         depth = rng.choice((0, 0, 1, 1, 2, 3))
         within = tiers + 1 if tier is None else tier
         if budget >= 4 and within > 1 and rng.random() < 0.12:
@@ -59,7 +59,7 @@ def _parts(
             parts += _workers(rng, rng.randint(1, budget), kinds)
         else:
             most = min(within, within - rng.randint(0, 1))
-            tier = rng.choice((None, *range(1, most + 1), *range(1, most + 1))) if most >= 1 else None
+            tier = rng.choice((None, *range(1, most + 1), *range(most + 1))) if most >= 0 else None
             count = min(budget, rng.choice((1, 2, 2, 2, 3, 3, 4, 6)))
             each = max(1, round(budget * rng.choice((0.5, 0.8, 1.0)) / count - 0.5))
             inner = _parts(rng, each, depth - 1, within if tier is None else tier, kinds)

@@ -64,7 +64,7 @@ def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None
     where a part of a set holds the gang, that part is cheaper and was tried before."""
     count = range(len(facts.forest.nodes))
     usable = [node for node in count if any(facts.fit(kind, node) for kind in facts.kinds)]
-    for top in range(1, highest + 1):
+    for top in range(1, max(1, highest) + 1):
         column = facts.domain_of[top]
         domains = [tuple(n for n in usable if column[n] == d) for d in sorted({column[n] for n in usable})]
         # Where all of a domain does not hold it, no part of it does.
@@ -73,7 +73,7 @@ def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None
         for nodes in domains:
             if 1 << len(nodes) > MAX_SETS:
                 raise ValueError(f"{len(nodes)} usable nodes are too many to go through all sets of them")
-            sizes = range(1, min(len(nodes), size(gang)) + 1)
+            sizes = range(1, 2 if facts.on_node else min(len(nodes), size(gang)) + 1)
             costs += [(facts.cost(chosen), chosen) for chosen in _sets(nodes, sizes)]
         for cost, chosen in sorted(costs):
             found = _Attempt(facts, gang, chosen).run()
@@ -240,8 +240,10 @@ def verify(
             if amount > facts.free[node].get(name, 0):
                 wrong.append(f"{forest.nodes[node]}: {amount} {name} of {facts.free[node].get(name, 0)}")
     top = facts.top_of(nodes)
-    if top > facts.highest:
+    if top > max(1, facts.highest):
         wrong.append(f"top tier {top}, allowed is {facts.highest}")
+    if facts.on_node and len(set(nodes)) > 1:
+        wrong.append(f"{len(set(nodes))} nodes, allowed is one")
     wrong += _wrong_groups(facts, replace(request.gang, tier=None), nodes, "gang", not placement.relaxed)
     if placement.relaxed and without_preferences(request.gang) == request.gang:
         wrong.append(f"relaxed: {placement.relaxed}, but nothing is only preferred")

@@ -23,7 +23,7 @@ class ThreeTiers:
     top = 3
 
     def tier(self, text: str) -> int:
-        names = {"1": 1, "leaf": 1, "2": 2, "pod": 2, "3": 3, "core": 3}
+        names = {"0": 0, "node": 0, "1": 1, "leaf": 1, "2": 2, "pod": 2, "3": 3, "core": 3}
         if text not in names:
             raise ValueError(f"no tier {text!r}: there are 1 (leaf), 2 (pod), 3 (core)")
         return names[text]

@@ -205,7 +205,10 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         help="hard: never above the highest tier allowed. soft: as low as possible, above it if necessary.",
     ),
     click.option(
-        "--highest-tier-allowed", metavar="TIER", help="Number or name of a tier.", show_default="any"
+        "--highest-tier-allowed",
+        metavar="TIER",
+        help="Number or name of a tier; `node` is tier 0.",
+        show_default="any",
     ),
     click.option(
         "--group-size",
@@ -222,7 +225,7 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         "--spread",
         metavar="MOST:TIER[:S]",
         multiple=True,
-        help="At most MOST workers (of each group of S) in one domain of TIER; `node` is a tier here.",
+        help="At most MOST workers (of each group of S) in one domain of TIER.",
     ),
     click.option(
         "--prefer-spread",

@@ -112,7 +112,7 @@ def read_capacity(path: str) -> Free:
 
 def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room:
     """Free amounts by node, from a file of --capacity. Free workers are those of the request, if
-    all have the same resources. Raises BadInputError if no node has a requested resource."""
+    all have the same resources."""
     from hyperscout_placer.cluster.request import ends
 
     kinds = {x.resources for x in ends(request.gang)}
@@ -128,12 +128,6 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
             room[node] = {_WORKERS: value, **{name: value * amount for name, amount in needs}}
         else:
             room[node] = value
-    said = {name for amounts in room.values() for name in amounts}
-    for name in _asked(request) if room else ():
-        if name not in said:
-            raise BadInputError(
-                f"{shown(path)}: no node has the resource {name!r}, which the request needs: add it"
-            )
     return room
 
 

@@ -123,7 +123,7 @@ def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:
     for annotation, constraint in ((SPREAD, required), (PREFER_SPREAD, preferred)):
         if constraint:
             most, tier = _numbered(constraint, annotation, constraint.text, "2:leaf, at most 2 in one leaf")
-            where = 0 if tier in ("0", "node") else _tier(constraint, annotation, tier, tiers)
+            where = _tier(constraint, annotation, tier, tiers)
             return Spread(most, where, required=annotation == SPREAD)
     return None
 

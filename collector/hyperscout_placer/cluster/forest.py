@@ -15,6 +15,7 @@ from hyperscout_placer.cluster.health import health_of
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+NODE = "node"  # the name of tier 0
 
 
 class ForestError(ValueError):
@@ -120,12 +121,22 @@ class Forest:
         return len(self.layers)
 
     def tier(self, text: str) -> int:
-        """A tier by its number or tierName. Raises ForestError that lists the existing tiers."""
+        """A tier by its number or tierName; 0 = "node". Raises ForestError that lists the existing tiers."""
         for layer in self.layers:
             if text in (str(layer.tier), layer.tier_name):
                 return layer.tier
+        if text in ("0", NODE):
+            return 0
         there = ", ".join(f"{x.tier} ({x.tier_name})" if x.tier_name else str(x.tier) for x in self.layers)
-        raise ForestError(f"no tier {text!r}: the tiers are {there or 'none'}")
+        raise ForestError(f"no tier {text!r}: the tiers are 0 (node){', ' if there else ''}{there}")
+
+    def names(self, tier: int) -> tuple[str, ...]:
+        """The names of the domains of a tier; at 0 the nodes."""
+        return self.layers[tier - 1].names if tier else self.nodes
+
+    def domain_of(self, tier: int, nodes: Longs) -> Longs:
+        """(nodes,) the domain of a tier in which each of these nodes is; at 0 the node itself."""
+        return self.layers[tier - 1].of_node[nodes] if tier else nodes
 
     def below(self, names: frozenset[str]) -> Flags:
         """(nodes,) the nodes with these names, and those in HyperNodes with these names.

@@ -2,7 +2,7 @@
 
 from hyperscout_formats.text.counts import count
 
-from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.forest import NODE, Forest
 from hyperscout_placer.cluster.request import WORKERS
 
 
@@ -26,8 +26,20 @@ def figure(resource: str, amount: int) -> str:
 
 def say_tier(forest: Forest, tier: int) -> str:
     """The tier as text, for example: tier 2 (pod)."""
+    if tier == 0:
+        return f"tier 0 ({NODE})"
     name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
     return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+
+def say_domain(forest: Forest, tier: int, domain: int) -> str:
+    """A domain of a tier as text, for example: HyperNode leaf-1; node n1."""
+    return f"{'HyperNode' if tier else NODE} {forest.names(tier)[domain]}"
+
+
+def say_any(forest: Forest, tier: int) -> str:
+    """Any domain of a tier as text, for example: HyperNode of tier 2 (pod); node."""
+    return f"HyperNode of {say_tier(forest, tier)}" if tier else NODE
 
 
 def many(n: int, role: str = "worker") -> str:

@@ -56,7 +56,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`count` equal groups, each within one domain of `tier` or below (None = anywhere).
+    """`count` equal groups, each within one domain of `tier` or below (0 = one node, None = anywhere).
 
     `spread` applies within each of them.
     """
@@ -83,6 +83,11 @@ class Request:
     mode: Mode = "hard"
     avoid: frozenset[str] = field(default_factory=frozenset)
     use_down: bool = False
+
+    @property
+    def on_node(self) -> bool:
+        """Whether the gang must stay on one node."""
+        return self.mode == "hard" and self.gang.tier == 0
 
 
 def size(part: Group | Workers) -> int:
@@ -112,6 +117,12 @@ def ranks(part: Group | Workers) -> Iterator[Workers]:
                 yield from ranks(inner)
 
 
+def unconstrained(part: Group) -> Group:
+    """The same workers in the same groups, which may be anywhere."""
+    inner = tuple(unconstrained(x) if isinstance(x, Group) else x for x in part.parts)
+    return replace(part, parts=inner, tier=None, spread=None)
+
+
 def without_preferences(part: Group) -> Group:
     """The same group without preferred spreads."""
     spread = part.spread if part.spread is not None and part.spread.required else None
@@ -124,6 +135,13 @@ def with_preferences(part: Group) -> Group:
     spread = replace(part.spread, required=True) if part.spread is not None else None
     inner = tuple(with_preferences(x) if isinstance(x, Group) else x for x in part.parts)
     return replace(part, parts=inner, spread=spread)
+
+
+def within_node(request: Request) -> Request:
+    """The same request, with a gang that must stay on one node as one group on a node of tier 1."""
+    if not request.on_node:
+        return request
+    return replace(request, gang=Group(1, (Group(1, request.gang.parts, 0),), 1))
 
 
 def checked(request: Request, tiers: int) -> Request:
@@ -176,8 +194,8 @@ def _check(
     if not 1 <= len(part.parts) <= MAX_PARTS:
         raise RequestError(f"{where}.parts: {len(part.parts)}: expected 1 to {MAX_PARTS}")
     if part.tier is not None:
-        if not 1 <= part.tier <= tiers:
-            raise RequestError(f"{where}.tier: {part.tier}: the hierarchy has tiers 1 to {tiers}")
+        if not 0 <= part.tier <= tiers:
+            raise RequestError(f"{where}.tier: {part.tier}: the hierarchy has tiers 0 (node) to {tiers}")
         if part.tier > within:
             raise RequestError(
                 f"{where}.tier: {part.tier}: above the group around it, which is in tier {within}"
@@ -198,6 +216,8 @@ def _check(
 def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None:
     if spread.most < 1:
         raise RequestError(f"{where}.most: {spread.most}: expected 1 or more")
+    if within == 0:
+        raise RequestError(f"{where}: a group that stays on one node has no spread")
     if not 0 <= spread.tier < within:
         raise RequestError(
             f"{where}.tier: {spread.tier}: expected 0 to {within - 1}, below the group's own tier"
@@ -208,11 +228,17 @@ def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None
                 f"{where}.tier: {spread.tier}: below tier {inner.tier} of a group inside it; "
                 "spread that group, or spread this one over a higher tier"
             )
-        one = size(inner) // inner.count
-        if spread.most < one:
-            raise RequestError(
-                f"{where}.most: {spread.most}: a group inside it has {one} workers, which stay in one domain"
-            )
+
+
+def contradiction(group: Group) -> tuple[Spread, Group] | None:
+    """A required spread, and a group inside that stays in one domain but has more workers than it allows."""
+    spread = group.spread
+    if spread is not None and spread.required:
+        for inner in _bound(group.parts):
+            if spread.most < size(inner) // inner.count:
+                return spread, inner
+    inside = (contradiction(part) for part in group.parts if isinstance(part, Group))
+    return next((found for found in inside if found is not None), None)
 
 
 def _bound(parts: "tuple[Group | Workers, ...]") -> Iterator[Group]:

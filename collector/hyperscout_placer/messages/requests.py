@@ -23,6 +23,7 @@ from hyperscout_placer.cluster.request import (
     Spread,
     Workers,
     checked,
+    unconstrained,
 )
 
 MAX_NAME_CHARS = 317  # of a resource (prefix 253, slash, name 63), and of a gang
@@ -53,6 +54,8 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
             raise RequestError(f"{where}: {error}") from error
 
     _check_parts(message.parts)
+    if not forest.layers:  # no tier and no name exists: `place` refuses the request
+        return checked(Request(unconstrained(_request(message, lambda where, text: 0).gang)), 0)
     _check_names(message.avoid, forest)
     try:
         return checked(_request(message, tier), forest.top)
@@ -159,8 +162,7 @@ def _spread(
     spread = message.spread
     if not spread.tier:
         raise RequestError(f'{where}.tier: missing: the number or name of a tier, or "node"')
-    at = 0 if spread.tier in ("0", "node") else tier(f"{where}.tier", spread.tier)
-    return Spread(spread.most, at, not spread.preferred)
+    return Spread(spread.most, tier(f"{where}.tier", spread.tier), not spread.preferred)
 
 
 def _check_parts(parts: Sequence[pb.Part]) -> None:

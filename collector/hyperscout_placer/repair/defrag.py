@@ -150,7 +150,7 @@ class _Search:
         now = View(self._capacity, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
         then = View(emptied, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
         found: list[_Target] = []
-        bound = highest(forest, self._request)
+        bound = max(1, highest(forest, self._request))
         for layer in forest.layers[:bound]:
             free, after = now.domains[layer.tier - 1], then.domains[layer.tier - 1]
             enough = np.flatnonzero((after >= wanted) | all_of_them)

@@ -125,9 +125,12 @@ class Filling(PartialGang):
         layers, kind = self._forest.layers, self._layout.kind[rank]
         fit = self._fits[kind]
         leaves = region[fit.domains[0][region] > 0]
+        alone: list[int] = []  # the groups around that are bound to a node
         for number in self._layout.around(rank):
             copy = self._layout.copies[number]
-            if copy.tier is None:
+            if copy.tier == 0:
+                alone.append(number)
+            if not copy.tier:
                 continue
             layer = layers[copy.tier - 1]
             of_leaf = layer.of_node[layers[0].start[leaves]]
@@ -137,6 +140,11 @@ class Filling(PartialGang):
                 leaves = leaves[fit.domains[copy.tier - 1][of_leaf] >= self._left[number][kind]]
         nodes = runs(layers[0].start[leaves], layers[0].stop[leaves])
         nodes = nodes[fit.nodes[nodes] > 0]
+        for number in alone:
+            if self._in_copy[number]:
+                nodes = nodes[nodes == self._somewhere[number]]
+            else:
+                nodes = nodes[fit.nodes[nodes] >= self._left[number][kind]]
         for number in self._layout.around(rank):
             spread = self._layout.copies[number].spread
             if spread is not None:

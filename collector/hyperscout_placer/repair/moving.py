@@ -63,7 +63,7 @@ class Gang:
             masks,
             tuple(forest.index.get(name, -1) for name in nodes),
             forest.below(request.avoid),
-            highest(forest, request),
+            max(1, highest(forest, request)),
         )
 
     def view(self) -> View:
@@ -265,12 +265,13 @@ def _in_the_way(
     if bound is None:
         return
     tier, node = bound
-    layer = gang.capacity.forest.layers[tier - 1]
+    domains = gang.capacity.forest.domain_of(tier, np.array((*gang.before, node), np.int64))
     seen: set[tuple[int, int, int]] = set()
     for other, at in enumerate(gang.before):
-        if other in open_ranks or layer.of_node[at] != layer.of_node[node] or len(seen) == _NEIGHBOURS:
+        if other in open_ranks or domains[other] != domains[-1] or len(seen) == _NEIGHBOURS:
             continue
-        if any((layout.copies[n].tier or tier + 1) <= tier for n in layout.around(other)):
+        tiers = (layout.copies[n].tier for n in layout.around(other))
+        if any(low is not None and low <= tier for low in tiers):
             continue  # bound to that domain itself
         if (key := (at, layout.copy[other], layout.kind[other])) not in seen:
             seen.add(key)
@@ -299,7 +300,8 @@ def anew(gang: Gang, request: Request) -> Placement | Refusal:
 def _anew(gang: Gang, layout: Layout, rank: int, *, proven: bool) -> Moved | Nowhere:
     request = gang.request
     if gang.highest <= gang.capacity.forest.top:
-        within = bounded(replace(request.gang, tier=gang.highest), gang.highest)
+        tier = 0 if request.on_node else gang.highest
+        within = bounded(replace(request.gang, tier=tier), tier)
         if within is None:
             return Nowhere(rank, Refusal(gang.highest))
         request = replace(request, mode="hard", gang=within)

@@ -52,10 +52,12 @@ class PartialGang:
         """Whether the tiers and spreads of the rank's groups allow it on this node."""
         for number in self._layout.around(rank):
             copy = self._layout.copies[number]
-            if copy.tier is not None and self._in_copy[number]:
-                of_node = self._forest.layers[copy.tier - 1].of_node
-                if of_node[node] != of_node[self._somewhere[number]]:
-                    return False
+            if (
+                copy.tier is not None
+                and self._in_copy[number]
+                and self._domain(copy.tier, node) != self._domain(copy.tier, self._somewhere[number])
+            ):
+                return False
             spread = copy.spread
             if spread and self._spread[number][self._domain(spread.tier, node)] >= spread.most:
                 return False
@@ -105,7 +107,8 @@ class PartialGang:
     def _short(self) -> int | None:
         """A rank of a group that is bound to a domain with too few free resources, or None."""
         for (tier, domain, kind), ranks in self._bound.items():
-            if tier and self._fits[kind].domains[tier - 1][domain] < len(ranks):
+            fits = self._fits[kind].domains[tier - 1] if tier else self._fits[kind].nodes
+            if fits[domain] < len(ranks):
                 return min(ranks)
         return None
 

@@ -161,9 +161,9 @@ def _refused(gang: Gang, layout: Layout, nowhere: Nowhere, running: Sequence[str
         copy = layout.copies[number]
         others = [n for n in gang.before[copy.start : copy.stop] if n >= 0 and not gang.barred[n]]
         if copy.tier is not None and others:
-            layer = forest.layers[copy.tier - 1]
+            domain = int(forest.domain_of(copy.tier, np.array(others[:1]))[0])
             what = "the gang" if number == GANG else f"its group (ranks {copy.start} to {copy.stop - 1})"
-            text += f": {what} must stay in {layer.names[layer.of_node[others[0]]]}, which has no place"
+            text += f": {what} must stay in {forest.names(copy.tier)[domain]}, which has no place"
             break
     whole = f"; the whole gang has no other place: {refusal.reason}" if refusal.reason else ""
     return replace(refusal, reason=text + whole)

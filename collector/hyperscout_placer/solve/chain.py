@@ -35,8 +35,8 @@ _Option = tuple[int, Longs]  # units, and their cost
 class Level:
     """One level below the top.
 
-    `unit`: its unit. `ratio`: number of units of the level below in one. `most`: the limit per domain that a
-    spread sets.
+    `unit`: its unit. `ratio`: number of units of the level below (at the nodes: workers) in one. `most`: the
+    limit per domain that a spread sets.
     """
 
     unit: int
@@ -84,9 +84,8 @@ class Chain:
             return self.free.fit(0, tier)
         found = self.free.fit(0, tier)
         if tier:
-            layer = self.free.forest.layers[tier - 1]
-            found = layer.summed(self._most(tier - 1)) // self.levels[tier].ratio
-        return np.minimum(found, self.levels[tier].most)
+            found = self.free.forest.layers[tier - 1].summed(self._most(tier - 1))
+        return np.minimum(found // self.levels[tier].ratio, self.levels[tier].most)
 
     def might(self) -> Flags:
         """(domains of the top tier,) whether the gang fits."""

@@ -21,7 +21,7 @@ from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.message_text import many, say_tier
-from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
+from hyperscout_placer.cluster.request import Request, ends, size, within_node, without_preferences
 from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
@@ -122,7 +122,7 @@ class _Explainer:
         self._limit = limit
         self._speeds = speeds or default_speeds(self._forest)
         self._bytes = message_bytes
-        self._gang = without_preferences(request.gang)
+        self._gang = without_preferences(within_node(request).gang)
         self._workers = size(request.gang)
         self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
         kinds = list(counted(request.gang))
@@ -131,8 +131,8 @@ class _Explainer:
     def explanation(self, answer: Placement | Refusal) -> Explanation:
         if isinstance(answer, Refusal):
             tier = min(answer.tier, self._forest.top)
-            found = list(self._too_small(tier, self._limit)) if tier else []
-            considered = len(self._forest.layers[tier - 1]) if tier else 0
+            found = list(self._too_small(tier, self._limit)) if self._forest.layers else []
+            considered = len(self._forest.names(tier))
             return Explanation(answer, tuple(found), considered, None, self._refused(answer, found))
         top = answer.cost.top
         predicted = self._predict(answer)
@@ -226,7 +226,7 @@ class _Explainer:
     def _too_small(self, tier: int, most: int) -> Iterator[Candidate]:
         """Domains of a tier that come closest to fitting the gang, but do not."""
         fits, free = self._estimate.workers(self._gang, tier), self._free(tier)
-        names = self._forest.layers[tier - 1].names
+        names = self._forest.names(tier)
         for at in np.argsort(-fits, kind="stable")[:most].tolist():
             if fits[at] < self._workers:
                 why = f"fits {fits[at]} of the {self._workers} workers"

@@ -6,6 +6,7 @@ filled.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.tables import Held
 
 _Counts = dict[int, int]  # by unit
+_TOO_MUCH: Final = 2**62  # more than any node has of a resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Greedy:
         held: _Counts = {}
         free = self._free.free[:, node].copy()
         units = list(most)
-        needs = self._free.needs[[self._units.units[unit].kind for unit in units]]
+        needs = np.array([self._needs(unit) for unit in units], np.int64).reshape(len(units), len(free))
         at = 0
         while len(fine := np.flatnonzero((needs[at:] <= free).all(axis=1))):
             at += int(fine[0])
@@ -129,6 +131,12 @@ class Greedy:
             free -= fits * needs[at]
             at += 1
         return Held(node, held, {}) if held else None
+
+    def _needs(self, unit: int) -> list[int]:
+        """What one copy of a unit needs of each shared resource."""
+        kinds = self._units.kinds_in(unit).items()
+        rows = [[count * int(need) for need in self._free.needs[kind]] for kind, count in kinds]
+        return [min(_TOO_MUCH, sum(column)) for column in zip(*rows, strict=True)]
 
     def _bound(self, tier: int, unit: int) -> Longs:
         """(domains of a tier,) an upper bound of how many of a unit fit."""

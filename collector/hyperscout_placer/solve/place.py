@@ -17,6 +17,7 @@ from hyperscout_placer.cluster.request import (
     checked,
     ends,
     with_preferences,
+    within_node,
     without_preferences,
 )
 from hyperscout_placer.solve.free import Free
@@ -50,9 +51,10 @@ def _found(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
 ) -> tuple[Placement | None, bool]:
     """The placement, and whether the search was complete."""
+    request = within_node(request)
     required = without_preferences(request.gang)
     search = Search(_free(capacity, request, masks), work)
-    found = search.best(required, range(1, highest(capacity.forest, request) + 1))
+    found = search.best(required, range(1, max(1, highest(capacity.forest, request)) + 1))
     if found is None or required == request.gang:
         return found, search.complete
     better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
@@ -65,7 +67,7 @@ def _found(
 
 
 def highest(forest: Forest, request: Request) -> int:
-    """The highest allowed top tier. The forest's highest tier + 1 stands for all islands together."""
+    """The highest allowed tier; 0 = one node. The forest's highest tier + 1: all islands together."""
     if request.mode == "soft":
         return forest.top + 1
     return forest.top if request.gang.tier is None else request.gang.tier

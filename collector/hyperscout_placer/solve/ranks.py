@@ -28,7 +28,7 @@ def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
     for child in held.children:
         if tier == 1:
             for unit, count in child.units.items():
-                inside.setdefault(unit, []).extend([child.index] * count)
+                inside.setdefault(unit, []).extend(_on_node(units, unit, child.index) for _ in range(count))
         else:
             for unit, found in _bundle(forest, units, child, tier - 1).items():
                 inside.setdefault(unit, []).extend(found)
@@ -52,6 +52,13 @@ def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
         return runs
     # Dealt in turn, no group gets more of a domain than its share. A spread relies on that.
     return {unit: made(unit, dealt=True) for unit in held.units}
+
+
+def _on_node(units: Units, unit: int, node: int) -> Any:
+    """One copy of a unit that is whole on a node."""
+    if units.units[unit].kind >= 0:
+        return node
+    return {i: [_on_node(units, i, node)] * units.units[i].count for i in units.inner(unit)}
 
 
 def _is_spread(forest: Forest, units: Units, unit: int, copies: list[_Bundle]) -> bool:

@@ -12,15 +12,25 @@ from hyperscout_formats.text.counts import are, first_few
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.message_text import figure, many, one, say_amount, say_tier
+from hyperscout_placer.cluster.message_text import (
+    figure,
+    many,
+    one,
+    say_amount,
+    say_any,
+    say_domain,
+    say_tier,
+)
 from hyperscout_placer.cluster.request import (
     WORKERS,
     Group,
     Request,
     Spread,
     Workers,
+    contradiction,
     ends,
     size,
+    unconstrained,
     without_preferences,
 )
 from hyperscout_placer.solve.estimate import Estimate, counted
@@ -121,6 +131,13 @@ class _Reasons:
 
     def _never(self) -> str:
         """A shortage that no other place in the tree solves; "" where there is none."""
+        if (found := contradiction(self._gang)) is not None:
+            spread, group = found
+            return (
+                f"a spread allows at most {spread.most} in one {say_any(self._forest, spread.tier)}, but "
+                f"groups of {size(group) // group.count} workers stay together there: allow more, or make "
+                "the groups smaller"
+            )
         kinds = list(ends(self._gang))
         for kind in kinds:
             if not self._anywhere(kind).any():
@@ -173,14 +190,14 @@ class _Reasons:
         gang = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
         domain, fits, more = self._closest()
         lack = self._workers - fits - more
-        layer = self._forest.layers[self._tops - 1] if self._tops <= self._forest.top else None
-        where = f"HyperNode {layer.names[domain]}" if layer else "all islands together"
-        is_only = layer is None or len(layer) == 1
+        together = self._tops > self._forest.top
+        where = "all islands together" if together else say_domain(self._forest, self._tops, domain)
+        is_only = together or len(self._forest.names(self._tops)) == 1
         is_taints = False
         if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
-            lacks, is_only = f"each part of them fits in {where}, but not all at once", layer is None
+            lacks, is_only = f"each part of them fits in {where}, but not all at once", together
         else:
-            lacks = f"{where} {'fits' if layer else 'fit'} {fits}"
+            lacks = f"{where} {'fit' if together else 'fits'} {fits}"
             if not is_only:
                 lacks = f"{where} comes closest and fits {fits}"
             if more:
@@ -191,16 +208,14 @@ class _Reasons:
             is_taints = not lack
         if is_only:
             return f"{gang} do{'' if self._workers > 1 else 'es'} not fit: {lacks}", is_taints
-        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {gang}: {lacks}", is_taints
+        return f"no {say_any(self._forest, self._tops)} holds {gang}: {lacks}", is_taints
 
     def _taints_in(self, domain: int) -> str:
         """The tainted nodes of a domain on which a worker fits, with their taints."""
         usable = self._tainted & ~self._barred
         usable &= np.any([self._anywhere(kind) > 0 for kind in ends(self._gang)], axis=0)
         if self._tops <= self._forest.top:
-            layer = self._forest.layers[self._tops - 1]
-            usable[: layer.start[domain]] = False
-            usable[layer.stop[domain] :] = False
+            usable &= self._forest.domain_of(self._tops, np.arange(len(usable))) == domain
         return self._with_taints(np.flatnonzero(usable).tolist())
 
     def _with_taints(self, nodes: list[int]) -> str:
@@ -209,7 +224,7 @@ class _Reasons:
 
     def _in_groups(self) -> str:
         """A remark for the case that more workers would fit without whole groups and spreads."""
-        loose = replace(self._gang, spread=None, parts=_loose(self._gang.parts))
+        loose = replace(unconstrained(self._gang), tier=self._gang.tier)
         if loose == self._gang:
             return ""
         fits = int(self._estimate.workers(loose, self._tops).max())
@@ -220,10 +235,10 @@ class _Reasons:
         one = size(group) // group.count
         fits = self._estimate.workers(group, tier)
         at = int(fits.argmax())
-        where = self._forest.layers[tier - 1].names[at]
+        where = f"{'in' if tier else 'on'} {self._forest.names(tier)[at]}"
         text = (
-            f"no HyperNode of {say_tier(self._forest, tier)} fits a whole group of {one} workers, "
-            f"the most is {fits[at]} in {where}"
+            f"no {say_any(self._forest, tier)} fits a whole group of {one} workers, "
+            f"the most is {fits[at]} {where}"
         )
         for higher in range(tier + 1, min(self._tops, self._forest.top) + 1):
             if self._estimate.whole(replace(group, tier=higher), higher):
@@ -273,10 +288,8 @@ class _Reasons:
         if spread is not None:
             loose = replace(request, gang=_without_spreads(self._gang))
             if self._would(loose):
-                what = (
-                    "a node" if spread.tier == 0 else f"a HyperNode of {say_tier(self._forest, spread.tier)}"
-                )
-                yield f"the gang fits without the spread of at most {spread.most} to {what}"
+                what = say_any(self._forest, spread.tier)
+                yield f"the gang fits without the spread of at most {spread.most} to a {what}"
 
     def _higher(self) -> tuple[int, str | None] | None:
         """The lowest tier above the allowed ones where the gang fits, and the name of such a domain."""
@@ -288,9 +301,7 @@ class _Reasons:
         for tier in range(self._tops + 1, self._forest.top + 2):
             enough = np.flatnonzero(self._estimate.workers(self._gang, tier) >= self._workers)
             if len(enough):
-                return tier, self._forest.layers[tier - 1].names[
-                    enough[0]
-                ] if tier <= self._forest.top else None
+                return tier, None if tier > self._forest.top else self._forest.names(tier)[enough[0]]
         return None
 
     def _with_more_nodes(self, is_taints: bool) -> Iterator[str]:
@@ -363,11 +374,3 @@ def _spreads(group: Group) -> Iterator[Spread]:
 def _without_spreads(group: Group) -> Group:
     inner = tuple(_without_spreads(x) if isinstance(x, Group) else x for x in group.parts)
     return replace(group, parts=inner, spread=None)
-
-
-def _loose(parts: tuple[Group | Workers, ...]) -> tuple[Group | Workers, ...]:
-    """The same workers without group constraints."""
-    return tuple(
-        replace(x, tier=None, spread=None, parts=_loose(x.parts)) if isinstance(x, Group) else x
-        for x in parts
-    )

@@ -240,9 +240,10 @@ class Tables:
             return True
         left = self._free.free[:, node].copy()
         for unit, count in zip(self._levels[0], state, strict=True):
-            left -= count * self._free.needs[self._units.units[unit].kind]  # a single kind fits: no overflow
-            if (left < 0).any():
-                return False
+            for kind, each in self._kinds_in[unit].items():
+                left -= count * each * self._free.needs[kind]  # a single kind fits: no overflow
+                if (left < 0).any():
+                    return False
         return True
 
     # Tracing the choice back

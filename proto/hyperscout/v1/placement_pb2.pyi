@@ -171,7 +171,7 @@ class Group(_message.Message):
     count: _builtins.int
     """Number of groups."""
     tier: _builtins.str
-    """Number or name of a tier; "" = anywhere."""
+    """Number or name of a tier; "0" or "node" = one node; "" = anywhere."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What each group is made of, in order of ranks."""
@@ -216,7 +216,7 @@ class PlaceRequest(_message.Message):
     mode: Global___PlacementMode.ValueType
     """Whether the highest tier is a limit (also if unset) or a preference."""
     highest_tier_allowed: _builtins.str
-    """Number or name of a tier; "" = any."""
+    """Number or name of a tier; "0" or "node" = one node; "" = any."""
     use_down: _builtins.bool
     """Also use nodes whose own link is down."""
     dry_run: _builtins.bool

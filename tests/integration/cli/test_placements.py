@@ -104,9 +104,12 @@ def test_no_placement(run: CommandLine, service: FakePlacementService) -> None:
     ("error", "code", "words"),
     [
         (
-            (grpc.StatusCode.INVALID_ARGUMENT, "highest_tier_allowed: no tier 'x': the tiers are 1 (leaf)"),
+            (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "highest_tier_allowed: no tier 'x': the tiers are 0 (node), 1 (leaf)",
+            ),
             2,
-            "error: --highest-tier-allowed: no tier 'x': the tiers are 1 (leaf)\n",
+            "error: --highest-tier-allowed: no tier 'x': the tiers are 0 (node), 1 (leaf)\n",
         ),
         ((grpc.StatusCode.ALREADY_EXISTS, "gang 'g' holds nodes already"), 1, "error: gang 'g' holds nodes"),
         ((grpc.StatusCode.FAILED_PRECONDITION, "there is no topology yet"), 1, "error: there is no topology"),

@@ -25,7 +25,7 @@ class Tiers:
     top = 1
 
     def tier(self, text: str) -> int:
-        return int(text)
+        return 0 if text == "node" else int(text)
 
 
 def _made(kube: Cluster, count: int) -> list[Object]:

@@ -114,9 +114,9 @@ PLACING = [
     ),
     Mistake(
         f"{PLACE} --capacity capacity.json --workers 1 --gpus-per-worker 8",
-        2,
-        "capacity.json: no node has the resource 'nvidia.com/gpu'",
-        "add it",
+        3,
+        "no node that accepts work has any nvidia.com/gpu",
+        "request what the nodes have",
     ),
     Mistake("place --topology unnamed.json --workers 1", 3, "1 host is left out", "--include-unnamed"),
     Mistake("place --workers 1 --include-unnamed", 2, "--include-unnamed needs --topology", "node_map"),
@@ -133,7 +133,10 @@ PLACING = [
     Mistake(f"{PLACE} --workers 4 --spread x", 2, "--spread x: expected MOST:TIER", "such as 8:leaf"),
     Mistake(f"{PLACE} --workers 4 --group-size 2", 2, "--group-size and --group-tier", "as many of each"),
     Mistake(
-        f"{PLACE} --workers 1 --highest-tier-allowed rack", 2, "no tier 'rack'", "the tiers are 1 (leaf)"
+        f"{PLACE} --workers 1 --highest-tier-allowed rack",
+        2,
+        "no tier 'rack'",
+        "the tiers are 0 (node), 1 (leaf)",
     ),
     Mistake(f"{PLACE} --workers 1 --avoid nope", 2, "--avoid: 'nope'", "expected the name of a node"),
 ]

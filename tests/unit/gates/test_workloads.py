@@ -391,6 +391,8 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
         ({"mode": "hard"}, Group(1, (Workers(16, FULL),)), "hard"),
         ({"highest_tier_allowed": "2"}, Group(1, (Workers(16, FULL),), 2), "hard"),
         ({"highest_tier_allowed": "pod", "mode": "soft"}, Group(1, (Workers(16, FULL),), 2), "soft"),
+        ({"highest_tier_allowed": "node"}, Group(1, (Workers(16, FULL),), 0), "hard"),
+        ({"groups": "8:node"}, Group(1, (Group(2, (Workers(8, FULL),), 0),)), "soft"),
         ({"groups": "8:1"}, Group(1, (Group(2, (Workers(8, FULL),), 1),)), "soft"),
         (
             {"groups": "4:leaf, 8:2", "highest_tier_allowed": "core"},

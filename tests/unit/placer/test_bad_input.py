@@ -57,7 +57,7 @@ for _ in range(20):
         pytest.param(Request(DEEP), "deep", id="too deep"),
         pytest.param(Request(Group(1, (ONE,)), "firm"), "mode: 'firm'", id="mode"),  # type: ignore[arg-type]
         pytest.param(Request(Group(1, (ONE,), tier=3)), "gang.tier: 3", id="tier that is not there"),
-        pytest.param(Request(Group(1, (ONE,), tier=0)), "gang.tier: 0", id="tier of a node"),
+        pytest.param(Request(Group(1, (ONE,), tier=-1)), "gang.tier: -1", id="tier below a node"),
         pytest.param(
             Request(Group(1, (Group(1, (ONE,), tier=2),), tier=1)), "parts[0].tier: 2", id="wider than around"
         ),
@@ -70,9 +70,7 @@ for _ in range(20):
             Request(Group(1, (Group(1, (ONE,), tier=2),), spread=Spread(1, 1))), "below tier 2", id="too low"
         ),
         pytest.param(
-            Request(Group(1, (Group(2, (Workers(3),), tier=1),), spread=Spread(2, 1))),
-            "3 workers",
-            id="too few",
+            Request(Group(1, (ONE,), tier=0, spread=Spread(1, 0))), "stays on one node", id="spread on a node"
         ),
         pytest.param(
             Request(Group(1, (Group(2, (ONE, Workers(3, role="b")), spread=Spread(2, 0)),))),

@@ -108,6 +108,8 @@ def test_cases_are_of_all_kinds() -> None:
         "several roles in repeated groups": sum(
             any(n > 1 and sum(isinstance(p, Workers) for p in x.parts) > 1 for x, _, n in g) for g in groups
         ),
+        "groups on a node": sum(any(x.tier == 0 for x, depth, _ in g if depth > 1) for g in groups),
+        "gangs on a node": sum(case.request.gang.tier == 0 for case in cases),
         "spread of the gang": sum(case.request.gang.spread is not None for case in cases),
         "spread of repeated groups": sum(any(n > 1 and x.spread for x, _, n in g) for g in groups),
         "preferred spread": sum(any(x.spread and not x.spread.required for x, _, _ in g) for g in groups),

@@ -63,6 +63,24 @@ def text(lines: str) -> str:
 
 
 CASES: dict[str, tuple[Capacity, Request, str]] = {
+    "a node is too small, a leaf is not": (
+        gpus(4, 8),
+        gang(of(10, gpu=1), tier=0),
+        """no node holds the 10 workers: node b comes closest and fits 8, 2 more must be freed there; the gang
+        fits if tier 1 (leaf) is allowed, in l1""",
+    ),
+    "a node is too small for a group": (
+        gpus(4, 4),
+        gang(Group(1, (of(5, gpu=1),), tier=0)),
+        """no node fits a whole group of 5 workers, the most is 4 on a; tier 1 (leaf) is the lowest that
+        does""",
+    ),
+    "a spread that the groups contradict": (
+        gpus(8, 8),
+        gang(Group(2, (of(4, gpu=1),), tier=0), spread=Spread(3, 0)),
+        """a spread allows at most 3 in one node, but groups of 4 workers stay together there: allow more, or
+        make the groups smaller""",
+    ),
     "a leaf is too small, a pod is not": (
         PODS,
         gang(Workers(6), tier=1),

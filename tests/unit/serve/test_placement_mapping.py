@@ -117,7 +117,7 @@ REFUSED = {
     "too many in all": (pb.PlaceRequest(parts=[group(1000, part(1001))]), "parts: 1001000 workers"),
     "tier of a group": (
         pb.PlaceRequest(parts=[group(1, part(1), tier="rack")]),
-        "parts[0].group.tier: no tier 'rack': the tiers are 1 (leaf), 2 (core)",
+        "parts[0].group.tier: no tier 'rack': the tiers are 0 (node), 1 (leaf), 2 (core)",
     ),
     "a group above its gang": (
         pb.PlaceRequest(parts=[group(1, part(1), tier="core")], highest_tier_allowed="leaf"),
