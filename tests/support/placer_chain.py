@@ -22,7 +22,7 @@ Table = dict[
 
 
 def chain_cost(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASKS) -> Cost | None:
-    """The least cost; None = there is no place."""
+    """The least cost, without the widths of groups; None = there is no place."""
     checked(request, len(room.forest.layers))
     facts = Facts(room, request, masks)
     bound: dict[int, int] = {}  # tier -> the largest group bound to it
@@ -53,16 +53,19 @@ def _at_top(facts: Facts, top: int, domain: int, whole: list[int], total: int) -
     found = _inside(facts, top, top, domain, whole, total).get(total)
     if found is None:
         return None
-    counts, degraded, left = found[: top - 1], found[top], found[top + 1 :]
+    counts, degraded, left, whole = found[: top - 1], found[top], found[top + 1 : -1], found[-1]
     if top <= facts.tiers:
         degraded += int(facts.forest.layers[top - 1].degraded[domain])
     rest = (facts.fit_in[top][domain], *left)
-    return Cost(top, counts, found[top - 1], degraded, tuple(x - total for x in rest))
+    node = facts.domain_of[top].index(domain)
+    above = (facts.fit_in[t][facts.domain_of[t][node]] for t in range(facts.tiers, top, -1))
+    lefts = tuple(x - total for x in rest), tuple(x - total for x in above)
+    return Cost(top, counts, found[top - 1], degraded, *lefts, whole + facts.is_whole(top, domain))
 
 
 def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
     """Of all children of a domain together."""
-    zero = (0,) * (2 * top + 1)
+    zero = (0,) * (2 * top + 2)
     found: Table = {0: zero}
     for child in _children(facts, tier, domain):
         own = _table(facts, top, tier - 1, child, whole, total)
@@ -79,11 +82,12 @@ def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], to
 
 def _table(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
     """Of a domain, or a node, below the top."""
-    own = [0] * (2 * top + 1)
+    own = [0] * (2 * top + 2)
     own[top - 1 - tier] = 1
     layers = facts.forest.layers
     own[top] = int(layers[tier - 1].degraded[domain] if tier else facts.forest.degraded[domain])
     own[2 * top - tier] = facts.fit_in[tier][domain]
+    own[-1] = int(tier > 0 and facts.is_whole(tier, domain))
     if tier == 0:
         inside: Table = {n: (0,) * len(own) for n in range(min(total, facts.fit_in[0][domain]) + 1)}
     else:

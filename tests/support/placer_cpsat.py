@@ -126,13 +126,17 @@ class _Model:
         self.facts, self.top = facts, top
         self.program = Program()
         self.parts: list[tuple[Workers, dict[int, int]]] = []  # in the order of ranks: node -> variable
-        self._add_group(replace(gang, tier=None))
+        # Of each group inside: tier below the top -> whether all its copies are each in one domain of it.
+        self.close: list[dict[int, int]] = []
+        self._add_group(replace(gang, tier=None), (), {})
         self._add_capacity()
         self.used = self._add_used()
         self._add_objectives()
 
-    def _add_group(self, part: Group | Workers) -> list[tuple[Workers, dict[int, int]]]:
-        """Returns its parts' variables, of all its copies."""
+    def _add_group(
+        self, part: Group | Workers, path: tuple[int, ...], known: dict[tuple[int, ...], dict[int, int]]
+    ) -> list[tuple[Workers, dict[int, int]]]:
+        """Returns its parts' variables, of all its copies. `known`: `close` by the path in the request."""
         program, facts = self.program, self.facts
         if isinstance(part, Workers):
             nodes = range(len(facts.forest.nodes))
@@ -144,9 +148,15 @@ class _Model:
             return [(part, x)]
         everything = []
         before: Terms = []
+        if path and path not in known:
+            known[path] = {tier: program.variable(0, 1) for tier in range(self.top)}
+            self.close.append(known[path])
         for _ in range(part.count):
-            inside = [pair for inner in part.parts for pair in self._add_group(inner)]
+            numbered = enumerate(part.parts)
+            inside = [pair for i, inner in numbered for pair in self._add_group(inner, (*path, i), known)]
             everything += inside
+            for tier, close in known.get(path, {}).items():
+                self._add_close(inside, tier, close)
             if part.spread is not None:
                 self._add_spread(inside, part.spread.tier, part.spread.most)
             if part.tier is not None:
@@ -161,6 +171,16 @@ class _Model:
                 program.row([*at, *((v, -d) for v, d in before)] if before else [], 0, -LEAST)
                 before = at
         return everything
+
+    def _add_close(self, inside: list[tuple[Workers, dict[int, int]]], tier: int, close: int) -> None:
+        """All of a copy is in one domain of the tier, if `close` is 1."""
+        column = self.facts.domain_of[tier]
+        here = {domain: self.program.variable(0, 1) for domain in sorted(set(column))}
+        self.program.row([(v, 1) for v in here.values()], 1, 1)
+        for kind, x in inside:
+            for node, v in x.items():
+                row = [(v, 1), (here[column[node]], -kind.count), (close, kind.count)]
+                self.program.row(row, LEAST, kind.count)
 
     def _add_spread(self, inside: list[tuple[Workers, dict[int, int]]], tier: int, most: int) -> None:
         column = self.facts.domain_of[tier]
@@ -206,14 +226,26 @@ class _Model:
         add(degraded)
         for tier in range(self.top, -1, -1):
             add([(v, facts.fit_in[tier][domain]) for domain, v in self.used[tier].items()])
+        for tier in range(facts.tiers, self.top, -1):
+            around = dict(zip(facts.domain_of[self.top], facts.domain_of[tier], strict=True))
+            add([(v, facts.fit_in[tier][around[domain]]) for domain, v in self.used[self.top].items()])
+        tiers = range(1, self.top + 1)
+        add([(v, int(facts.is_whole(t, d))) for t in tiers for d, v in self.used[t].items()])
+        for close in self.close:
+            add([(v, -1) for v in close.values()])
 
     def placement(self, answer: dict[str, Any]) -> Placement:
         facts, values = self.facts, answer["values"]
         nodes = [node for _, x in self.parts for node, v in x.items() for _ in range(values[v])]
         said = answer["objectives"]
         *domains, used = said[: self.top]
-        left = (worth - facts.placed for worth in said[self.top + 1 :])
-        cost = Cost(self.top, tuple(domains), used, said[self.top], tuple(left))
+        top, above = self.top, max(0, facts.tiers - self.top)
+        left = [worth - facts.placed for worth in said[top + 1 : 2 * top + 2 + above]]
+        whole, *close = said[2 * top + 2 + above :]
+        widths = tuple(top + worth for worth in close)
+        cut = top + 1  # of the gang's own domain and below, then above it
+        lefts = tuple(left[:cut]), tuple(left[cut:])
+        cost = Cost(top, tuple(domains), used, said[top], *lefts, whole, widths)
         names = tuple(facts.forest.nodes[node] for node in nodes)
         if self.top > facts.tiers:
             return Placement(names, None, None, cost)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hyperscout_placer.cluster.answer import Cost
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends
+from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends, size
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -52,17 +52,24 @@ class Facts:
             self.domain_of.append(column)
         self.domain_of.append([0] * len(forest.nodes))
         self.usable = {kind: self._usable(kind, masks) for kind in self.kinds}
-        found = list(copies(request.gang))
-        most = max(found, key=lambda pair: pair[1])[1]
-        self.reference = next(end for end, count in found if count == most)
-        self.placed = most
+        # Workers that need the same and may be on the same nodes are alike, whatever their role is.
+        total: Counter[tuple[object, ...]] = Counter()
+        for end, count in copies(request.gang):
+            total[self._alike(end, masks)] += count
+        self.placed = max(total.values())
+        self.reference = next(end for end in self.kinds if total[self._alike(end, masks)] == self.placed)
         fits = [self.fit(self.reference, node) for node in range(len(forest.nodes))]
+        none = [node for node, fit in enumerate(fits) if not fit]
+        self.broken = [{column[node] for node in none} for column in self.domain_of]
         self.fit_in: list[Counter[int]] = []
         for column in self.domain_of:
             total: Counter[int] = Counter()
             for node, fit in enumerate(fits):
                 total[column[node]] += fit
             self.fit_in.append(total)
+
+    def _alike(self, end: Workers, masks: Mapping[str, Mask]) -> tuple[object, ...]:
+        return end.resources, masks[end.role].key if end.role in masks else None
 
     def _usable(self, kind: Workers, masks: Mapping[str, Mask]) -> list[bool]:
         forest, request = self.forest, self.request
@@ -87,15 +94,42 @@ class Facts:
         return next(t for t in range(1, self.tiers + 2) if len({self.domain_of[t][n] for n in nodes}) == 1)
 
     def cost(self, nodes: Sequence[int]) -> Cost:
-        """Of a gang that uses just these nodes."""
+        """Of a gang whose ranks are on these nodes."""
+        return replace(self.cost_of_set(nodes), widths=tuple(self.widths(self.request.gang, [nodes])))
+
+    def widths(self, group: Group, copies: Sequence[Sequence[int]]) -> Iterator[int]:
+        """Of each group inside: the tier at which the widest of its copies is in one domain."""
+        at = 0
+        for part in group.parts:
+            if isinstance(part, Group):
+                one = size(part) // part.count
+                starts = range(at, at + size(part), one)
+                runs = [copy[start : start + one] for copy in copies for start in starts]
+                yield max(self._width(run) for run in runs)
+                yield from self.widths(part, runs)
+            at += size(part)
+
+    def _width(self, nodes: Sequence[int]) -> int:
+        return next(t for t in range(self.tiers + 2) if len({self.domain_of[t][n] for n in nodes}) == 1)
+
+    def cost_of_set(self, nodes: Sequence[int]) -> Cost:
+        """Of a gang that uses just these nodes, whichever rank is where."""
         top = self.top_of(nodes)
         used = [{column[node] for node in nodes} for column in self.domain_of]
         degraded = sum(int(self.forest.degraded[node]) for node in used[0])
         for tier in range(1, min(top, self.tiers) + 1):
             degraded += sum(int(self.forest.layers[tier - 1].degraded[at]) for at in used[tier])
-        left = (sum(self.fit_in[t][at] for at in used[t]) - self.placed for t in range(top, -1, -1))
+        left = [sum(self.fit_in[t][at] for at in used[t]) - self.placed for t in range(self.tiers, -1, -1)]
+        if top > self.tiers:
+            left.insert(0, sum(self.fit_in[top].values()) - self.placed)
         below = tuple(len(used[tier]) for tier in range(top - 1, 0, -1))
-        return Cost(top, below, len(used[0]), degraded, tuple(left))
+        above = max(0, self.tiers - top)
+        whole = sum(self.is_whole(t, at) for t in range(1, top + 1) for at in used[t])
+        return Cost(top, below, len(used[0]), degraded, tuple(left[above:]), tuple(left[:above]), whole)
+
+    def is_whole(self, tier: int, domain: int) -> bool:
+        """Whether each node of the domain has room for one of those that count."""
+        return domain not in self.broken[tier]
 
     @property
     def highest(self) -> int:

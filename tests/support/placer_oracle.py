@@ -74,13 +74,45 @@ def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None
             if 1 << len(nodes) > MAX_SETS:
                 raise ValueError(f"{len(nodes)} usable nodes are too many to go through all sets of them")
             sizes = range(1, 2 if facts.on_node else min(len(nodes), size(gang)) + 1)
-            costs += [(facts.cost(chosen), chosen) for chosen in _sets(nodes, sizes)]
+            costs += [(facts.cost_of_set(chosen), chosen) for chosen in _sets(nodes, sizes)]
         for cost, chosen in sorted(costs):
             found = _Attempt(facts, gang, chosen).run()
             if found is not None:
                 assert cost.top == top
-                return found
+                return _least_wide(facts, gang, [c for other, c in costs if other == cost], found)
     return None
+
+
+def _least_wide(
+    facts: Facts, gang: Group, sets: Sequence[tuple[int, ...]], found: tuple[int, ...]
+) -> tuple[int, ...]:
+    """On one of these sets, which cost the same: one group after the other as close together as it can be."""
+    for number in range(len(list(facts.widths(gang, [found])))):
+        for width in range(list(facts.widths(gang, [found]))[number]):
+            bound = _bound_to(gang, number, width)
+            better = next((x for x in (_Attempt(facts, bound, c).run() for c in sets) if x is not None), None)
+            if better is not None:
+                found = better
+                break
+        gang = _bound_to(gang, number, list(facts.widths(gang, [found]))[number])
+    return found
+
+
+def _bound_to(gang: Group, number: int, tier: int) -> Group:
+    """The gang with its group of that number, as they are written, bound to a tier as well."""
+    numbers = itertools.count()
+
+    def of(group: Group) -> Group:
+        parts: list[Group | Workers] = []
+        for part in group.parts:
+            if isinstance(part, Workers):
+                parts.append(part)
+                continue
+            at = part.tier if next(numbers) != number else min(tier, tier if part.tier is None else part.tier)
+            parts.append(of(replace(part, tier=at)))
+        return replace(group, parts=tuple(parts))
+
+    return of(gang)
 
 
 def _sets(nodes: Sequence[int], sizes: range) -> Iterator[tuple[int, ...]]:

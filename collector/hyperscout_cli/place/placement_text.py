@@ -76,7 +76,8 @@ def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
 
 def _proof(placement: "pb.Placement") -> str:
     if placement.exact:
-        return "nothing is better"
+        groups = ", width of groups" if placement.cost.widths else ""
+        return f"nothing is better by tier, domains, nodes, degraded links, capacity left{groups}"
     return (
         f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
     )

@@ -9,7 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, cast
 
@@ -82,6 +82,7 @@ def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
 def to_object(plan: GangPlan, namespace: str) -> Object:
     """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
     placement, cost = plan.placement, plan.placement.cost
+    rest = cost.above, cost.whole, cost.widths
     text = _dumps(
         {
             "version": _VERSION,
@@ -95,6 +96,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "tier": placement.tier,
             "hypernode": placement.hypernode,
             "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
+            **({"costRest": rest} if any(rest) else {}),
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
             **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
@@ -169,7 +171,7 @@ def _plan_in(found: Any) -> GangPlan:
             tuple(nodes),
             None if tier is None else _int(tier),
             None if hypernode is None else _str(hypernode),
-            _cost_in(found["cost"]),
+            _cost_in(found["cost"], found.get("costRest", ((), 0, ()))),
             _bool(found["exact"]),
             zones=_zones_in(found.get("zones", []), count),
         ),
@@ -249,11 +251,13 @@ def _zones_in(found: Any, count: int) -> tuple[Zone | None, ...]:
     return tuple(zones)
 
 
-def _cost_in(found: Any) -> Cost:
+def _cost_in(found: Any, rest: Any) -> Cost:
     top, domains, nodes, degraded, fragmentation = found
-    return Cost(
+    above, whole, widths = rest
+    first = Cost(
         _int(top), tuple(map(_int, domains)), _int(nodes), _int(degraded), tuple(map(_int, fragmentation))
     )
+    return replace(first, above=tuple(map(_int, above)), whole=_int(whole), widths=tuple(map(_int, widths)))
 
 
 def _int(value: Any) -> int:

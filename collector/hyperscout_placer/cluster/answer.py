@@ -1,7 +1,11 @@
 """The placer's answers: nodes by rank, their cost, and whether a better placement is excluded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.numa_zones import Zone
 
 
@@ -12,8 +16,14 @@ class Cost:
     `top`: tier of the lowest domain that contains the gang; one above the highest tier where no domain does.
     `domains`: number of used domains by tier, from the one below `top` down to tier 1. `degraded`: degraded
     links in the used domains (including `top`'s) and on the used nodes. `fragmentation`: workers that would
-    still fit in the used domains, by tier from `top` down to tier 1, and last on the used nodes. With several
-    roles, the workers of the most numerous role count (the first of equals).
+    still fit in the used domains, by tier from `top` down to tier 1, and last on the used nodes. `above`:
+    workers that would still fit in the domains above `top` that hold the gang, from the highest tier down.
+    `whole`: used domains (including `top`'s) in which a worker fits on every node before the gang is there.
+    `widths`: by group inside the gang, in the order of the request, the tier of the widest of its copies (0 =
+    one node).
+
+    With several kinds of workers, those of the most numerous kind count (the first of equals). Roles with the
+    same needs and nodes are one kind.
     """
 
     top: int
@@ -21,6 +31,9 @@ class Cost:
     nodes: int
     degraded: int
     fragmentation: tuple[int, ...]
+    above: tuple[int, ...] = ()
+    whole: int = 0
+    widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +68,32 @@ class Refusal:
     reason: str = ""
     # False where the search stopped at its limit; a placement may exist.
     proven: bool = field(default=True)
+
+
+def cost_of(forest: Forest, fits: Longs, nodes: Sequence[int], placed: int) -> Cost:
+    """The cost of a gang on these nodes, without the widths of its groups.
+
+    `fits`: (nodes,) workers of the most numerous kind that fit without the gang. `placed`: how many of these
+    the gang has.
+    """
+    used = np.unique(np.asarray(nodes, np.int64))
+    sums, full = (np.concatenate(([0], np.cumsum(x))) for x in (fits, fits == 0))
+    holder = forest.holder(used)
+    top = forest.top + 1 if holder is None else holder[0]
+    domains, left, whole = [], [], 0
+    degraded = int(forest.degraded[used].sum())
+    for layer in reversed(forest.layers):
+        which = np.unique(layer.of_node[used])
+        start, stop = layer.start[which], layer.stop[which]
+        left.append(int((sums[stop] - sums[start]).sum()) - placed)
+        if layer.tier <= top:
+            degraded += int(layer.degraded[which].sum())
+            whole += int((full[stop] == full[start]).sum())
+        if layer.tier < top:
+            domains.append(len(which))
+    if holder is None:
+        left.insert(0, int(sums[-1]) - placed)
+        whole += int(full[-1] == 0)
+    left.append(int(fits[used].sum()) - placed)
+    higher = max(0, forest.top - top)
+    return Cost(top, tuple(domains), len(used), degraded, tuple(left[higher:]), tuple(left[:higher]), whole)

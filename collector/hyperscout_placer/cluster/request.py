@@ -106,6 +106,24 @@ def ends(part: Group | Workers) -> Iterator[Workers]:
             yield from ends(inner)
 
 
+def groups_in(group: Group) -> Iterator[Group]:
+    """The groups inside, in the order of the request: each before those inside it."""
+    for part in group.parts:
+        if isinstance(part, Group):
+            yield part
+            yield from groups_in(part)
+
+
+def counted(group: Group) -> Iterator[tuple[Workers, int]]:
+    """Each kind of worker, with its number in all copies of the group."""
+    for part in group.parts:
+        if isinstance(part, Workers):
+            yield part, part.count * group.count
+        else:
+            for kind, count in counted(part):
+                yield kind, count * group.count
+
+
 def ranks(part: Group | Workers) -> Iterator[Workers]:
     """For each rank what it needs: (size(part),)."""
     if isinstance(part, Workers):
@@ -115,6 +133,49 @@ def ranks(part: Group | Workers) -> Iterator[Workers]:
         for _ in range(part.count):
             for inner in part.parts:
                 yield from ranks(inner)
+
+
+def bounded(group: Group, tier: int) -> Group | None:
+    """The same group within one domain of that tier. None where its spread makes that impossible.
+
+    Inner groups that may be in higher tiers get that tier as their limit.
+    """
+    within = tier if group.tier is None else min(group.tier, tier)
+    spread = group.spread
+    if spread is not None and spread.tier >= within:
+        if spread.most < size(group) // group.count:
+            return None
+        spread = None
+    parts: list[Group | Workers] = []
+    for part in group.parts:
+        inner = bounded(part, within) if isinstance(part, Group) else part
+        if inner is None:
+            return None
+        parts.append(inner)
+    return replace(group, parts=tuple(parts), tier=None if group.tier is None else within, spread=spread)
+
+
+def narrowed(gang: Group, number: int, tier: int) -> Group | None:
+    """The same gang with one of its inner groups, in the order of the request, in domains of that tier.
+
+    None where a spread makes that impossible.
+    """
+    left = number
+
+    def of(group: Group) -> Group | None:
+        nonlocal left
+        parts: list[Group | Workers] = []
+        for part in group.parts:
+            new: Group | Workers | None = part
+            if isinstance(part, Group):
+                left -= 1
+                new = bounded(replace(part, tier=tier), tier) if left == -1 else of(part)
+            if new is None:
+                return None
+            parts.append(new)
+        return replace(group, parts=tuple(parts))
+
+    return of(gang)
 
 
 def unconstrained(part: Group) -> Group:

@@ -42,15 +42,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The units of a gang.
-
-    `kinds`: the workers that `Unit.kind` indexes. `reference`: the most numerous kind.
-    """
+    """The units of a gang. `kinds`: the workers that `Unit.kind` indexes."""
 
     units: tuple[Unit, ...]
     shape: Shape
     kinds: tuple[Workers, ...]
-    reference: int
     top: int
 
     def level(self, tier: int) -> tuple[int, ...]:
@@ -123,5 +119,4 @@ def units_of(gang: Group, top: int) -> Units:
         return Shape(unit, part.count, tuple(shape_of(x, inside, times * x.count) for x in part.parts))
 
     shape = Shape(GANG, 1, tuple(shape_of(part, GANG, part.count) for part in gang.parts))
-    totals = [unit.total for unit in units if unit.kind >= 0]
-    return Units(tuple(units), shape, kinds, totals.index(max(totals)), top)
+    return Units(tuple(units), shape, kinds, top)

@@ -128,6 +128,9 @@ def cost_message(cost: Cost) -> pb.PlacementCost:
         nodes=cost.nodes,
         degraded=cost.degraded,
         fragmentation=cost.fragmentation,
+        above=cost.above,
+        whole=cost.whole,
+        widths=cost.widths,
     )
 
 
@@ -248,6 +251,9 @@ def _cost(message: pb.PlacementCost) -> Cost:
         message.nodes,
         message.degraded,
         tuple(message.fragmentation),
+        tuple(message.above),
+        message.whole,
+        tuple(message.widths),
     )
 
 
@@ -312,6 +318,9 @@ def _cost_json(cost: pb.PlacementCost) -> dict[str, Any]:
         "nodes": cost.nodes,
         "degraded": cost.degraded,
         "fragmentation": list(cost.fragmentation),
+        "above": list(cost.above),
+        "whole": cost.whole,
+        "widths": list(cost.widths),
     }
 
 

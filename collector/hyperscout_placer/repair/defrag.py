@@ -102,10 +102,10 @@ class _Search:
         self._request = request
         self._masks = masks
         self._most_moves = most_moves
-        self._layout = Layout.of(request)
+        self._layout = Layout.of(request, masks)
         index = self._forest.index
         self._gangs = sorted(gangs, key=lambda gang: gang.name)
-        self._layouts = [Layout.of(gang.request) for gang in self._gangs]
+        self._layouts = [Layout.of(gang.request, gang.masks) for gang in self._gangs]
         self._at = [[index.get(node, -1) for node in gang.nodes] for gang in self._gangs]
         self._movable = [
             gang.movable and len(gang.nodes) == len(layout) and -1 not in at and self._is_of_today(gang)
@@ -146,7 +146,7 @@ class _Search:
         """Domains that would do if enough gangs moved, those that need the least first."""
         forest = self._forest
         kind = self._layout.kinds[self._layout.reference_kind]
-        wanted = self._layout.kind.count(self._layout.reference_kind)
+        wanted = self._layout.placed
         now = View(self._capacity, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
         then = View(emptied, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
         found: list[_Target] = []
@@ -179,7 +179,7 @@ class _Search:
             for i, movable in enumerate(self._movable)
             if movable
         }
-        need = max(1, self._layout.kind.count(self._layout.reference_kind) - target.free)
+        need = max(1, self._layout.placed - target.free)
         some = [i for i in there if there[i]]
         orders = [
             sorted(some, key=lambda i: (there[i] < need, there[i], i)),
@@ -366,7 +366,7 @@ class _Search:
     # Refusal
 
     def _refused(self, refused: Refusal, targets: list[_Target], *, proven: bool) -> Refusal:
-        workers = self._layout.kind.count(self._layout.reference_kind)
+        workers = self._layout.placed
         if proven:  # then no target has enough free resources even without the movable gangs
             targets = sorted(targets, key=lambda target: (-target.emptied, -target.tier))
         text = "no plan was found"

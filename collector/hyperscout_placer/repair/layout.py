@@ -3,9 +3,11 @@
 `place` counts kinds of groups. A running gang has numbered ranks, and each copy of a group is a run of ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.kinds import kind_of, reference_of
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 
 GANG = 0
@@ -26,20 +28,21 @@ class Copy:
 class Layout:
     """The ranks of a gang. `kinds`: the different workers, each with count 1.
 
-    By rank: its `kind`, the innermost `copy` around it, and the number of its `end` (leaf of the request's
-    tree). `reference`: the end that fragmentation counts; `reference_kind`: its kind.
+    By rank: its `kind`, and the innermost `copy` around it. `reference`: the kinds that fragmentation counts,
+    which are alike; `placed`: how many ranks are of these. `gang`: the request's.
     """
+
+    gang: Group
 
     copies: tuple[Copy, ...]
     kinds: tuple[Workers, ...]
     kind: tuple[int, ...]
     copy: tuple[int, ...]
-    end: tuple[int, ...]
-    reference: int
-    reference_kind: int
+    reference: tuple[int, ...]
+    placed: int
 
     @classmethod
-    def of(cls, request: Request) -> "Layout":
+    def of(cls, request: Request, masks: Mapping[str, Mask]) -> "Layout":
         """The layout of a request, without preferred spreads.
 
         Only in hard mode the gang itself has a tier.
@@ -48,40 +51,32 @@ class Layout:
         kinds: dict[Workers, int] = {}
         kind: list[int] = []
         copy: list[int] = []
-        end: list[int] = []
-        ends: dict[tuple[int, ...], int] = {}  # path in the request's tree -> number in order of appearance
 
-        def walk(part: Group | Workers, around: int, where: tuple[int, ...]) -> None:
+        def walk(part: Group | Workers, around: int) -> None:
             if isinstance(part, Workers):
-                number = ends.setdefault(where, len(ends))
                 one = kinds.setdefault(Workers(1, part.resources, part.role), len(kinds))
                 kind.extend([one] * part.count)
                 copy.extend([around] * part.count)
-                end.extend([number] * part.count)
                 return
             for _ in range(part.count):
                 at, start = len(copies), len(kind)
                 spread = part.spread if part.spread and part.spread.required else None
                 tier = None if around < 0 and request.mode == "soft" else part.tier
                 copies.append(Copy(start, start, tier, spread, around))
-                for i, inner in enumerate(part.parts):
-                    walk(inner, at, (*where, i))
+                for inner in part.parts:
+                    walk(inner, at)
                 copies[at] = Copy(start, len(kind), tier, spread, around)
 
-        walk(request.gang, -1, ())
-        counts = [0] * len(ends)
-        for number in end:
-            counts[number] += 1
-        reference = counts.index(max(counts))
-        return cls(
-            tuple(copies),
-            tuple(kinds),
-            tuple(kind),
-            tuple(copy),
-            tuple(end),
-            reference,
-            kind[end.index(reference)],
-        )
+        walk(request.gang, -1)
+        most, placed = reference_of(request.gang, masks)
+        alike = kind_of(most, masks)
+        reference = tuple(i for i, x in enumerate(kinds) if kind_of(x, masks) == alike)
+        return cls(request.gang, tuple(copies), tuple(kinds), tuple(kind), tuple(copy), reference, placed)
+
+    @property
+    def reference_kind(self) -> int:
+        """One of the kinds that fragmentation counts."""
+        return self.reference[0]
 
     def __len__(self) -> int:
         return len(self.kind)

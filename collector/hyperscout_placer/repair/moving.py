@@ -17,10 +17,8 @@ from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import (
-    Group,
     Request,
-    Workers,
-    size,
+    bounded,
     with_preferences,
     without_preferences,
 )
@@ -116,7 +114,7 @@ def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
 
 
 def _move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
-    layout = Layout.of(gang.request)
+    layout = Layout.of(gang.request, gang.masks)
     if len(leaving) == len(layout):
         return _anew(gang, layout, min(leaving), proven=True)
     first = _filled(gang, layout, leaving)
@@ -284,7 +282,7 @@ def _in_the_way(
 def anew(gang: Gang, request: Request) -> Placement | Refusal:
     """Place the gang as if it were not running. The capacity is not changed."""
     forest = gang.capacity.forest
-    layout = Layout.of(request)
+    layout = Layout.of(request, gang.masks)
     capacity = gang.capacity.copy()
     for at, free in (gang.changes or {}).items():
         capacity.set_free(forest.nodes[at], free)
@@ -311,23 +309,3 @@ def _anew(gang: Gang, layout: Layout, rank: int, *, proven: bool) -> Moved | Now
     index = gang.capacity.forest.index
     nodes = kept(gang.request.gang, gang.before, [index[name] for name in answer.nodes])
     return _moved(gang, layout, nodes, answer.exact and proven)
-
-
-def bounded(group: Group, tier: int) -> Group | None:
-    """The same group within one domain of that tier. None where its spread makes that impossible.
-
-    Inner groups that may be in higher tiers get that tier as their limit.
-    """
-    within = tier if group.tier is None else min(group.tier, tier)
-    spread = group.spread
-    if spread is not None and spread.tier >= within:
-        if spread.most < size(group) // group.count:
-            return None
-        spread = None
-    parts: list[Group | Workers] = []
-    for part in group.parts:
-        inner = bounded(part, within) if isinstance(part, Group) else part
-        if inner is None:
-            return None
-        parts.append(inner)
-    return replace(group, parts=tuple(parts), tier=None if group.tier is None else within, spread=spread)

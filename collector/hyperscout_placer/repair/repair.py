@@ -128,7 +128,7 @@ def _read(
     capacity: Capacity, request: Request, running: Sequence[str], masks: Mapping[str, Mask]
 ) -> tuple[Gang, Layout]:
     checked(request, capacity.forest.top)
-    layout = Layout.of(request)
+    layout = Layout.of(request, masks)
     if len(running) != len(layout):
         raise RequestError(f"running: {len(running)} nodes for {len(layout)} workers")
     return Gang.of(capacity, request, masks, running), layout

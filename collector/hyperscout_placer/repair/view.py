@@ -1,13 +1,16 @@
 """The free resources for one gang, on which moves are tried. The underlying Capacity never changes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.answer import cost_of as nodes_cost
 from hyperscout_placer.cluster.capacity import Capacity, Fit, Mask, summed
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import MAX_WORKERS, Request, Workers
+from hyperscout_placer.cluster.widths import widths_of
 from hyperscout_placer.repair.layout import Layout
 
 _FEW = 64  # barred nodes; up to this number sums are corrected one by one
@@ -142,22 +145,6 @@ def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) 
     usable = view.usable(kind)
     fits[~usable] = 0
     for rank, at in enumerate(now):
-        if layout.end[rank] == layout.reference and not usable[at]:
+        if layout.kind[rank] in layout.reference and not usable[at]:
             fits[at] += 1
-    used = np.unique(np.asarray(now, np.int64))
-    sums = np.concatenate(([0], np.cumsum(fits)))
-    holder = forest.holder(now)
-    top = forest.top + 1 if holder is None else holder[0]
-    domains, left = [], []
-    degraded = int(forest.degraded[used].sum())
-    count = layout.end.count(layout.reference)
-    for layer in reversed(forest.layers[:top]):
-        which = np.unique(layer.of_node[used])
-        if layer.tier < top:
-            domains.append(len(which))
-        degraded += int(layer.degraded[which].sum())
-        left.append(int((sums[layer.stop[which]] - sums[layer.start[which]]).sum()) - count)
-    if holder is None:
-        left.insert(0, int(sums[-1]) - count)
-    left.append(int(fits[used].sum()) - count)
-    return Cost(top, tuple(domains), len(used), degraded, tuple(left))
+    return replace(nodes_cost(forest, fits, now, layout.placed), widths=widths_of(forest, layout.gang, now))

@@ -37,7 +37,7 @@ class Alike:
     def _key(self, tier: int, index: int) -> object:
         if tier == 0:
             return tuple(int(x[index]) for x in self._features)
-        degraded = int(self._free.degraded(tier)[index])
+        degraded = int(self._free.degraded(tier)[index]), bool(self._free.whole(tier)[index])
         if tier == 1 and self._whole_nodes and not self._worn[index]:
             return degraded, int(self._free.fit(0, 1)[index])
         if tier == 1:

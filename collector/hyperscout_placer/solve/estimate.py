@@ -10,7 +10,7 @@ import numpy as np
 
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Flags, Forest, Longs
-from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends, size
+from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, counted, ends, size
 
 _Part = Group | Workers
 _PARTS = 1 << 20
@@ -165,16 +165,6 @@ class Estimate:
                 return np.array([counts.sum()], np.int64)
             counts = self._forest.layers[t - 1].summed(counts)
         return counts
-
-
-def counted(group: Group) -> Iterator[tuple[Workers, int]]:
-    """Each kind of worker, with its number in all copies of the group."""
-    for part in group.parts:
-        if isinstance(part, Workers):
-            yield part, part.count * group.count
-        else:
-            for kind, count in counted(part):
-                yield kind, count * group.count
 
 
 def _flat(group: Group, tier: int) -> Iterator[tuple[_Part, int]]:

@@ -6,7 +6,7 @@ explanation contains how much of the gang fits. A bound on the cost selects whic
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hyperscout_formats.text.counts import count
@@ -17,13 +17,14 @@ from hyperscout_placer.cluster.allreduce import (
     Predicted,
     predict,
 )
-from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal, cost_of
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.message_text import many, say_tier
 from hyperscout_placer.cluster.request import Request, ends, size, within_node, without_preferences
 from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
-from hyperscout_placer.solve.estimate import Estimate, counted
+from hyperscout_placer.solve.estimate import Estimate
 from hyperscout_placer.solve.place import place
 
 MAX_BOUNDS = 1000  # domains for which a bound is computed
@@ -96,6 +97,15 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
             tier = best.top - i
             where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
             return f"leaves capacity for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
+    for tier, mine, its in zip(range(forest.top, best.top, -1), cost.above, best.above, strict=True):
+        if mine != its:
+            around = say_tier(forest, tier)
+            return f"leaves capacity for {count(mine, 'more worker')} around it in {around} instead of {its}"
+    if cost.whole != best.whole:
+        return f"{count(cost.whole, 'domain')} in which all nodes are free instead of {best.whole or 'none'}"
+    for mine, its in zip(cost.widths, best.widths, strict=True):
+        if mine != its:
+            return f"groups spread over {say_tier(forest, mine)} instead of {its}"
     return "equal, but later in the order of names"
 
 
@@ -125,8 +135,7 @@ class _Explainer:
         self._gang = without_preferences(within_node(request).gang)
         self._workers = size(request.gang)
         self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
-        kinds = list(counted(request.gang))
-        self._reference = max(kinds, key=lambda found: found[1])[0]
+        self._reference, self._alike = reference_of(request.gang, masks)
 
     def explanation(self, answer: Placement | Refusal) -> Explanation:
         if isinstance(answer, Refusal):
@@ -183,15 +192,21 @@ class _Explainer:
             if isinstance(there, Refusal):
                 not_fitting.append(Candidate(name, top, left, None, None, NOT_AT_ONCE))
                 continue
+            cost = self._cost(there)
             if there.relaxed and not answer.relaxed:
                 why = "only without the preferred spread"
-            elif there.cost < answer.cost:
+            elif cost < answer.cost:
                 why = "better, but the search had reached its limit"
             else:
-                why = say_why(self._forest, there.cost, answer.cost)
-            fitting.append((there.cost, Candidate(name, top, left, there.cost, self._predict(there), why)))
+                why = say_why(self._forest, cost, answer.cost)
+            fitting.append((cost, Candidate(name, top, left, cost, self._predict(there), why)))
         fitting.sort(key=lambda pair: pair[0])
         return [candidate for _, candidate in fitting] + not_fitting, len(might)
+
+    def _cost(self, there: Placement) -> Cost:
+        """The cost of a placement that was found with one domain alone, beside the others."""
+        fits, nodes = self._estimate.fit(self._reference), [self._forest.index[x] for x in there.nodes]
+        return replace(cost_of(self._forest, fits, nodes, self._alike), widths=there.cost.widths)
 
     def _bound(self, top: int, domain: int, holds: Sequence[Longs], free: int) -> tuple[int, ...]:
         """A lower bound of the gang's cost in a domain, by counting.
@@ -271,7 +286,7 @@ class _Explainer:
         if cost.degraded:
             sentences.append(f"{count(cost.degraded, 'degraded link')} in what is used")
         sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
-        sentences.append("Nothing is better" if answer.exact else "It is not proven that nothing is better")
+        sentences.append(_say_proof(answer))
         if self._workers > 1:
             sentences.append(_say_predicted(predicted))
         return ". ".join(sentences) + "."
@@ -292,6 +307,14 @@ class _Explainer:
         if others:
             text += f"; the next best, {others[0].hypernode}: {others[0].why}"
         return text
+
+
+def _say_proof(answer: Placement) -> str:
+    """What was compared, in the order in which it counts."""
+    if not answer.exact:
+        return "It is not proven that nothing is better"
+    groups = ", then width of groups" if answer.cost.widths else ""
+    return f"Nothing is better by tier, domains, nodes, degraded links, capacity left{groups}"
 
 
 def _say_predicted(predicted: Predicted) -> str:

@@ -1,11 +1,11 @@
 """The resources that are free for one gang, and the cost of using them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.forest import Flags, Forest, Longs
 from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.costs import Packing
 
@@ -14,16 +14,20 @@ from hyperscout_placer.solve.costs import Packing
 class Free:
     """How many workers fit where, and the resources that several kinds of workers share.
 
-    `fits`: by kind (nodes,). `sums`: by kind, by tier from 1 up (domains,). `free`: (resources, nodes) and
-    `needs`: (kinds, resources), of the shared resources. Tier 0 is the nodes. The tier above the forest's
-    highest is one domain: all islands together.
+    `reference`: the kind whose workers the cost counts. `placed`: how many of these the gang has. `fits`: by
+    kind (nodes,). `sums`: by kind, by tier from 1 up (domains,). `free`: (resources, nodes) and `needs`:
+    (kinds, resources), of the shared resources. Tier 0 is the nodes. The tier above the forest's highest is
+    one domain: all islands together.
     """
 
     forest: Forest
+    reference: int
+    placed: int
     fits: Sequence[Longs]
     sums: Sequence[Sequence[Longs]]
     free: Longs
     needs: Longs
+    _whole: dict[int, Flags] = field(default_factory=dict)  # by tier
 
     def nodes(self, tier: int, index: int) -> tuple[int, int]:
         """The run of nodes in a domain."""
@@ -57,6 +61,28 @@ class Free:
             return np.zeros(1, np.int64)
         return self.forest.layers[tier - 1].degraded if tier else self.forest.degraded
 
+    def whole(self, tier: int) -> Flags:
+        """(domains of the tier,) whether a worker of the reference kind fits on every node."""
+        found = self._whole.get(tier)
+        if found is None:
+            full = self.fits[self.reference] > 0 if tier == 1 else self.whole(tier - 1)
+            if tier > self.forest.top:
+                found = np.array([full.all()])
+            else:
+                layer = self.forest.layers[tier - 1]
+                found = layer.summed(full.astype(np.int64)) == layer.child_stop - layer.child
+            self._whole[tier] = found
+        return found
+
+    def above(self, tier: int, which: Longs) -> list[Longs]:
+        """For each tier above, the highest first: (which,) what fits around these domains beside the gang."""
+        found: list[Longs] = []
+        at = which
+        for higher in range(tier + 1, self.forest.top + 1):
+            at = self.forest.layers[higher - 2].parent[at]
+            found.insert(0, self.fit(self.reference, higher)[at] - self.placed)
+        return found
+
     def below(self, tier: int, index: int, lower: int) -> slice:
         """The slice of a domain's domains of a lower tier (its nodes, at 0)."""
         start, stop = self.nodes(tier, index)
@@ -70,14 +96,13 @@ class Parts:
     """The parts of a cost below one domain, packed.
 
     In order: used domains from the tier below it down, nodes; degraded links; workers that still fit into
-    what is used, from the tier below down to nodes. `whole_nodes`: every node fits at most one worker. Then
-    the parts for nodes are constant and left out.
+    what is used, from the tier below down to nodes; used domains that were whole. `whole_nodes`: every node
+    fits at most one worker. Then the parts for nodes are constant and left out.
     """
 
     def __init__(self, free: Free, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
         self._free = free
         self._tiers = tiers = units.top
-        self._reference = units.reference
         self._whole_nodes = whole_nodes
         self._gang = gang = units.units[GANG].size
         runs = [free.below(tiers, domain, t) for t in range(tiers - 1, -1, -1)]
@@ -85,12 +110,11 @@ class Parts:
         degraded = sum(
             int(free.degraded(t)[run].sum()) for t, run in zip(range(tiers - 1, -1, -1), runs, strict=True)
         )
-        fits = int(free.fit(units.reference, tiers)[domain])
-        left = [fits] * tiers
+        left = [int(free.fit(free.reference, tiers)[domain])] * tiers
         if whole_nodes:
             counts[-1] = left[-1] = 0
-        self.packing = Packing([*counts, degraded, *left])
-        self.placed = units.kinds_in(GANG)[units.reference]
+        whole = sum(int(free.whole(tiers - 1 - i)[run].sum()) for i, run in enumerate(runs[:-1]))
+        self.packing = Packing([*counts, degraded, *left, whole])
 
     def own(self, tier: int, index: int) -> Longs:
         """(words,) the cost of using a domain or node at all."""
@@ -102,7 +126,10 @@ class Parts:
             word, shift = self.packing.place(at)
             found[word] += 1 << shift
             word, shift = self.packing.place(self._tiers + 1 + at)
-            found[word] += int(self._free.fit(self._reference, tier)[index]) << shift
+            found[word] += int(self._free.fit(self._free.reference, tier)[index]) << shift
+        if tier and self._free.whole(tier)[index]:
+            word, shift = self.packing.place(2 * self._tiers + 1)
+            found[word] += 1 << shift
         return np.array(found)
 
     def of_degraded(self, links: Longs) -> Longs:
@@ -116,5 +143,5 @@ class Parts:
         parts = list(self.packing.unpack(words))
         if self._whole_nodes:
             parts[self._tiers - 1] = self._gang
-            parts[-1] = self.placed
+            parts[-2] = self._free.placed
         return tuple(parts)

@@ -78,7 +78,7 @@ class Greedy:
 
     def _by_free(self, tier: int, index: int) -> list[int]:
         start, stop = self._free.children(tier, index)
-        fits = self._free.fit(self._units.reference, tier - 1)[start:stop]
+        fits = self._free.fit(self._free.reference, tier - 1)[start:stop]
         order: list[int] = (start + np.argsort(-fits, kind="stable")).tolist()
         return order
 
@@ -152,12 +152,13 @@ class Greedy:
 def cost_parts(free: Free, units: Units, held: Held) -> tuple[int, ...]:
     """The cost of a filled domain, as `Parts.unpacked` orders it."""
     top = units.top
-    counts, left, degraded = [0] * top, [0] * top, 0
+    counts, left, degraded, whole = [0] * top, [0] * top, 0, 0
     todo = [(top - 1, child) for child in held.children]
     while todo:
         tier, at = todo.pop()
         counts[top - 1 - tier] += 1
-        left[top - 1 - tier] += int(free.fit(units.reference, tier)[at.index])
+        left[top - 1 - tier] += int(free.fit(free.reference, tier)[at.index])
+        whole += int(tier > 0 and free.whole(tier)[at.index])
         degraded += int(free.degraded(tier)[at.index])
         todo += [(tier - 1, child) for child in at.children]
-    return (*counts, degraded, *left)
+    return (*counts, degraded, *left, whole)

@@ -11,15 +11,21 @@ import numpy as np
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, summed
 from hyperscout_placer.cluster.forest import Flags, Forest
+from hyperscout_placer.cluster.kinds import merged, reference_of
 from hyperscout_placer.cluster.request import (
+    Group,
     Request,
     RequestError,
     checked,
     ends,
+    groups_in,
+    narrowed,
+    size,
     with_preferences,
     within_node,
     without_preferences,
 )
+from hyperscout_placer.cluster.widths import widths_of
 from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.refusal import refusal
 from hyperscout_placer.solve.search import Search
@@ -51,19 +57,57 @@ def _found(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
 ) -> tuple[Placement | None, bool]:
     """The placement, and whether the search was complete."""
+    asked = request.gang
     request = within_node(request)
+    request = replace(request, gang=merged(request.gang, masks))
     required = without_preferences(request.gang)
     search = Search(_free(capacity, request, masks), work)
     found = search.best(required, range(1, max(1, highest(capacity.forest, request)) + 1))
-    if found is None or required == request.gang:
-        return found, search.complete
+    if found is None:
+        return None, search.complete
+    if required == request.gang:
+        return _together(search, capacity.forest, asked, required, found), search.complete
     better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
     if better is None:
         why = "is impossible" if search.complete else "was not found within the search limit"
-        return replace(found, relaxed=(f"the preferred spread {why} at this tier",)), search.complete
+        found = replace(found, relaxed=(f"the preferred spread {why} at this tier",))
+        return _together(search, capacity.forest, asked, required, found), search.complete
     if found.bound is not None and found.bound.top < found.cost.top:
         better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
-    return better, search.complete
+    preferring = with_preferences(request.gang)
+    return _together(search, capacity.forest, asked, preferring, better), search.complete
+
+
+def _together(search: Search, forest: Forest, asked: Group, gang: Group, found: Placement) -> Placement:
+    """Of the placements with the cost of `found`, one with the least widths of the groups of `asked`.
+
+    One group after the other, in the order of the request, is bound to the lowest tier that costs nothing.
+    """
+    widths = _widths(forest, gang, found)
+    sizes = [size(group) // group.count for group in groups_in(gang)]
+    if found.exact:
+        for number in range(len(widths)):
+            for tier in range(widths[number]):
+                if search.most_in_one(tier) < sizes[number]:
+                    continue
+                narrower = narrowed(gang, number, tier)
+                better = None if narrower is None else search.as_good(narrower, found.cost)
+                if better is not None:
+                    found = replace(better, relaxed=found.relaxed)
+                    widths = _widths(forest, gang, found)
+                    break
+            if widths[number] < found.cost.top:  # later groups must not make it wider
+                gang = narrowed(gang, number, widths[number]) or gang
+    cost = replace(found.cost, widths=_widths(forest, asked, found))
+    if found.exact and not search.trials_complete:
+        return replace(found, cost=cost, exact=False, bound=replace(cost, widths=()))
+    return replace(found, cost=cost)
+
+
+def _widths(forest: Forest, gang: Group, found: Placement) -> tuple[int, ...]:
+    if not any(isinstance(part, Group) for part in gang.parts):
+        return ()
+    return widths_of(forest, gang, [forest.index[node] for node in found.nodes])
 
 
 def highest(forest: Forest, request: Request) -> int:
@@ -76,6 +120,7 @@ def highest(forest: Forest, request: Request) -> int:
 def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Free:
     forest = capacity.forest
     kinds = list(ends(request.gang))
+    most, placed = reference_of(request.gang, masks)
     barred = _barred(forest, request.avoid)
     fits, sums = [], []
     for kind in kinds:
@@ -94,7 +139,7 @@ def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Fr
     )
     free = np.array([capacity.free(name) for name in names], np.int64).reshape(len(names), len(forest.nodes))
     needs = np.array([[dict(kind.resources).get(name, 0) for name in names] for kind in kinds], np.int64)
-    return Free(forest, fits, sums, free, needs)
+    return Free(forest, kinds.index(most), placed, fits, sums, free, needs)
 
 
 def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:

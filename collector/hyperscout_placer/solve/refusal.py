@@ -28,12 +28,13 @@ from hyperscout_placer.cluster.request import (
     Spread,
     Workers,
     contradiction,
+    counted,
     ends,
     size,
     unconstrained,
     without_preferences,
 )
-from hyperscout_placer.solve.estimate import Estimate, counted
+from hyperscout_placer.solve.estimate import Estimate
 
 TRIES = 4  # trial placements for a refusal
 NAMED = 3  # nodes named in a refusal

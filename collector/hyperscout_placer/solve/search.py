@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.answer import Cost, Placement, cost_of
 from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.request import Group
 from hyperscout_placer.cluster.units import GANG, Units, units_of
@@ -33,10 +33,14 @@ _Sizes = Callable[[int], Sequence[tuple[Longs, int]]]
 
 
 class Search:
-    """The search for one gang. `complete`: every domain that was tried has an exact answer."""
+    """The search for one gang. `complete`: every domain that was tried has an exact answer.
+
+    `trials_complete`: the same for the trials with more constraints, which have a limit of their own.
+    """
 
     def __init__(self, free: Free, work: Work) -> None:
-        self.complete = True
+        self.complete = self.trials_complete = True
+        self._trials = Work()
         self._free = free
         self._alike = Alike(free)
         self._work = work
@@ -52,15 +56,29 @@ class Search:
                 return _placement(self._free, units, *found, min(unsure, default=None))
         return None
 
+    def most_in_one(self, tier: int) -> int:
+        """An upper bound of the workers in one domain of a tier."""
+        fits = [self._free.fit(kind, tier) for kind in range(len(self._free.fits))]
+        return int(np.sum(fits, axis=0).max(initial=0))
+
+    def as_good(self, gang: Group, cost: Cost) -> Placement | None:
+        """A placement of a gang with more constraints that costs no more than without these."""
+        units = units_of(gang, cost.top)
+        limit = (*cost.domains, cost.nodes, cost.degraded, *cost.fragmentation, *cost.above, cost.whole)
+        found = self._at_tier(units, [], limit)
+        return None if found is None else _placement(self._free, units, *found, None)
+
     def _at_tier(
-        self, units: Units, unsure: list[tuple[int, _Parts]]
+        self, units: Units, unsure: list[tuple[int, _Parts]], limit: _Parts | None = None
     ) -> tuple[_Parts, Callable[[], Held]] | None:
+        """The best placement at the tier of the units. `limit`: only a placement of this cost is wanted."""
         free = self._free
         levels = levels_of(units)
+        work = self._work if limit is None else self._trials
         solver = (
-            Trees(free, self._alike, units, self._work)
+            Trees(free, self._alike, units, work)
             if levels is None
-            else Chain(free, self._alike, units, levels, self._work)
+            else Chain(free, self._alike, units, levels, work)
         )
         might = solver.might()
         several = np.count_nonzero(might) > 1
@@ -68,6 +86,8 @@ class Search:
         guesses = 0
         best: tuple[_Parts, Callable[[], Held]] | None = None
         for bound, domain in _candidates(free, units, solver.sizes, might):
+            if limit is not None and bound > limit:
+                break
             if best is not None and bound >= best[0]:
                 break
             if several:
@@ -75,8 +95,11 @@ class Search:
                     continue
                 seen.add(number)
             try:
-                found = solver.least(domain, None if best is None else best[0])
+                found = solver.least(domain, limit if best is None else best[0])
             except TooBigError:
+                if limit is not None:
+                    self.trials_complete = False
+                    break
                 self.complete = False
                 unsure.append((units.top, bound or _bound_of(free, units, solver.sizes, domain)))
                 if guesses == GUESSES or (guesses and self._looks > MAX_LOOKS):
@@ -85,6 +108,8 @@ class Search:
                 found = self._guessed(units, domain)
             if found is not None:
                 cost = _whole_cost(free, units, domain, found[0])
+                if limit is not None and cost > limit:
+                    continue
                 if best is None or cost < best[0]:
                     best = cost, found[1]
         return best
@@ -99,11 +124,17 @@ class Search:
 def _whole_cost(free: Free, units: Units, domain: int, parts: _Parts) -> _Parts:
     """The whole cost of a domain, from the parts of the cost below it."""
     tier = units.top
-    counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
+    counts, degraded, left, whole = parts[:tier], parts[tier], parts[tier + 1 : -1], parts[-1]
     degraded += int(free.degraded(tier)[domain])
-    placed = units.kinds_in(GANG)[units.reference]
-    whole = int(free.fit(units.reference, tier)[domain])
-    return (*counts, degraded, whole - placed, *(x - placed for x in left))
+    left = (int(free.fit(free.reference, tier)[domain]), *left)
+    above = (int(column[0]) for column in free.above(tier, np.array([domain])))
+    return (
+        *counts,
+        degraded,
+        *(x - free.placed for x in left),
+        *above,
+        whole + int(free.whole(tier)[domain]),
+    )
 
 
 def _placement(
@@ -114,23 +145,23 @@ def _placement(
     nodes = nodes_by_rank(forest, units, held())
     holder = forest.holder(nodes)
     top = units.top
-    while holder is not None and top > holder[0]:  # the greedy placement is closer together than required
-        worn = 0 if top > forest.top else int(free.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
-        parts = (*parts[1:top], parts[top] - worn, *parts[top + 2 :])
-        top -= 1
-    exact = unsure is None or unsure >= (top, parts)
+    cost = _cost(top, parts)
+    if holder is not None and top > holder[0]:  # the greedy placement is closer together than required
+        cost = cost_of(forest, free.fits[free.reference], nodes, free.placed)
+    exact = unsure is None or _cost(*unsure) >= cost
     return Placement(
         tuple(forest.nodes[node] for node in nodes),
         holder[0] if holder else None,
         holder[1] if holder else None,
-        _cost(top, parts),
+        cost,
         exact,
         None if exact or unsure is None else _cost(*unsure),
     )
 
 
 def _cost(tier: int, parts: _Parts) -> Cost:
-    return Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier], parts[tier + 1 :])
+    left, above = parts[tier + 1 : 2 * tier + 2], parts[2 * tier + 2 : -1]
+    return Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier], left, above, parts[-1])
 
 
 def _candidates(free: Free, units: Units, sizes: _Sizes, might: Flags) -> Iterator[tuple[_Parts, int]]:
@@ -141,24 +172,19 @@ def _candidates(free: Free, units: Units, sizes: _Sizes, might: Flags) -> Iterat
         return
     columns = _bounds(free, units, sizes, which)
     for i in np.lexsort((which, *columns[::-1])).tolist():
-        yield _at(columns, i, units), int(which[i])
+        yield tuple(int(column[i]) for column in columns), int(which[i])
 
 
 def _bound_of(free: Free, units: Units, sizes: _Sizes, domain: int) -> _Parts:
     """A lower bound of the gang's cost in a domain of the top tier."""
-    return _at(_bounds(free, units, sizes, np.array([domain])), 0, units)
-
-
-def _at(columns: Sequence[Longs], i: int, units: Units) -> _Parts:
-    # What is left over in the tiers below is not known: 0 is the bound.
-    return (*(int(column[i]) for column in columns), *(0,) * units.top)
+    return tuple(int(column[0]) for column in _bounds(free, units, sizes, np.array([domain])))
 
 
 def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs]:
     """The bounds, (which,) each.
 
     In order: domains from the tier below the top down, nodes, degraded links, workers that still fit in the
-    domain.
+    domain, in those below it (0: not known) and in those above it, and the domain itself if it is whole.
     """
     wanted = units.kinds_in(GANG)
     columns = []
@@ -167,14 +193,16 @@ def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs
         for fits, count in sizes(lower):
             np.maximum(fewest, _fewest(free, units.top, which, lower, fits, count), out=fewest)
         columns.append(fewest)
-    whole = free.fit(units.reference, units.top)[which]
+    fits = free.fit(free.reference, units.top)[which]
+    unknown = [np.zeros(len(which), np.int64)] * units.top
+    whole = free.whole(units.top)[which].astype(np.int64)
     degraded = free.degraded(units.top)[which]
     if len(wanted) == 1 and units.top <= free.forest.top and (bad := free.forest.degraded > 0).any():
         # A gang that does not fit on the nodes without degraded links uses at least one degraded link more.
         worn = np.concatenate(([0], np.cumsum(np.where(bad, free.fits[0], 0))))
         layer = free.forest.layers[units.top - 1]
-        degraded = degraded + (whole - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
-    return [*columns, degraded, whole - wanted[units.reference]]
+        degraded = degraded + (fits - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
+    return [*columns, degraded, fits - free.placed, *unknown, *free.above(units.top, which), whole]
 
 
 def _fewest(free: Free, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int) -> Longs:

@@ -11,9 +11,9 @@ spread is a bound on what a domain may hold, and depends only on the number of s
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Final
 
 import numpy as np
@@ -271,11 +271,26 @@ class Tables:
         return self._traced(tier, index, units, wanted, self._inner_caps(tier, caps, opened))
 
     def _taken(self, before: Longs, after: Longs, table: Longs, at: _State) -> _State:
-        """How much the child holds: the least possible, so that the children before it are filled first."""
+        """How much the child holds: of the kinds in proportion, so that a group of several kinds is together.
+
+        Of those the least possible, so that the children before it are filled first.
+        """
+        found: tuple[int, _State] | None = None
         for option in np.argwhere(table[0] < NEVER).tolist():
             if all(o <= x for o, x in zip(option, at, strict=True)):
                 left = tuple(x - o for x, o in zip(at, option, strict=True))
                 cost = before[_at(left)] + table[_at(option)]
                 if np.array_equal(cost, after[_at(at)]):
-                    return tuple(option)
-        raise AssertionError("no option of the table has the cost")
+                    uneven = sum(abs(a * y - b * x) for a, x, b, y in _pairs(option, at))
+                    if found is None or (uneven, tuple(option)) < found:
+                        found = uneven, tuple(option)
+        if found is None:
+            raise AssertionError("no option of the table has the cost")
+        return found[1]
+
+
+def _pairs(option: Sequence[int], at: _State) -> Iterator[tuple[int, int, int, int]]:
+    """Neighbouring kinds: how many of each an option has, and how many there are in all."""
+    both = list(zip(option, at, strict=True))
+    for (a, x), (b, y) in pairwise(both):
+        yield a, x, b, y

@@ -309,12 +309,17 @@ class PlacementCost(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     FRAGMENTATION_FIELD_NUMBER: _builtins.int
+    ABOVE_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    WIDTHS_FIELD_NUMBER: _builtins.int
     top: _builtins.int
     """Tier of the lowest domain that contains the gang; one above the highest tier if none does."""
     nodes: _builtins.int
     """Number of nodes used."""
     degraded: _builtins.int
     """Degraded links of the used domains."""
+    whole: _builtins.int
+    """Used domains in which a worker fits on every node before the gang is there."""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Used domains by tier, from the one below `top` down to tier 1."""
@@ -322,6 +327,14 @@ class PlacementCost(_message.Message):
     @_builtins.property
     def fragmentation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Workers that would still fit into the used domains: by tier from `top` down to tier 1, then nodes."""
+
+    @_builtins.property
+    def above(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Workers that would still fit into the domains above `top` that hold the gang, from the highest tier down."""
+
+    @_builtins.property
+    def widths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By group inside the gang, in the order of the request: the tier of the widest of its copies; 0 = one node."""
 
     def __init__(
         self,
@@ -331,10 +344,13 @@ class PlacementCost(_message.Message):
         nodes: _builtins.int = ...,
         degraded: _builtins.int = ...,
         fragmentation: _abc.Iterable[_builtins.int] | None = ...,
+        above: _abc.Iterable[_builtins.int] | None = ...,
+        whole: _builtins.int = ...,
+        widths: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "domains", b"domains", "fragmentation", b"fragmentation", "nodes", b"nodes", "top", b"top"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "degraded", b"degraded", "domains", b"domains", "fragmentation", b"fragmentation", "nodes", b"nodes", "top", b"top", "whole", b"whole", "widths", b"widths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

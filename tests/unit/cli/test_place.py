@@ -70,7 +70,16 @@ def test_json_has_every_field_of_the_contract(files: Files) -> None:
         "assignments": [{"rank": i, "node": f"n{i:04}", "role": "worker"} for i in range(8)],
         "domains": {"1": 2, "2": 1, "3": 1},
         "nodes": 8,
-        "cost": {"top": 2, "domains": [2], "nodes": 8, "degraded": 0, "fragmentation": [0, 0, 0]},
+        "cost": {
+            "top": 2,
+            "domains": [2],
+            "nodes": 8,
+            "degraded": 0,
+            "fragmentation": [0, 0, 0],
+            "above": [12],
+            "whole": 3,
+            "widths": [],
+        },
         "exact": True,
         "reason": "",
     }
@@ -93,7 +102,7 @@ def test_a_table_for_people(files: Files) -> None:
         "Nodes": "8",
         "Degraded": "0 links",
         "Left free": "0 in tier 2 (pod), 0 in tier 1 (leaf), 0 in its nodes",
-        "Proof": "nothing is better",
+        "Proof": "nothing is better by tier, domains, nodes, degraded links, capacity left",
     }
     assert [line.split() for line in table.splitlines()] == [
         ["RANKS", "HYPERNODE", "NODES"],

@@ -39,6 +39,7 @@ REQUEST = Request(
     use_down=True,
 )
 COST = Cost(2, (2,), 3, 1, (5, 0, 0))
+ALL_LINES = Cost(2, (2,), 3, 1, (5, 0, 0), (7, 2), 1, (1, 0))
 PLAN = GangPlan(
     "ns/Job/train",
     "1234",
@@ -63,6 +64,11 @@ def test_what_is_stored_is_read_back() -> None:
     assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "hyperscout"
     # The server gives it back as JSON.
     assert from_object(json.loads(json.dumps(found))) == PLAN
+
+
+def test_all_lines_of_the_cost_are_read_back() -> None:
+    plan = replace(PLAN, placement=replace(PLAN.placement, cost=ALL_LINES))
+    assert from_object(json.loads(json.dumps(to_object(plan, "own")))) == plan
 
 
 def test_the_stored_form_of_0_1_0_stays() -> None:

@@ -9,6 +9,7 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import (
     MAX_KINDS,
     MAX_RESOURCES,
+    WORKERS,
     Group,
     Request,
     RequestError,
@@ -150,7 +151,7 @@ def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch:
     capacity = worker_capacity(
         two_tiers(leaves), {f"node-{i:02}-{j:05}": 1 + i for i in range(4) for j in range(3)}
     )
-    gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")))
+    gang = Group(1, (Workers(2, role="a"), Workers(1, ((WORKERS, 2),), role="b")))
     answer = place(capacity, Request(gang))
     assert isinstance(answer, Placement)
     assert not answer.exact

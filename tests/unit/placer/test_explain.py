@@ -128,7 +128,8 @@ def test_other_domains_of_its_tier_and_lower_ones_that_come_close() -> None:
         "5 workers on 5 nodes in pod0, tier 2 (pod): 2 leaf domains. "
         "No lower tier holds it: of tier 1 (leaf) pod1-l00 fits 4 of the 5 workers. "
         "1 of the 2 others of tier 2 (pod) might hold it; the next best, pod1: leaves capacity for 3 more "
-        "workers in it instead of none. Nothing is better. "
+        "workers in it instead of none. Nothing is better by tier, domains, nodes, degraded links, "
+        "capacity left. "
         "An all-reduce of 1 GiB takes 68.7 ms in a ring, 85.9 ms in a tree (as measured)."
     )
 
@@ -188,7 +189,8 @@ def test_the_only_domain_and_the_only_worker() -> None:
     request = gang(Workers(1))
     found = explain(capacity, request, place(capacity, request), {})
     assert found.text == (
-        "1 worker on 1 node in l1, tier 1 (leaf). It is the only one of tier 1 (leaf). Nothing is better."
+        "1 worker on 1 node in l1, tier 1 (leaf). It is the only one of tier 1 (leaf). "
+        "Nothing is better by tier, domains, nodes, degraded links, capacity left."
     )
 
 

@@ -29,20 +29,23 @@ def room(**changes: object) -> Free:
 
 def test_brute_force_finds_what_a_person_would() -> None:
     found = brute_place(room(), Request(PAIRS))
-    assert found == Placement(("a1", "a1", "a2", "a2"), 1, "leaf-a", Cost(1, (), 2, 0, (0, 0)))
+    assert found == Placement(
+        ("c1", "c1", "c2", "c2"), 1, "leaf-c", Cost(1, (), 2, 0, (0, 0), (2,), 1, (0,))
+    ), "pod-2 has less left than pod-1, as d2 is down"
     # Two leaves hold six: c and d, though d2 is down, for b is degraded. Seven need pod-1 with its faults.
     six, seven = (brute_place(room(), Request(Group(1, (Workers(n),)))) for n in (6, 7))
     assert isinstance(six, Placement)
     assert isinstance(seven, Placement)
-    assert six.cost == Cost(2, (2,), 3, 0, (0, 0, 0))
-    assert seven.cost == Cost(2, (2,), 4, 2, (1, 1, 1))
+    assert six.cost == Cost(2, (2,), 3, 0, (0, 0, 0), whole=1)
+    assert seven.cost == Cost(2, (2,), 4, 2, (1, 1, 1), whole=3)
     assert brute_place(room(), Request(Group(1, (Workers(9),)))) == Refusal(
         2, reason="brute force found no place"
     )
     across = brute_place(room(), Request(Group(1, (Workers(9),)), mode="soft"))
     assert isinstance(across, Placement)
     assert across.tier is None
-    assert across.cost == Cost(3, (2, 3), 5, 0, (5, 5, 1, 1)), "all of a and c, and d1: b is degraded"
+    all_but_b = Cost(3, (2, 3), 5, 0, (5, 5, 1, 1), whole=3)
+    assert across.cost == all_but_b, "all of a and c, and d1: b is degraded"
 
 
 def test_brute_force_keeps_what_is_preferred_only_where_it_costs_no_tier() -> None:
@@ -55,8 +58,8 @@ def test_brute_force_keeps_what_is_preferred_only_where_it_costs_no_tier() -> No
     assert three.relaxed
 
 
-GOOD = Placement(("a1", "a1", "a2", "a2"), 1, "leaf-a", Cost(1, (), 2, 0, (0, 0)))
-APART = Placement(("a1", "a2", "b1", "b1"), 2, "pod-1", Cost(2, (2,), 3, 1, (4, 4, 2)))
+GOOD = Placement(("a1", "a1", "a2", "a2"), 1, "leaf-a", Cost(1, (), 2, 0, (0, 0), (4,), 1, (0,)))
+APART = Placement(("a1", "a2", "b1", "b1"), 2, "pod-1", Cost(2, (2,), 3, 1, (4, 4, 2), (), 3, (1,)))
 SPREAD = replace(PAIRS, parts=(Group(2, (Workers(2),), tier=1, spread=Spread(1, 0)),))
 PREFERRED = replace(PAIRS, parts=(Group(2, (Workers(2),), tier=1, spread=Spread(1, 0, required=False)),))
 OVER = Placement(("a1", "a1", "c1", "c1"), None, None, Cost(3, (2, 2), 2, 0, (10, 10, 4, 0)))
@@ -118,13 +121,13 @@ def test_the_judge_sees_masks_and_what_is_avoided() -> None:
     for name in ("a2", "leaf-a", "pod-1"):
         avoiding = Request(PAIRS, avoid=frozenset({name}))
         assert any("a2 is down, avoided or masked" in one for one in verify(room(), avoiding, GOOD)), name
-    down = Placement(("d1", "d1", "d2", "d2"), 1, "leaf-d", Cost(1, (), 2, 1, (0, 0)))
+    down = Placement(("d1", "d1", "d2", "d2"), 1, "leaf-d", Cost(1, (), 2, 1, (0, 0), (4,), 1, (0,)))
     assert not verify(room(), Request(PAIRS, use_down=True), down)
 
 
 def test_the_judge_counts_what_several_kinds_take_together() -> None:
     both = Group(1, (Workers(1, role="leader"), Workers(2)))
-    full = Placement(("a1", "a1", "a1"), 1, "leaf-a", Cost(1, (), 1, 0, (2, 0)))
+    full = Placement(("a1", "a1", "a1"), 1, "leaf-a", Cost(1, (), 1, 0, (1, -1), (5,), 1))
     assert verify(room(), Request(both), full) == ["a1: 3 workers of 2"]
-    fits = Placement(("a2", "a1", "a1"), 1, "leaf-a", Cost(1, (), 2, 0, (2, 2)))
+    fits = Placement(("a2", "a1", "a1"), 1, "leaf-a", Cost(1, (), 2, 0, (1, 1), (5,), 1))
     assert not verify(room(), Request(both), fits)

@@ -1,6 +1,7 @@
 """Nothing is better than what `place` finds: judged by going through all sets of nodes of small clusters."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_as_good_as_all_counts_of_each_domain(seeds: range) -> None:
             assert best is None, (case, best)
             continue
         assert answer.exact, (case, answer)
-        assert answer.cost == best, (case, best, answer)
+        assert replace(answer.cost, widths=()) == best, (case, best, answer)
         assert not verify(capacity, case.request, answer), (case, answer)
 
 
@@ -58,7 +59,9 @@ def test_all_counts_are_as_good_as_brute_force(seed: int) -> None:
     case = random_chain(seed, most_nodes=12)
     room = Free(case.forest(), case.free)
     best = brute_place(room, case.request)
-    assert chain_cost(room, case.request) == (None if isinstance(best, Refusal) else best.cost), case
+    assert chain_cost(room, case.request) == (
+        None if isinstance(best, Refusal) else replace(best.cost, widths=())
+    ), case
 
 
 def check(case: Instance, best: Placement | Refusal) -> None:

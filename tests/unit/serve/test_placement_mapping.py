@@ -199,7 +199,8 @@ def test_any_bytes_are_a_request_or_say_why_not(junk: bytes) -> None:
 # What is answered
 
 ASKED = Request(Group(1, (Workers(1, role="leader"), Workers(2))))
-COST = Cost(2, (2,), 3, 1, (1, 1, 0))
+COST = Cost(2, (2,), 3, 1, (1, 1, 0), (4, 2), 1, (1, 0))
+REST_OF_COST = {"above": [4, 2], "whole": 1, "widths": [1, 0]}
 PLACED = Placement(("n01", "n02", "n03"), 2, "core", COST, exact=False, bound=Cost(2, (1,), 3, 0, (1,)))
 PREDICTED = Predicted(0.5, 0.25, 1 << 30, (HopSpeed(1, "leaf", 2.5, "measured", 32.0, "read"),))
 
@@ -217,7 +218,8 @@ def test_a_placement_as_json() -> None:
         ],
         "domains": {"1": 2, "2": 1},
         "nodes": 3,
-        "cost": {"top": 2, "domains": [2], "nodes": 3, "degraded": 1, "fragmentation": [1, 1, 0]},
+        "cost": {"top": 2, "domains": [2], "nodes": 3, "degraded": 1, "fragmentation": [1, 1, 0]}
+        | REST_OF_COST,
         "exact": False,
         "predicted": {
             "ringS": 0.5,
@@ -237,7 +239,8 @@ def test_a_placement_as_json() -> None:
             ],
         },
         "reason": "",
-        "bound": {"top": 2, "domains": [1], "nodes": 3, "degraded": 0, "fragmentation": [1]},
+        "bound": {"top": 2, "domains": [1], "nodes": 3, "degraded": 0, "fragmentation": [1]}
+        | {"above": [], "whole": 0, "widths": []},
         "gang": "train",
     }
     assert list(placement_json(message))[:4] == ["placed", "tier", "hypernode", "assignments"]
