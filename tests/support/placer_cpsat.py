@@ -17,7 +17,7 @@ from hyperscout_placer.cluster.request import Group, Request, Workers, checked, 
 
 from support.apart import TESTS, environment
 from support.placer_facts import NO_MASKS, Facts, Room
-from support.placer_oracle import all_required
+from support.placer_oracle import with_preferred
 
 HERE = TESTS / "oracle"
 LIMIT_S = 60.0
@@ -100,14 +100,14 @@ def cpsat_place(
     SolverError where it has no answer within `limit_s` (for each tier)."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
     must = without_preferences(request.gang)
-    all_of_it = all_required(request.gang)
     answer = _lowest(solver, facts, must, facts.highest, limit_s)
     if answer is None:
         return Refusal(facts.highest, reason="CP-SAT proved that there is no place")
-    if all_of_it == must:
-        return answer
-    better = _lowest(solver, facts, all_of_it, answer.cost.top, limit_s)
-    return better or replace(answer, relaxed=("what was preferred",))
+    top = answer.cost.top
+    answer, relaxed = with_preferred(
+        request.gang, answer, top, lambda gang: _lowest(solver, facts, gang, top, limit_s)
+    )
+    return replace(answer, relaxed=relaxed)
 
 
 def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int, limit_s: float) -> Placement | None:

@@ -90,7 +90,10 @@ def _spread_out(rng: random.Random, group: Group, within: int) -> Group:
     if inside and rng.random() < 0.25:
         one = sum(size(part) for part in parts)
         spread = Spread(rng.randint(1, max(1, one)), rng.randrange(inside), rng.random() < 0.6)
-    return replace(group, parts=parts, spread=spread)
+    preferred = group.preferred
+    if group.count > 1 and rng.random() < 0.15:
+        preferred = rng.randint(0, inside)
+    return replace(group, parts=parts, spread=spread, preferred=preferred)
 
 
 def _spread_is_plain(group: Group, *, repeated: bool) -> bool:

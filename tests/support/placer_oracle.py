@@ -7,8 +7,9 @@ idea with the engine; `placer_cpsat.py` is a third opinion.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
@@ -17,6 +18,7 @@ from hyperscout_placer.cluster.request import (
     Request,
     Workers,
     checked,
+    groups_in,
     ranks,
     size,
     without_preferences,
@@ -36,15 +38,11 @@ def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MAS
     """As `place`, for some dozen workers on up to a dozen usable nodes. Ties are not broken by name."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
     must = without_preferences(request.gang)
-    all_of_it = all_required(request.gang)
     found = _cheapest(facts, must, facts.highest)
     if found is None:
         return Refusal(facts.highest, reason="brute force found no place")
-    relaxed: tuple[str, ...] = ()
-    if all_of_it != must:
-        better = _cheapest(facts, all_of_it, facts.top_of(found))
-        relaxed = () if better else ("what was preferred",)
-        found = better or found
+    top = facts.top_of(found)
+    found, relaxed = with_preferred(request.gang, found, top, lambda gang: _cheapest(facts, gang, top))
     names = tuple(facts.forest.nodes[node] for node in found)
     cost = facts.cost(found)
     if cost.top > facts.tiers:
@@ -53,10 +51,44 @@ def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MAS
     return Placement(names, cost.top, layer.names[facts.domain_of[cost.top][found[0]]], cost, relaxed=relaxed)
 
 
+T = TypeVar("T")
+
+
+def with_preferred(
+    asked: Group, found: T, top: int, find: Callable[[Group], T | None]
+) -> tuple[T, tuple[str, ...]]:
+    """The best with what is preferred: one tier after the other, then all spreads; and what was dropped."""
+    bound, relaxed = without_preferences(asked), []
+    bindings = []
+    for number, group in enumerate(groups_in(asked)):
+        highest = top if group.tier is None else min(top, group.tier)
+        if group.preferred is None or group.preferred >= highest:
+            continue
+        for tier in range(group.preferred, highest + 1):
+            if tier == highest:
+                break
+            better = find(_bound_to(bound, number, tier))
+            if better is not None:
+                found, bound = better, _bound_to(bound, number, tier)
+                bindings.append((number, tier))
+                break
+        if tier > group.preferred:
+            relaxed.append(f"tier {group.preferred} of group {number}")
+    spread = all_required(asked)
+    for number, tier in bindings:
+        spread = _bound_to(spread, number, tier)
+    if all_required(asked) != without_preferences(asked):
+        better = find(spread)
+        if better is None:
+            relaxed.append("spread")
+        found = found if better is None else better
+    return found, tuple(relaxed)
+
+
 def all_required(group: Group) -> Group:
     spread = None if group.spread is None else replace(group.spread, required=True)
     parts = tuple(all_required(part) if isinstance(part, Group) else part for part in group.parts)
-    return replace(group, parts=parts, spread=spread)
+    return replace(group, parts=parts, spread=spread, preferred=None)
 
 
 def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None:
@@ -277,6 +309,8 @@ def verify(
     if facts.on_node and len(set(nodes)) > 1:
         wrong.append(f"{len(set(nodes))} nodes, allowed is one")
     wrong += _wrong_groups(facts, replace(request.gang, tier=None), nodes, "gang", not placement.relaxed)
+    if not placement.relaxed:
+        wrong += _wrong_preferred(facts, request.gang, [nodes])
     if placement.relaxed and without_preferences(request.gang) == request.gang:
         wrong.append(f"relaxed: {placement.relaxed}, but nothing is only preferred")
     wrong += _wrong_order(request.gang, nodes, "gang")
@@ -313,6 +347,12 @@ def _wrong_groups(
             if isinstance(part, Group):
                 yield from _wrong_groups(facts, part, run[at : at + size(part)], f"{name}.{i}", preferred)
             at += size(part)
+
+
+def _wrong_preferred(facts: Facts, gang: Group, copies: Sequence[Sequence[int]]) -> Iterator[str]:
+    for number, (group, width) in enumerate(zip(groups_in(gang), facts.widths(gang, copies), strict=True)):
+        if group.preferred is not None and width > group.preferred:
+            yield f"group {number}: up to tier {width}, preferred is {group.preferred}"
 
 
 def _wrong_order(part: Group | Workers, nodes: Sequence[int], where: str) -> Iterator[str]:

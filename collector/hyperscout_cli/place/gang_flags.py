@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2
 
 _MAX_GROUPS = 16
+_GROUP = re.compile(r"(?P<size>[0-9]{1,7}):(?P<tier>[^:]+)", re.ASCII)
 _SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
 
 
@@ -51,6 +52,7 @@ class Gang:
     highest_tier_allowed: str | None = None
     group_sizes: tuple[int, ...] = ()
     group_tiers: tuple[str, ...] = ()
+    prefer_groups: tuple[str, ...] = ()
     spread: tuple[str, ...] = ()
     prefer_spread: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
@@ -94,6 +96,8 @@ class Gang:
             flag = next((s.flag for s in _spreads(self, groups) if s.size == size), "--spread") + of_group
         elif field == "tier":
             flag = f"--group-tier{of_group}"
+        elif field == "preferred":
+            flag = f"--prefer-group {size}"
         elif field == "highest_tier_allowed":
             flag = "--highest-tier-allowed"
         elif field.startswith("resources"):
@@ -113,34 +117,58 @@ class Gang:
         return None
 
 
-_FLAG_OF = {"group_sizes": "--group-size", "group_tiers": "--group-tier"}
+_FLAG_OF = {
+    "group_sizes": "--group-size",
+    "group_tiers": "--group-tier",
+    "prefer_groups": "--prefer-group",
+}
 
 
-def _groups(gang: Gang, workers: int) -> list[tuple[int, str]]:
-    """Size and tier of each group, outermost first. Raises UsageError."""
+def _groups(gang: Gang, workers: int) -> list[tuple[int, str, str]]:
+    """Size, tier and preferred tier of each group ("" = none), outermost first. Raises UsageError."""
     sizes, tiers = gang.group_sizes, gang.group_tiers
     if len(sizes) != len(tiers):
         raise click.UsageError(
             f"--group-size and --group-tier: give as many of each ({len(sizes)} and {len(tiers)} were given)"
         )
-    if len(sizes) > _MAX_GROUPS:
+    preferred = _preferred(gang)
+    if len({*sizes, *preferred}) > _MAX_GROUPS:
         raise click.UsageError(f"--group-size: at most {_MAX_GROUPS} nested groups")
-    groups = sorted(zip(sizes, tiers, strict=True), key=lambda group: -group[0])
+    groups = [(size, tier, preferred.pop(size, "")) for size, tier in zip(sizes, tiers, strict=True)]
+    groups += [(size, "", tier) for size, tier in preferred.items()]
+    groups.sort(key=lambda group: -group[0])
     around = workers
-    for size, _ in groups:
+    for size, _, _ in groups:
+        flag = "--group-size" if size in sizes else "--prefer-group"
         if around % size:
             what = f"--workers {workers}" if around == workers else f"--group-size {around}"
-            raise click.UsageError(f"--group-size {size}: {what} is not a multiple of it")
+            raise click.UsageError(f"{flag} {size}: {what} is not a multiple of it")
         if around == size and sizes.count(size) > 1:
             raise click.UsageError(f"--group-size {size} is given twice: give it once, with the lowest tier")
         around = size
     return groups
 
 
-def _spreads(gang: Gang, groups: Sequence[tuple[int, str]]) -> list[SpreadFlag]:
+def _preferred(gang: Gang) -> dict[int, str]:
+    """Preferred tiers by the size of the group. Raises UsageError."""
+    found: dict[int, str] = {}
+    for text in gang.prefer_groups:
+        match = _GROUP.fullmatch(text)
+        if match is None or not 1 <= int(match["size"]) <= MAX_WORKERS:
+            raise click.UsageError(
+                f"--prefer-group {text}: expected SIZE:TIER, such as 8:leaf (each run of 8 ranks in one "
+                "leaf, if the gang needs no higher tier for that)"
+            )
+        if int(match["size"]) in found:
+            raise click.UsageError(f"--prefer-group {text}: a second one for groups of {match['size']}")
+        found[int(match["size"])] = match["tier"]
+    return found
+
+
+def _spreads(gang: Gang, groups: Sequence[tuple[int, str, str]]) -> list[SpreadFlag]:
     """Raises UsageError."""
     found: list[SpreadFlag] = []
-    sizes = [size for size, _ in groups]
+    sizes = [size for size, _, _ in groups]
     for preferred, texts in ((False, gang.spread), (True, gang.prefer_spread)):
         for text in texts:
             match = _SPREAD.fullmatch(text)
@@ -174,9 +202,10 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     workers = pb.Workers(count=innermost, resources=resources, single_numa=gang.single_numa)
     part = pb.Part(workers=workers)
     for i in range(len(groups) - 1, -1, -1):
-        size, tier = groups[i]
+        size, tier, preferred = groups[i]
         around = groups[i - 1][0] if i else gang.workers
-        group = pb.Group(count=around // size, tier=tier, parts=[part], spread=spreads.get(size))
+        count, spread = around // size, spreads.get(size)
+        group = pb.Group(count=count, tier=tier, preferred=preferred, parts=[part], spread=spread)
         part = pb.Part(group=group)
     soft = gang.mode == "soft"
     return pb.PlaceRequest(
@@ -220,6 +249,14 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
     ),
     click.option(
         "--group-tier", "group_tiers", metavar="TIER", multiple=True, help="The tier of that --group-size."
+    ),
+    click.option(
+        "--prefer-group",
+        "prefer_groups",
+        metavar="S:TIER",
+        multiple=True,
+        help="Runs of S consecutive ranks, each within one domain of TIER if the gang needs no higher tier "
+        "for that, else as close together as possible.",
     ),
     click.option(
         "--spread",

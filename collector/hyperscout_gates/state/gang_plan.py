@@ -199,6 +199,8 @@ def _part_out(part: Group | Workers) -> Object:
         found["tier"] = part.tier
     if (spread := part.spread) is not None:
         found["spread"] = [spread.most, spread.tier, spread.required]
+    if part.preferred is not None:
+        found["preferred"] = part.preferred
     return found
 
 
@@ -226,8 +228,9 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
     if "spread" in found:
         most, tier, required = found["spread"]
         spread = Spread(_int(most), _int(tier), _bool(required))
-    tier_of = _int(found["tier"]) if "tier" in found else None
-    return Group(_int(found["groups"]), tuple(_part_in(x, depth + 1) for x in parts), tier_of, spread)
+    tier_of, preferred = (_int(found[x]) if x in found else None for x in ("tier", "preferred"))
+    inside = tuple(_part_in(x, depth + 1) for x in parts)
+    return Group(_int(found["groups"]), inside, tier_of, spread, preferred)
 
 
 def _zones_out(zones: tuple[Zone | None, ...]) -> list[object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol, cast
 
 from hyperscout_placer.cluster.numa_zones import in_one_zone
@@ -19,15 +20,25 @@ from hyperscout_placer.cluster.request import (
     size,
 )
 
-from hyperscout_gates.state.gang import GROUPS, HIGHEST_TIER, MODE, NUMA, PREFER_SPREAD, SPREAD, GangError
+from hyperscout_gates.state.gang import (
+    GROUPS,
+    HIGHEST_TIER,
+    MODE,
+    NUMA,
+    PREFER_GROUPS,
+    PREFER_SPREAD,
+    SPREAD,
+    GangError,
+)
 
-ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD, NUMA)
+ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, NUMA)
 # The fields of a request that are built from them.
 _FIELDS = (
     (SPREAD, "gang.spread"),
     (PREFER_SPREAD, "gang.spread"),
     (HIGHEST_TIER, "gang.tier"),
     (GROUPS, "gang.parts"),
+    (PREFER_GROUPS, "gang.parts"),
 )
 
 
@@ -52,6 +63,20 @@ class Constraint:
 
 
 Constraints = Mapping[str, Constraint]  # by annotation
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Runs of `length` ranks in one domain of a tier, as an annotation asks for them."""
+
+    length: int
+    tier: int | None
+    preferred: int | None
+    annotation: str
+    constraint: Constraint
+
+    def wrong(self, why: str) -> GangError:
+        return self.constraint.wrong(self.annotation, why)
 
 
 def constraints_of(
@@ -131,44 +156,57 @@ def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:
 def _grouped(
     parts: Sequence[tuple[Workers, bool]], constraints: Constraints, tiers: Tiers
 ) -> Iterator[Group | Workers]:
-    constraint = constraints.get(GROUPS)
-    levels: list[tuple[int, int]] = []
-    if constraint is not None:
-        for text in constraint.text.split(",", MAX_DEPTH):
-            length, name = _numbered(
-                constraint, GROUPS, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf"
-            )
-            if levels and (length % levels[-1][0] or length == levels[-1][0]):
-                raise constraint.wrong(
-                    GROUPS, f"{length}: expected 2 times {levels[-1][0]} or more, innermost first"
-                )
-            levels.append((length, _tier(constraint, GROUPS, name, tiers)))
-        if len(levels) >= MAX_DEPTH:
-            raise constraint.wrong(GROUPS, f"expected fewer than {MAX_DEPTH} groups within groups")
+    levels = _levels(constraints, tiers)
     stretch: list[tuple[Workers, int]] = []
     for workers, in_groups in parts:
-        if in_groups and constraint:
+        if in_groups and levels:
             stretch.append((replace(workers, count=1), workers.count))
             continue
-        yield from _stretch(stretch, levels, constraint)
+        yield from _stretch(stretch, levels)
         stretch = []
         yield workers
-    yield from _stretch(stretch, levels, constraint)
+    yield from _stretch(stretch, levels)
 
 
-def _stretch(
-    workers: Sequence[tuple[Workers, int]], levels: Sequence[tuple[int, int]], constraint: Constraint | None
-) -> Iterator[Group | Workers]:
+def _levels(constraints: Constraints, tiers: Tiers) -> list[_Level]:
+    """The nested groups, the innermost first: those of both annotations, joined where they have one size."""
+    found: dict[int, _Level] = {}
+    for annotation in (GROUPS, PREFER_GROUPS):
+        constraint = constraints.get(annotation)
+        if constraint is None:
+            continue
+        for text in constraint.text.split(",", MAX_DEPTH):
+            length, name = _numbered(
+                constraint, annotation, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf"
+            )
+            tier = _tier(constraint, annotation, name, tiers)
+            level = found.get(length, _Level(length, None, None, annotation, constraint))
+            required = annotation == GROUPS
+            if (level.tier if required else level.preferred) is not None:
+                raise constraint.wrong(annotation, f"{length}: listed twice")
+            found[length] = replace(level, tier=tier) if required else replace(level, preferred=tier)
+    levels = sorted(found.values(), key=lambda level: level.length)
+    for inner, outer in pairwise(levels):
+        if outer.length % inner.length:
+            raise outer.wrong(f"{outer.length}: expected 2 times {inner.length} or more, innermost first")
+    if len(levels) >= MAX_DEPTH:
+        raise levels[-1].wrong(f"expected fewer than {MAX_DEPTH} groups within groups")
+    return levels
+
+
+def _stretch(workers: Sequence[tuple[Workers, int]], levels: Sequence[_Level]) -> Iterator[Group | Workers]:
     """Yield consecutive workers, nested in groups."""
     items: list[tuple[Group | Workers, int]] = list(workers)
     inner = 1
-    for length, tier in levels:
-        runs = list(_runs(items, length // inner))
+    for level in levels:
+        runs = list(_runs(items, level.length // inner))
         total = sum(number * size(kind) for kind, number in items)
-        if total % length and constraint:
-            raise constraint.wrong(GROUPS, f"{total} pods are not a multiple of the group size {length}")
-        items = _merged([(Group(1, run, tier), number) for run, number in runs])
-        inner = length
+        if total % level.length:
+            raise level.wrong(f"{total} pods are not a multiple of the group size {level.length}")
+        items = _merged(
+            [(Group(1, run, level.tier, preferred=level.preferred), number) for run, number in runs]
+        )
+        inner = level.length
     for kind, number in items:
         yield replace(kind, count=number)
 

@@ -58,13 +58,15 @@ class Workers:
 class Group:
     """`count` equal groups, each within one domain of `tier` or below (0 = one node, None = anywhere).
 
-    `spread` applies within each of them.
+    `spread` applies within each of them. `preferred`: a lower tier for each of them, or else the lowest one
+    above it at which the gang has a place without a higher top tier.
     """
 
     count: int
     parts: "tuple[Group | Workers, ...]"
     tier: int | None = None
     spread: Spread | None = None
+    preferred: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +183,30 @@ def narrowed(gang: Group, number: int, tier: int) -> Group | None:
 def unconstrained(part: Group) -> Group:
     """The same workers in the same groups, which may be anywhere."""
     inner = tuple(unconstrained(x) if isinstance(x, Group) else x for x in part.parts)
-    return replace(part, parts=inner, tier=None, spread=None)
+    return replace(part, parts=inner, tier=None, spread=None, preferred=None)
 
 
 def without_preferences(part: Group) -> Group:
-    """The same group without preferred spreads."""
+    """The same group without preferred spreads and tiers."""
     spread = part.spread if part.spread is not None and part.spread.required else None
     inner = tuple(without_preferences(x) if isinstance(x, Group) else x for x in part.parts)
-    return replace(part, parts=inner, spread=spread)
+    return replace(part, parts=inner, spread=spread, preferred=None)
 
 
-def with_preferences(part: Group) -> Group:
-    """The same group with preferred spreads made required."""
+def with_spreads(part: Group) -> Group:
+    """The same group with preferred spreads made required, and without preferred tiers."""
     spread = replace(part.spread, required=True) if part.spread is not None else None
-    inner = tuple(with_preferences(x) if isinstance(x, Group) else x for x in part.parts)
-    return replace(part, parts=inner, spread=spread)
+    inner = tuple(with_spreads(x) if isinstance(x, Group) else x for x in part.parts)
+    return replace(part, parts=inner, spread=spread, preferred=None)
+
+
+def with_preferences(gang: Group) -> Group | None:
+    """The same gang with all preferences made required; None where they contradict each other."""
+    found: Group | None = with_spreads(gang)
+    for number, group in enumerate(groups_in(gang)):
+        if group.preferred is not None and found is not None:
+            found = narrowed(found, number, group.preferred)
+    return found
 
 
 def within_node(request: Request) -> Request:
@@ -262,6 +273,10 @@ def _check(
                 f"{where}.tier: {part.tier}: above the group around it, which is in tier {within}"
             )
         within = part.tier
+    if part.preferred is not None and not 0 <= part.preferred <= within:
+        raise RequestError(
+            f"{where}.preferred: {part.preferred}: expected tier 0 (node) to {within}, the tier around it"
+        )
     for i, inner in enumerate(part.parts):
         kinds = _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count, kinds)
     if part.spread is not None:

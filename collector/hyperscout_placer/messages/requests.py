@@ -122,6 +122,7 @@ def _parts(
                     _parts(group.parts, f"{at}.parts", tier, depth + 1),
                     tier(f"{at}.tier", group.tier) if group.tier else None,
                     _spread(group, f"{at}.spread", tier),
+                    tier(f"{at}.preferred", group.preferred) if group.preferred else None,
                 )
             )
         else:
@@ -227,6 +228,7 @@ def _part_message(part: Group | Workers) -> pb.Part:
             tier=_tier_text(part.tier),
             parts=[_part_message(inner) for inner in part.parts],
             spread=_spread_message(part.spread),
+            preferred=_tier_text(part.preferred),
         )
     )
 

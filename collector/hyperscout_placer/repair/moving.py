@@ -104,12 +104,14 @@ def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
     found = _move(replace(gang, request=replace(gang.request, gang=must)), leaving)
     if isinstance(found, Nowhere) or must == gang.request.gang:
         return found
-    preferring = replace(gang.request, gang=with_preferences(gang.request.gang))
-    better = _move(replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving)
+    better: Moved | Nowhere | None = None
+    if (all_met := with_preferences(gang.request.gang)) is not None:
+        preferring = replace(gang.request, gang=all_met)
+        better = _move(replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving)
     if isinstance(better, Moved) and gang.moved(better.nodes) <= gang.moved(found.nodes):
         return replace(better, exact=better.exact and found.exact)
     return replace(
-        found, relaxed=("the preferred spread is not kept; more moves or a higher tier may keep it",)
+        found, relaxed=("not all preferences are kept; more moves or a higher tier may keep them",)
     )
 
 

@@ -30,6 +30,7 @@ from hyperscout_placer.solve.place import place
 MAX_BOUNDS = 1000  # domains for which a bound is computed
 LOWER = 3  # domains of lower tiers in an explanation
 ALL_ISLANDS = "all islands"
+FEWER = "meets fewer preferences"
 NOT_AT_ONCE = "fits each part of the gang, but not all at once"
 
 
@@ -193,8 +194,8 @@ class _Explainer:
                 not_fitting.append(Candidate(name, top, left, None, None, NOT_AT_ONCE))
                 continue
             cost = self._cost(there)
-            if there.relaxed and not answer.relaxed:
-                why = "only without the preferred spread"
+            if there.relaxed != answer.relaxed:
+                why = FEWER
             elif cost < answer.cost:
                 why = "better, but the search had reached its limit"
             else:

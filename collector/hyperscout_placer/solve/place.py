@@ -12,6 +12,7 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, summed
 from hyperscout_placer.cluster.forest import Flags, Forest
 from hyperscout_placer.cluster.kinds import merged, reference_of
+from hyperscout_placer.cluster.message_text import say_tier
 from hyperscout_placer.cluster.request import (
     Group,
     Request,
@@ -21,7 +22,7 @@ from hyperscout_placer.cluster.request import (
     groups_in,
     narrowed,
     size,
-    with_preferences,
+    with_spreads,
     within_node,
     without_preferences,
 )
@@ -65,17 +66,52 @@ def _found(
     found = search.best(required, range(1, max(1, highest(capacity.forest, request)) + 1))
     if found is None:
         return None, search.complete
-    if required == request.gang:
-        return _together(search, capacity.forest, asked, required, found), search.complete
-    better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
-    if better is None:
-        why = "is impossible" if search.complete else "was not found within the search limit"
-        found = replace(found, relaxed=(f"the preferred spread {why} at this tier",))
-        return _together(search, capacity.forest, asked, required, found), search.complete
+    gang = required
+    if required != request.gang:
+        gang, found = _preferring(search, capacity.forest, request.gang, required, found)
+    return _together(search, capacity.forest, asked, gang, found), search.complete
+
+
+def _preferring(
+    search: Search, forest: Forest, asked: Group, required: Group, found: Placement
+) -> tuple[Group, Placement]:
+    """The gang with the preferences that can be met at the top of `found`, and its best placement.
+
+    Preferred tiers come first, in the order of the request, each as low as possible; then all spreads.
+    """
+    top, gang, relaxed = range(found.cost.top, found.cost.top + 1), required, list[str]()
+    best, bindings = found, list[tuple[int, int]]()
+
+    def try_with(narrower: Group | None) -> bool:
+        nonlocal best, gang
+        better = None if narrower is None else search.best(narrower, top)
+        if better is None or narrower is None:
+            return False
+        best, gang = better, narrower
+        return True
+
+    for number, group in enumerate(groups_in(asked)):
+        limit = found.cost.top if group.tier is None else min(group.tier, found.cost.top)
+        if group.preferred is None or group.preferred >= limit:
+            continue
+        tiers = range(group.preferred, limit)
+        met = next((tier for tier in tiers if try_with(narrowed(gang, number, tier))), limit)
+        if met < limit:
+            bindings.append((number, met))
+        if met > group.preferred:
+            why = "is impossible" if search.complete else "was not found within the search limit"
+            one = size(group) // group.count
+            relaxed.append(f"the preferred {say_tier(forest, group.preferred)} of groups of {one} {why}")
+    spread: Group | None = with_spreads(asked)
+    if spread != without_preferences(asked):
+        for number, tier in bindings:
+            spread = None if spread is None else narrowed(spread, number, tier)
+        if not try_with(spread):
+            why = "is impossible" if search.complete else "was not found within the search limit"
+            relaxed.append(f"the preferred spread {why} at this tier")
     if found.bound is not None and found.bound.top < found.cost.top:
-        better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
-    preferring = with_preferences(request.gang)
-    return _together(search, capacity.forest, asked, preferring, better), search.complete
+        best = replace(best, exact=False, bound=found.bound)  # a lower top may be possible
+    return gang, replace(best, relaxed=tuple(relaxed))
 
 
 def _together(search: Search, forest: Forest, asked: Group, gang: Group, found: Placement) -> Placement:

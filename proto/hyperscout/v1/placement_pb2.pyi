@@ -168,10 +168,15 @@ class Group(_message.Message):
     TIER_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     SPREAD_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of groups."""
     tier: _builtins.str
     """Number or name of a tier; "0" or "node" = one node; "" = anywhere."""
+    preferred: _builtins.str
+    """Number or name of a lower tier that each group is in if the gang needs no higher tier for that, else in the lowest
+    tier above it that is possible; "" = none.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What each group is made of, in order of ranks."""
@@ -187,10 +192,11 @@ class Group(_message.Message):
         tier: _builtins.str = ...,
         parts: _abc.Iterable[Global___Part] | None = ...,
         spread: Global___Spread | None = ...,
+        preferred: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "count", b"count", "parts", b"parts", "spread", b"spread", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "count", b"count", "parts", b"parts", "preferred", b"preferred", "spread", b"spread", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015

@@ -29,6 +29,9 @@ def group(count: int, tier: str, *parts: dict[str, Any], **more: Any) -> dict[st
     return {"group": {"count": count, "tier": tier, "parts": list(parts), **more}}
 
 
+FOURS = {"group": {"count": 2, "parts": [workers(4)], "preferred": "node"}}
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -75,6 +78,20 @@ def group(count: int, tier: str, *parts: dict[str, Any], **more: Any) -> dict[st
             },
             id="spread of groups, and one that is preferred",
         ),
+        pytest.param(
+            {
+                "workers": 16,
+                "group_sizes": (8,),
+                "group_tiers": ("2",),
+                "prefer_groups": ("8:leaf", "4:node"),
+            },
+            {
+                "parts": [
+                    group(2, "2", FOURS, preferred="leaf"),
+                ]
+            },
+            id="preferred tiers",
+        ),
     ],
 )
 def test_message(flags: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -96,6 +113,9 @@ def test_mode() -> None:
         ({"request": "r.json", "mode": "hard"}, "--request and --mode: give one of them"),
         ({"request": "r.json", "group_tiers": ("1",)}, "--request and --group-tier: give one of them"),
         ({"request": "r.json", "use_down": True}, "--request and --use-down: give one of them"),
+        ({"workers": 8, "prefer_groups": ("8",)}, "--prefer-group 8: expected SIZE:TIER"),
+        ({"workers": 8, "prefer_groups": ("3:leaf",)}, "--prefer-group 3: --workers 8 is not a multiple"),
+        ({"workers": 8, "prefer_groups": ("4:1", "4:2")}, "--prefer-group 4:2: a second one"),
         ({"workers": 8, "group_sizes": (8,)}, "give as many of each (1 and 0 were given)"),
         ({"workers": 8, "group_sizes": (4, 2), "group_tiers": ("1",)}, "give as many of each (2 and 1"),
         (
@@ -153,6 +173,7 @@ FLAGS = Gang(
     group_tiers=("pod", "leaf"),
     spread=("1:node:8",),
     prefer_spread=("16:pod",),
+    prefer_groups=("8:node",),
 )
 
 
@@ -162,6 +183,7 @@ FLAGS = Gang(
         ("highest_tier_allowed: no tier 'x'", "--highest-tier-allowed: no tier 'x'"),
         ("parts[0].group.tier: 9: too high", "--group-tier of --group-size 32: 9: too high"),
         ("parts[0].group.parts[0].group.tier: 9", "--group-tier of --group-size 8: 9"),
+        ("parts[0].group.parts[0].group.preferred: 9", "--prefer-group 8: 9"),
         ("spread.most: 0: expected", "--prefer-spread: 0: expected"),
         ("parts[0].group.parts[0].group.spread.tier: x", "--spread of --group-size 8: x"),
         (

@@ -399,6 +399,14 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
             Group(1, (Group(2, (Group(2, (Workers(4, FULL),), 1),), 2),), 3),
             "hard",
         ),
+        (
+            {"groups": "8:pod", "prefer_groups": "4:node,8:leaf"},
+            Group(
+                1,
+                (Group(2, (Group(2, (Workers(4, FULL),), None, None, 0),), 2, None, 1),),
+            ),
+            "soft",
+        ),
         ({"spread": "1:node"}, Group(1, (Workers(16, FULL),), None, Spread(1, 0)), "soft"),
         ({"prefer_spread": "2:leaf"}, Group(1, (Workers(16, FULL),), None, Spread(2, 1, False)), "soft"),
         ({"numa": "single"}, Group(1, (Workers(16, in_one_zone(FULL)),)), "soft"),
@@ -508,6 +516,11 @@ def test_groups_that_are_alike_are_told_once() -> None:
             job_pods("t", 1),
             job("t", 4, prefer_spread="0:leaf"),
             "Job ml/t: annotation hyperscout.io/prefer-spread: '0:leaf': 0: expected 1 to",
+        ),
+        (
+            job_pods("t", 4),
+            job("t", 4, prefer_groups="2:leaf,2:pod"),
+            "Job ml/t: annotation hyperscout.io/prefer-groups: '2:leaf,2:pod': 2: listed twice",
         ),
         (
             job_pods("t", 1),

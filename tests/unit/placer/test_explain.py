@@ -204,7 +204,7 @@ def test_domains_where_all_seems_to_fit() -> None:
 def test_what_is_preferred_counts_before_costs() -> None:
     capacity = of_leaves((1, 1, 1, 1), (4,))
     request = gang(Workers(3), spread=Spread(1, 0, required=False))
-    assert told(capacity, request) == [("l1", ""), ("l2", "only without the preferred spread")]
+    assert told(capacity, request) == [("l1", ""), ("l2", "meets fewer preferences")]
     capacity = of_leaves((3,), (4,))
     answer = place(capacity, request)
     assert isinstance(answer, Placement)
@@ -281,4 +281,4 @@ def test_random_explanations_agree_with_place(seed: int) -> None:
     for x in held:
         assert x.tier == answer.cost.top
         assert x.cost is not None
-        assert x.cost >= answer.cost or x.why == "only without the preferred spread"
+        assert x.cost >= answer.cost or x.why == "meets fewer preferences"

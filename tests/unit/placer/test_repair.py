@@ -205,7 +205,9 @@ def as_counted(
         assert isinstance(found, Refusal)
         return 0, len(ways.leaving)
     assert isinstance(found, Repair)
-    nicer = ways.fewest(preferred, best[0], best[1].top) if preferred != must else None
+    nicer = None
+    if preferred is not None and preferred != must:
+        nicer = ways.fewest(preferred, best[0], best[1].top)
     assert bool(found.placement.relaxed) == (preferred != must and nicer is None)
     assert found.placement.exact
     moves, cost = nicer or best
