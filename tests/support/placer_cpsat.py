@@ -13,11 +13,11 @@ from typing import Any
 
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
-from hyperscout_placer.cluster.request import Group, Request, Workers, checked, without_preferences
+from hyperscout_placer.cluster.request import Group, Request, Workers, checked
 
 from support.apart import TESTS, environment
 from support.placer_facts import NO_MASKS, Facts, Room
-from support.placer_oracle import with_preferred
+from support.placer_oracle import lowest_even, with_preferred
 
 HERE = TESTS / "oracle"
 LIMIT_S = 60.0
@@ -99,19 +99,24 @@ def cpsat_place(
     """As `place`; ties are not broken by name. `cost` is what the solver says it is. Raises
     SolverError where it has no answer within `limit_s` (for each tier)."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
-    must = without_preferences(request.gang)
-    answer = _lowest(solver, facts, must, facts.highest, limit_s)
+    answer, asked = lowest_even(
+        request.gang,
+        facts.highest,
+        lambda gang, low, high: _lowest(solver, facts, gang, high, limit_s, low),
+    )
     if answer is None:
         return Refusal(facts.highest, reason="CP-SAT proved that there is no place")
     top = answer.cost.top
     answer, relaxed = with_preferred(
-        request.gang, answer, top, lambda gang: _lowest(solver, facts, gang, top, limit_s)
+        asked, answer, top, lambda gang: _lowest(solver, facts, gang, top, limit_s)
     )
     return replace(answer, relaxed=relaxed)
 
 
-def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int, limit_s: float) -> Placement | None:
-    for top in range(1, max(1, highest) + 1):
+def _lowest(
+    solver: Solver, facts: Facts, gang: Group, highest: int, limit_s: float, lowest: int = 1
+) -> Placement | None:
+    for top in range(lowest, max(1, highest) + 1):
         model = _Model(facts, gang, top)
         answer = solver.solve(model.program, limit_s)
         if answer is not None:
@@ -123,7 +128,7 @@ class _Model:
     """A gang in one domain of tier `top`: `x`: workers of each part by node; `used`: nodes, domains."""
 
     def __init__(self, facts: Facts, gang: Group, top: int) -> None:
-        self.facts, self.top = facts, top
+        self.facts, self.top, self.gang = facts, top, gang
         self.program = Program()
         self.parts: list[tuple[Workers, dict[int, int]]] = []  # in the order of ranks: node -> variable
         # Of each group inside: tier below the top -> whether all its copies are each in one domain of it.
@@ -211,6 +216,11 @@ class _Model:
                 program.row([(here[domain], 1), *((v, -1) for v, _ in terms)], LEAST, 0)
             used.append(here)
         program.row([(v, 1) for v in used[self.top].values()], 1, 1)
+        if self.gang.spread is not None and self.gang.spread.tier <= self.top:
+            column, least = facts.domain_of[self.gang.spread.tier], self.gang.spread.least
+            for domain, v in used[self.gang.spread.tier].items():
+                inside = [(x[node], 1) for _, x in self.parts for node in x if column[node] == domain]
+                program.row([*inside, (v, -least)], 0, -LEAST)
         if facts.on_node:
             program.row([(v, 1) for v in used[0].values()], 1, 1)
         return used

@@ -27,6 +27,8 @@ def random_gang(rng: random.Random, budget: int, tiers: int, kinds: list[Needs])
             gang = Group(1, (_groups_spread_as_groups(rng, budget, within, kinds),), tier)
         else:
             gang = _spread_out(rng, Group(1, _parts(rng, budget, depth, within, kinds), tier), within)
+        if gang.spread is None and rng.random() < 0.15:
+            gang = replace(gang, even=rng.randrange(within) if within else 0)
         try:
             checked(Request(gang), tiers)
         except RequestError:

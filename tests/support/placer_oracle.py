@@ -16,6 +16,7 @@ from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import (
     Group,
     Request,
+    Spread,
     Workers,
     checked,
     groups_in,
@@ -37,12 +38,13 @@ MAX_SETS = 1 << 14  # sets of nodes that the brute force goes through
 def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASKS) -> Placement | Refusal:
     """As `place`, for some dozen workers on up to a dozen usable nodes. Ties are not broken by name."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
-    must = without_preferences(request.gang)
-    found = _cheapest(facts, must, facts.highest)
+    found, asked = lowest_even(
+        request.gang, facts.highest, lambda gang, low, high: _cheapest(facts, gang, high, low)
+    )
     if found is None:
         return Refusal(facts.highest, reason="brute force found no place")
     top = facts.top_of(found)
-    found, relaxed = with_preferred(request.gang, found, top, lambda gang: _cheapest(facts, gang, top))
+    found, relaxed = with_preferred(asked, found, top, lambda gang: _cheapest(facts, gang, top))
     names = tuple(facts.forest.nodes[node] for node in found)
     cost = facts.cost(found)
     if cost.top > facts.tiers:
@@ -91,12 +93,45 @@ def all_required(group: Group) -> Group:
     return replace(group, parts=parts, spread=spread, preferred=None)
 
 
-def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None:
+def lowest_even(
+    gang: Group, highest: int, find: Callable[[Group, int, int], T | None]
+) -> tuple[T | None, Group]:
+    """The best at the lowest top, split over as few domains as can be; and the gang with that split."""
+    if gang.even is None:
+        return find(without_preferences(gang), 1, highest), gang
+    for top in range(1, max(1, highest) + 1):
+        for domains in range(1, size(gang) + 1):
+            split = evenly(gang, domains)
+            found = find(without_preferences(split), top, top)
+            if found is not None:
+                return found, split
+    return None, gang
+
+
+def evenly(gang: Group, domains: int) -> Group:
+    """Split over so many domains: each has as many as the others, or one more."""
+    assert gang.even is not None
+    one = next(_whole(gang, gang.even))
+    few, rest = divmod(size(gang) // one, domains)
+    return replace(gang, even=None, spread=Spread((few + (rest > 0)) * one, gang.even, True, few * one))
+
+
+def _whole(group: Group, tier: int) -> Iterator[int]:
+    for part in group.parts:
+        if isinstance(part, Workers):
+            yield 1
+        elif part.tier is not None and part.tier <= tier:
+            yield size(part) // part.count
+        else:
+            yield from _whole(part, tier)
+
+
+def _cheapest(facts: Facts, gang: Group, highest: int, lowest: int = 1) -> tuple[int, ...] | None:
     """Nodes by rank. A cost goes by the nodes that are used, so the cheapest set that holds the gang it is:
     where a part of a set holds the gang, that part is cheaper and was tried before."""
     count = range(len(facts.forest.nodes))
     usable = [node for node in count if any(facts.fit(kind, node) for kind in facts.kinds)]
-    for top in range(1, max(1, highest) + 1):
+    for top in range(lowest, max(1, highest) + 1):
         column = facts.domain_of[top]
         domains = [tuple(n for n in usable if column[n] == d) for d in sorted({column[n] for n in usable})]
         # Where all of a domain does not hold it, no part of it does.
@@ -212,7 +247,9 @@ class _Attempt:
             return None
         found = None
         if isinstance(step, Close):
-            found = self._from(at + 1, free, stack[:-1], stack[-1].domain)
+            spread, counts = stack[-1].group.spread, Counter(stack[-1].counts)
+            if spread is None or all(count >= spread.least for count in counts.values()):
+                found = self._from(at + 1, free, stack[:-1], stack[-1].domain)
         elif isinstance(step, Open):
             for domain, nodes in self._domains(step.group, stack):
                 if domain >= least:
@@ -314,6 +351,11 @@ def verify(
     if placement.relaxed and without_preferences(request.gang) == request.gang:
         wrong.append(f"relaxed: {placement.relaxed}, but nothing is only preferred")
     wrong += _wrong_order(request.gang, nodes, "gang")
+    if (even := request.gang.even) is not None:
+        one = next(_whole(request.gang, even))
+        held = {count // one for count in Counter(facts.domain_of[even][node] for node in nodes).values()}
+        if max(held) - min(held) > 1:
+            wrong.append(f"from {min(held)} to {max(held)} in domains of tier {even}")
     cost = facts.cost(nodes)
     if placement.cost != cost:
         wrong.append(f"cost is {cost}, said is {placement.cost}")

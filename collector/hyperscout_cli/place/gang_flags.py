@@ -55,6 +55,7 @@ class Gang:
     prefer_groups: tuple[str, ...] = ()
     spread: tuple[str, ...] = ()
     prefer_spread: tuple[str, ...] = ()
+    even: str | None = None
     avoid: tuple[str, ...] = ()
     use_down: bool = False
     request: str | None = None
@@ -104,6 +105,8 @@ class Gang:
             flag = "--gpus-per-worker"
         elif field.startswith("single_numa"):
             flag = "--single-numa"
+        elif field == "even":
+            flag = "--even"
         elif field.startswith("avoid"):
             flag = "--avoid"
         else:
@@ -213,6 +216,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         highest_tier_allowed=gang.highest_tier_allowed or "",
         parts=[part],
         spread=spreads.get(None),
+        even=gang.even or "",
         avoid=gang.avoid,
         use_down=gang.use_down,
     )
@@ -269,6 +273,11 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         metavar="MOST:TIER[:S]",
         multiple=True,
         help="As --spread, but dropped if it needs a higher tier.",
+    ),
+    click.option(
+        "--even",
+        metavar="TIER",
+        help="Split the gang evenly over as few domains of TIER as possible; groups stay whole.",
     ),
     click.option(
         "--avoid",

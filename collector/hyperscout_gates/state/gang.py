@@ -13,7 +13,8 @@ SIZE_LABEL = "hyperscout.io/gang-size"
 ROLE_LABEL = "hyperscout.io/role"  # optional with them: pods of one role are interchangeable ("worker")
 # Annotations on the workload or its pods. MODE is "hard" or "soft". HIGHEST_TIER is a tier's number or name.
 # GROUPS are runs of ranks, size:tier with the innermost first, for example "8:1,64:leaf"; PREFER_GROUPS the
-# same for preferred tiers. SPREAD and PREFER_SPREAD are most:tier for the gang, for example "2:leaf".
+# same for preferred tiers. SPREAD and PREFER_SPREAD are most:tier for the gang, for example "2:leaf". EVEN is
+# a tier over whose domains the gang is split evenly.
 # NUMA is "single".
 MODE = "hyperscout.io/mode"
 HIGHEST_TIER = "hyperscout.io/highest-tier-allowed"
@@ -22,6 +23,7 @@ PREFER_GROUPS = "hyperscout.io/prefer-groups"
 SPREAD = "hyperscout.io/spread"
 NUMA = "hyperscout.io/numa"
 PREFER_SPREAD = "hyperscout.io/prefer-spread"
+EVEN = "hyperscout.io/even"
 
 
 class GangError(ValueError):

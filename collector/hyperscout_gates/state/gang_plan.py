@@ -201,6 +201,8 @@ def _part_out(part: Group | Workers) -> Object:
         found["spread"] = [spread.most, spread.tier, spread.required]
     if part.preferred is not None:
         found["preferred"] = part.preferred
+    if part.even is not None:
+        found["even"] = part.even
     return found
 
 
@@ -228,9 +230,10 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
     if "spread" in found:
         most, tier, required = found["spread"]
         spread = Spread(_int(most), _int(tier), _bool(required))
-    tier_of, preferred = (_int(found[x]) if x in found else None for x in ("tier", "preferred"))
+    tiers = (_int(found[x]) if x in found else None for x in ("tier", "preferred", "even"))
+    tier_of, preferred, even = tiers
     inside = tuple(_part_in(x, depth + 1) for x in parts)
-    return Group(_int(found["groups"]), inside, tier_of, spread, preferred)
+    return Group(_int(found["groups"]), inside, tier_of, spread, preferred, even)
 
 
 def _zones_out(zones: tuple[Zone | None, ...]) -> list[object]:

@@ -21,6 +21,7 @@ from hyperscout_placer.cluster.request import (
 )
 
 from hyperscout_gates.state.gang import (
+    EVEN,
     GROUPS,
     HIGHEST_TIER,
     MODE,
@@ -31,7 +32,7 @@ from hyperscout_gates.state.gang import (
     GangError,
 )
 
-ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, NUMA)
+ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA)
 # The fields of a request that are built from them.
 _FIELDS = (
     (SPREAD, "gang.spread"),
@@ -39,6 +40,7 @@ _FIELDS = (
     (HIGHEST_TIER, "gang.tier"),
     (GROUPS, "gang.parts"),
     (PREFER_GROUPS, "gang.parts"),
+    (EVEN, "gang.even"),
 )
 
 
@@ -108,8 +110,14 @@ def request_of(
     """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError."""
     highest = constraints.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
-    parts = [(_in_one_zone(workers, constraints), in_groups) for workers, in_groups in parts]
-    gang = Group(1, tuple(_grouped(parts, constraints, tiers)), tier, _spread(constraints, tiers))
+    even = constraints.get(EVEN)
+    gang = Group(
+        1,
+        tuple(_grouped(parts, constraints, tiers)),
+        tier,
+        _spread(constraints, tiers),
+        even=None if even is None else _tier(even, EVEN, even.text, tiers),
+    )
     try:
         return checked(Request(gang, _mode(constraints, tier)), tiers.top)
     except RequestError as error:

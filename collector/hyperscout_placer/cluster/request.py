@@ -34,12 +34,14 @@ class RequestError(ValueError):
 class Spread:
     """At most `most` workers of the group in one domain of `tier` (0 = one node).
 
-    `required` False: the placer drops the limit before it refuses the gang or raises its top tier.
+    `required` False: the placer drops the limit before it refuses the gang or raises its top tier. `least`: a
+    domain with any has at least so many; only of the whole gang.
     """
 
     most: int
     tier: int
     required: bool = True
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class Group:
     """`count` equal groups, each within one domain of `tier` or below (0 = one node, None = anywhere).
 
     `spread` applies within each of them. `preferred`: a lower tier for each of them, or else the lowest one
-    above it at which the gang has a place without a higher top tier.
+    above it at which the gang has a place without a higher top tier. `even`, only of the whole gang: the used
+    domains of that tier hold equally many of the units that stay whole there (or one more), and are as few as
+    possible.
     """
 
     count: int
@@ -67,6 +71,7 @@ class Group:
     tier: int | None = None
     spread: Spread | None = None
     preferred: int | None = None
+    even: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,7 @@ def narrowed(gang: Group, number: int, tier: int) -> Group | None:
 def unconstrained(part: Group) -> Group:
     """The same workers in the same groups, which may be anywhere."""
     inner = tuple(unconstrained(x) if isinstance(x, Group) else x for x in part.parts)
-    return replace(part, parts=inner, tier=None, spread=None, preferred=None)
+    return replace(part, parts=inner, tier=None, spread=None, preferred=None, even=None)
 
 
 def without_preferences(part: Group) -> Group:
@@ -224,6 +229,16 @@ def checked(request: Request, tiers: int) -> Request:
     if request.mode not in ("hard", "soft"):
         raise RequestError(f"mode: {request.mode!r}: expected hard or soft")
     _check(gang, "gang", tiers, tiers + 1, 0, 1, 0)
+    if gang.even is not None:
+        if not 0 <= gang.even <= tiers:
+            raise RequestError(f"gang.even: {gang.even}: the hierarchy has tiers 0 (node) to {tiers}")
+        if gang.spread is not None:
+            raise RequestError("gang.even: the whole gang has a spread too: give one of them")
+        if len(sizes := set(whole_sizes(gang.parts, gang.even))) > 1:
+            raise RequestError(
+                f"gang.even: {gang.even}: groups of {max(sizes)} stay whole there beside groups or workers "
+                f"of {min(sizes)}: an even split needs groups of one size"
+            )
     if size(gang) > MAX_WORKERS:
         raise RequestError(f"gang: {size(gang)} workers: at most {MAX_WORKERS}")
     names = {name for kind in ends(gang) for name, _ in kind.resources}
@@ -304,6 +319,29 @@ def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None
                 f"{where}.tier: {spread.tier}: below tier {inner.tier} of a group inside it; "
                 "spread that group, or spread this one over a higher tier"
             )
+
+
+def whole_sizes(parts: "tuple[Group | Workers, ...]", tier: int) -> Iterator[int]:
+    """Sizes of what stays whole in one domain of a tier: groups that are bound to it or below, workers."""
+    for part in parts:
+        if isinstance(part, Workers):
+            yield 1
+        elif part.tier is not None and part.tier <= tier:
+            yield size(part) // part.count
+        else:
+            yield from whole_sizes(part.parts, tier)
+
+
+def splits(gang: Group) -> Iterator[Group]:
+    """The gang with the limits of an even split over 1, 2, ... domains, without repetitions."""
+    if gang.even is None:
+        yield gang
+        return
+    one = next(whole_sizes(gang.parts, gang.even))
+    units = size(gang) // one
+    limits = {(-(-units // domains), units // domains): None for domains in range(1, units + 1)}
+    for most, least in limits:
+        yield replace(gang, spread=Spread(most * one, gang.even, True, least * one), even=None)
 
 
 def contradiction(group: Group) -> tuple[Spread, Group] | None:

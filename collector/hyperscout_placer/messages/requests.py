@@ -85,6 +85,7 @@ def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
         spread=_spread_message(request.gang.spread),
         avoid=sorted(request.avoid),
         use_down=request.use_down,
+        even=_tier_text(request.gang.even),
     )
 
 
@@ -97,6 +98,7 @@ def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Reque
         _parts(message.parts, "parts", tier, 0),
         tier("highest_tier_allowed", highest) if highest else None,
         _spread(message, "spread", tier),
+        even=tier("even", message.even) if message.even else None,
     )
     return Request(gang, _MODES[message.mode], frozenset(message.avoid), message.use_down)
 

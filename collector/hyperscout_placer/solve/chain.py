@@ -49,6 +49,8 @@ def levels_of(units: Units) -> list[Level] | None:
     if len(units.kinds) > 1 or any(unit.spread is not None for unit in units.units[1:]):
         return None
     spread = units.units[GANG].spread
+    if spread is not None and spread.least:
+        return None  # a table of at least so many units has no upper limit
     found: list[Level] = []
     for tier in range(units.top):
         (unit,) = units.level(tier)

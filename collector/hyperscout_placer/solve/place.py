@@ -66,9 +66,10 @@ def _found(
     found = search.best(required, range(1, max(1, highest(capacity.forest, request)) + 1))
     if found is None:
         return None, search.complete
-    gang = required
-    if required != request.gang:
-        gang, found = _preferring(search, capacity.forest, request.gang, required, found)
+    gang = search.split  # an even split keeps its limits from here on
+    preferring = replace(request.gang, even=None, spread=gang.spread or request.gang.spread)
+    if without_preferences(preferring) != preferring:
+        gang, found = _preferring(search, capacity.forest, preferring, gang, found)
     return _together(search, capacity.forest, asked, gang, found), search.complete
 
 

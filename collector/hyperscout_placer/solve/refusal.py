@@ -285,6 +285,8 @@ class _Reasons:
             else:
                 yield f"the gang fits if {say_tier(self._forest, tier)} is allowed, in {name}"
         yield from self._with_more_nodes(is_taints)
+        if self._gang.even is not None and self._would(replace(request, gang=replace(self._gang, even=None))):
+            yield f"the gang fits if it is not split evenly over {say_tier(self._forest, self._gang.even)}"
         spread = next(_spreads(self._gang), None)
         if spread is not None:
             loose = replace(request, gang=_without_spreads(self._gang))
@@ -345,7 +347,7 @@ class _Reasons:
 
 def _is_counted_exactly(group: Group) -> bool:
     """Whether counting is exact: nested groups with one kind of worker, and at most one spread."""
-    spread = 0
+    spread = 0 if group.even is None else 2
     part: Group | Workers = group
     while isinstance(part, Group):
         if len(part.parts) > 1:

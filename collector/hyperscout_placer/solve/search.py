@@ -13,7 +13,7 @@ import numpy as np
 
 from hyperscout_placer.cluster.answer import Cost, Placement, cost_of
 from hyperscout_placer.cluster.forest import Flags, Longs
-from hyperscout_placer.cluster.request import Group
+from hyperscout_placer.cluster.request import Group, splits
 from hyperscout_placer.cluster.units import GANG, Units, units_of
 from hyperscout_placer.solve.chain import Chain, levels_of
 from hyperscout_placer.solve.equal_domains import Alike
@@ -35,12 +35,14 @@ _Sizes = Callable[[int], Sequence[tuple[Longs, int]]]
 class Search:
     """The search for one gang. `complete`: every domain that was tried has an exact answer.
 
-    `trials_complete`: the same for the trials with more constraints, which have a limit of their own.
+    `split`: the gang that `best` placed last, with the limits of its even split. `trials_complete`: as
+    `complete`, for the trials with more constraints, which have a limit of their own.
     """
 
     def __init__(self, free: Free, work: Work) -> None:
         self.complete = self.trials_complete = True
         self._trials = Work()
+        self.split = Group(1, ())
         self._free = free
         self._alike = Alike(free)
         self._work = work
@@ -50,11 +52,22 @@ class Search:
         """The best placement at the lowest of these tiers where there is one."""
         unsure: list[tuple[int, _Parts]] = []  # tier and bound of the domains without an exact answer
         for tier in tiers:
-            units = units_of(gang, tier)
-            found = self._at_tier(units, unsure)
-            if found is not None:
-                return _placement(self._free, units, *found, min(unsure, default=None))
+            for split in splits(gang):
+                units = units_of(split, tier)
+                found = self._at_tier(units, unsure) if self._may_split(units) else None
+                if found is not None:
+                    self.split = split
+                    return _placement(self._free, units, *found, min(unsure, default=None))
         return None
+
+    def _may_split(self, units: Units) -> bool:
+        """Whether enough workers may fit in the domains that take enough for an even split."""
+        gang, free = units.units[GANG], self._free
+        spread = gang.spread
+        if spread is None or not spread.least:
+            return True
+        fits = np.sum([free.fit(kind, spread.tier) for kind in range(len(free.fits))], axis=0)
+        return int(np.minimum(fits[fits >= spread.least], spread.most).sum()) >= gang.size
 
     def most_in_one(self, tier: int) -> int:
         """An upper bound of the workers in one domain of a tier."""
@@ -115,6 +128,8 @@ class Search:
         return best
 
     def _guessed(self, units: Units, domain: int) -> tuple[_Parts, Callable[[], Held]] | None:
+        if (spread := units.units[GANG].spread) is not None and spread.least:
+            return None  # greedy filling splits nothing evenly
         greedy = Greedy(self._free, units)
         held = greedy.held(domain)
         self._looks += greedy.looks

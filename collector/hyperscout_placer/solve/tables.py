@@ -227,6 +227,8 @@ class Tables:
             members = self._units.members(unit, tier)
             sizes = {i: self._units.units[i].size for i in members}
             held = {i: n for i, n in zip(self._levels[tier], state, strict=True) if i in sizes}
+            if 0 < sum(n * sizes[i] for i, n in held.items()) < spread.least:
+                return False
             if len(held) == 1:
                 ((member, count),) = held.items()
                 if count > copies * (spread.most // sizes[member]):

@@ -217,6 +217,7 @@ class PlaceRequest(_message.Message):
     USE_DOWN_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_FIELD_NUMBER: _builtins.int
+    EVEN_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
@@ -227,6 +228,10 @@ class PlaceRequest(_message.Message):
     """Also use nodes whose own link is down."""
     dry_run: _builtins.bool
     """Reserve nothing."""
+    even: _builtins.str
+    """Number or name of a tier; "" = none. The gang is split evenly over as few domains of it as possible: each used
+    domain holds equally many of the groups, or of the workers, that stay whole there, or one more.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What the gang is made of, in order of ranks."""
@@ -255,10 +260,11 @@ class PlaceRequest(_message.Message):
         use_down: _builtins.bool = ...,
         dry_run: _builtins.bool = ...,
         expires_in: _duration_pb2.Duration | None = ...,
+        even: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "expires_in", b"expires_in", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015

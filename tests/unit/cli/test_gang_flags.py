@@ -39,6 +39,7 @@ FOURS = {"group": {"count": 2, "parts": [workers(4)], "preferred": "node"}}
         pytest.param(
             {"workers": 4, "gpus_per_worker": 8}, {"parts": [workers(4, resources=GPU)]}, id="with GPUs"
         ),
+        pytest.param({"workers": 4, "even": "leaf"}, {"parts": [workers(4)], "even": "leaf"}, id="even"),
         pytest.param(
             {"workers": 4, "highest_tier_allowed": "pod", "avoid": ("n1", "leaf-2"), "use_down": True},
             {
@@ -184,6 +185,7 @@ FLAGS = Gang(
         ("parts[0].group.tier: 9: too high", "--group-tier of --group-size 32: 9: too high"),
         ("parts[0].group.parts[0].group.tier: 9", "--group-tier of --group-size 8: 9"),
         ("parts[0].group.parts[0].group.preferred: 9", "--prefer-group 8: 9"),
+        ("even: 9", "--even: 9"),
         ("spread.most: 0: expected", "--prefer-spread: 0: expected"),
         ("parts[0].group.parts[0].group.spread.tier: x", "--spread of --group-size 8: x"),
         (

@@ -407,6 +407,7 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
             ),
             "soft",
         ),
+        ({"even": "leaf"}, Group(1, (Workers(16, FULL),), even=1), "soft"),
         ({"spread": "1:node"}, Group(1, (Workers(16, FULL),), None, Spread(1, 0)), "soft"),
         ({"prefer_spread": "2:leaf"}, Group(1, (Workers(16, FULL),), None, Spread(2, 1, False)), "soft"),
         ({"numa": "single"}, Group(1, (Workers(16, in_one_zone(FULL)),)), "soft"),
@@ -521,6 +522,11 @@ def test_groups_that_are_alike_are_told_once() -> None:
             job_pods("t", 4),
             job("t", 4, prefer_groups="2:leaf,2:pod"),
             "Job ml/t: annotation hyperscout.io/prefer-groups: '2:leaf,2:pod': 2: listed twice",
+        ),
+        (
+            job_pods("t", 4),
+            job("t", 4, even="leaf", spread="2:leaf"),
+            "Job ml/t: annotation hyperscout.io/even: 'leaf': gang.even: the whole gang has a spread too",
         ),
         (
             job_pods("t", 1),

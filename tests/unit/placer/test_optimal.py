@@ -115,6 +115,7 @@ def test_cases_are_of_all_kinds() -> None:
         "gangs on a node": sum(case.request.gang.tier == 0 for case in cases),
         "spread of the gang": sum(case.request.gang.spread is not None for case in cases),
         "spread of repeated groups": sum(any(n > 1 and x.spread for x, _, n in g) for g in groups),
+        "even": sum(case.request.gang.even is not None for case in cases),
         "preferred tier": sum(any(x.preferred is not None for x, _, _ in g) for g in groups),
         "preferred spread": sum(any(x.spread and not x.spread.required for x, _, _ in g) for g in groups),
     }
