@@ -98,9 +98,11 @@ class Search:
         seen: set[int] = set()
         guesses = 0
         best: tuple[_Parts, Callable[[], Held]] | None = None
-        for bound, domain in _candidates(free, units, solver.sizes, might):
+        for bound, domain in _candidates(free, units, solver.sizes, might, bounded=limit is not None):
             if limit is not None and bound > limit:
                 break
+            if limit is not None and _known(bound, units.top) != _known(limit, units.top):
+                continue  # it costs more or less
             if best is not None and bound >= best[0]:
                 break
             if several:
@@ -179,15 +181,25 @@ def _cost(tier: int, parts: _Parts) -> Cost:
     return Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier], left, above, parts[-1])
 
 
-def _candidates(free: Free, units: Units, sizes: _Sizes, might: Flags) -> Iterator[tuple[_Parts, int]]:
-    """Each domain of `might` (domains of the top tier,) as (lower bound of the cost, number), least first."""
+def _candidates(
+    free: Free, units: Units, sizes: _Sizes, might: Flags, *, bounded: bool
+) -> Iterator[tuple[_Parts, int]]:
+    """Each domain of `might` (domains of the top tier,) as (lower bound of the cost, number), least first.
+
+    `bounded`: a single domain needs a bound, too.
+    """
     which = np.flatnonzero(might)
-    if len(which) <= 1:  # a single domain needs no bound
+    if len(which) <= 1 and not bounded:
         yield from (((), domain) for domain in which.tolist())
         return
     columns = _bounds(free, units, sizes, which)
     for i in np.lexsort((which, *columns[::-1])).tolist():
         yield tuple(int(column[i]) for column in columns), int(which[i])
+
+
+def _known(parts: _Parts, top: int) -> _Parts:
+    """The parts of a cost that depend on the top domain alone: workers that still fit in it and above it."""
+    return parts[top + 1], *parts[2 * top + 2 : -1]
 
 
 def _bound_of(free: Free, units: Units, sizes: _Sizes, domain: int) -> _Parts:

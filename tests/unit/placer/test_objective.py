@@ -1,11 +1,12 @@
 """The last lines of the objective, in cases that a person can check."""
 
 import pytest
-from hyperscout_placer.cluster.allreduce import default_speeds, predict
+from hyperscout_placer.cluster.allreduce import predict
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.cluster.speeds import default_speeds
 from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import HyperNode, Topology
 from support.builders import hypernode
