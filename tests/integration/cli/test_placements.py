@@ -135,6 +135,7 @@ def test_a_gap_where_the_collector_should_be(run: CommandLine) -> None:
 
 def candidates() -> pb.ExplainPlacementResponse:
     cost = pb.PlacementCost(top=2, domains=[3], nodes=5, degraded=1, fragmentation=[4, 1, 0])
+    cost.MergeFrom(pb.PlacementCost(above=[9], whole=2, widths=[1]))
     return pb.ExplainPlacementResponse(
         placement=placed("", "n01", "n02"),
         candidates=[
@@ -180,7 +181,16 @@ def test_explain_placement_as_json(run: CommandLine, service: FakePlacementServi
         "hypernode": "core",
         "tier": 2,
         "free": 9,
-        "cost": {"top": 2, "domains": [3], "nodes": 5, "degraded": 1, "fragmentation": [4, 1, 0]},
+        "cost": {
+            "top": 2,
+            "domains": [3],
+            "nodes": 5,
+            "degraded": 1,
+            "fragmentation": [4, 1, 0],
+            "above": [9],
+            "whole": 2,
+            "widths": [1],
+        },
         "predicted": {
             "ringS": 0.0421,
             "treeS": 0.05,
