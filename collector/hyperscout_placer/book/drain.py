@@ -89,8 +89,8 @@ class _Count:
     """Counts how many workers of a gang's most numerous kind fit."""
 
     def __init__(self, request: Request, masks: Mapping[str, Mask]) -> None:
-        self.layout = Layout.of(request)
-        self.workers = self.layout.kind.count(self.layout.reference_kind)
+        self.layout = Layout.of(request, masks)
+        self.workers = self.layout.placed
         self._request = request
         self._masks = masks
 
