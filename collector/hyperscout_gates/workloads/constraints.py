@@ -111,6 +111,7 @@ def request_of(
     highest = constraints.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
     even = constraints.get(EVEN)
+    parts = [(_in_one_zone(workers, constraints), in_groups) for workers, in_groups in parts]
     gang = Group(
         1,
         tuple(_grouped(parts, constraints, tiers)),
