@@ -34,6 +34,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords
+from hyperscout_gates.control.mover import Mover
 from hyperscout_gates.control.owners import Owners
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
@@ -96,6 +97,8 @@ class Gates:
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         self._records = GangRecords()
+        told = self._tell, self._reports.announce
+        self._mover = Mover(settings.degradation, self._requests, *told, self._now_s)
         self._dirty: deque[GangRecord] = deque()
         self._flush_soon = Debouncer(self._flush, _GATHER_S)
         self._begun = False
@@ -113,6 +116,7 @@ class Gates:
             "gates": self.run,
             "gate-writes": self._writer.run,
             "gate-turns": self._turns.run,
+            "gate-moves": self._mover.run,
             "gate-events": self._recorder.run,
         }
 
@@ -145,7 +149,6 @@ class Gates:
         """Start all gangs. Those with stored plans reserve their nodes before any other gang is placed."""
         for plan in plans:
             self._records.add(GangMachine(plan.key, plan.uid, self._settings, plan, self._log))
-        with_plans = list(self._records)
         for pod in self.pods:
             if is_ours(pod):
                 self._feed(pod, begins=False)
@@ -154,8 +157,6 @@ class Gates:
             self._look_at_nodes(record)
             self._tell(record, e.Began())
         self._flush()
-        if with_plans:
-            _log.info("%d stored plans of gangs", len(with_plans))
 
     # Changes of pods, nodes and free resources
 
@@ -236,6 +237,7 @@ class Gates:
 
     def _tick(self) -> None:
         now_s = self._now_s()
+        self._mover.look(self._records)
         for record in list(self._records):
             if record.parked_until_s is not None:
                 if record.parked_until_s <= now_s and not record.writes:

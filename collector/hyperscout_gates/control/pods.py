@@ -13,6 +13,7 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_runtime.units import rfc3339
 
+from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
 from hyperscout_gates.workloads.membership import is_gated, membership
@@ -50,6 +51,7 @@ def keep(pod: Object) -> Object:
         "gated": gated,
         "mark": mark,
         "stuck_s": _unschedulable_since_s(pod, mark),
+        "hook": hook_of(pod),
         # Once the pod has a node, the version is not needed: no patch or deletion follows.
         "version": "" if kept["spec"].get("nodeName") else metadata.get("resourceVersion", ""),
     }

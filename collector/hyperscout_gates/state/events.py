@@ -162,6 +162,14 @@ class NodesDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """The reservation of the running gang `plan` was changed to `placement`, away from degraded links."""
+
+    plan: GangPlan
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     pass
 
@@ -184,6 +192,7 @@ Event = (
     | PodDeleted
     | PodNotDeleted
     | NodesDown
+    | Moves
     | Tick
 )
 

@@ -46,7 +46,8 @@ class PlanError(ValueError):
 class GangPlan:
     """Nodes by rank for the gang `key`. `uid`: of its owner ("" = labels only).
 
-    `pods`: rank by pod uid, for pods that carry no slot of their own.
+    `pods`: rank by pod uid, for pods that carry no slot of their own. `moves`: pods that run on other nodes
+    than these are deleted, because the gang moves.
     """
 
     key: str
@@ -56,6 +57,7 @@ class GangPlan:
     request: Request
     placement: Placement
     pods: Mapping[str, int] = field(default_factory=dict)
+    moves: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -91,6 +93,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
+            **({"moves": True} if plan.moves else {}),
         }
     )
     data: Object = {"data": {_TEXT: text.decode()}}
@@ -166,6 +169,7 @@ def _plan_in(found: Any) -> GangPlan:
             _bool(found["exact"]),
         ),
         pods,
+        _bool(found.get("moves", False)),
     )
 
 

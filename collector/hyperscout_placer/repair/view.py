@@ -149,15 +149,13 @@ def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) 
     holder = forest.holder(now)
     top = forest.top + 1 if holder is None else holder[0]
     domains, left = [], []
-    degraded = int(forest.degraded[used].sum())
     count = layout.end.count(layout.reference)
     for layer in reversed(forest.layers[:top]):
         which = np.unique(layer.of_node[used])
         if layer.tier < top:
             domains.append(len(which))
-        degraded += int(layer.degraded[which].sum())
         left.append(int((sums[layer.stop[which]] - sums[layer.start[which]]).sum()) - count)
     if holder is None:
         left.insert(0, int(sums[-1]) - count)
     left.append(int(fits[used].sum()) - count)
-    return Cost(top, tuple(domains), len(used), degraded, tuple(left))
+    return Cost(top, tuple(domains), len(used), forest.degraded_links(used), tuple(left))

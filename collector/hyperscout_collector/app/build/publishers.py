@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from hyperscout_gates.control.controller import Gates
+from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_inference.labels.cloud_labels import place_of
 from hyperscout_kubernetes.client import Fence, Kube, Object
@@ -234,7 +235,16 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
         nodes,
         settings.gates_namespace or own_namespace(settings, "gates"),
         "dry-run" if "dry-run" in (settings.kubernetes, settings.gates) else "on",
-        GateSettings(settings.gates_replace_after_s, settings.gates_hot_swap),
+        GateSettings(
+            settings.gates_replace_after_s,
+            settings.gates_hot_swap,
+            degradation=DegradationSettings(
+                settings.gates_on_degradation,
+                settings.gates_degraded_wait_s,
+                settings.gates_moves_per_hour,
+                settings.gates_hook_timeout_s,
+            ),
+        ),
         _print,
         placements,
         context.event_log("gang"),
