@@ -4,7 +4,6 @@
 """
 
 import json
-import sys
 from dataclasses import replace
 from random import Random
 
@@ -81,4 +80,4 @@ def files() -> dict[str, str]:
 
 if __name__ == "__main__":
     texts = {FOLDER / name: text for name, text in files().items()}
-    sys.exit(generated.run("docs-assets", texts, sys.argv[1:], FOLDER))
+    generated.run("docs-assets", texts, FOLDER)

@@ -1,7 +1,6 @@
-"""Writes generated files that are committed, or says which of them are stale."""
+"""Writes generated files that are committed."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -15,22 +14,14 @@ def stale(texts: Mapping[Path, str], folder: Path | None = None) -> Iterator[Pat
             yield path
 
 
-def run(target: str, texts: Mapping[Path, str], arguments: Sequence[str], folder: Path | None = None) -> int:
-    """The command `make TARGET`: with --check, exit status 1 if a file is stale; else write the files.
-
-    `folder`: delete its other files.
-    """
+def run(target: str, texts: Mapping[Path, str], folder: Path | None = None) -> None:
+    """Write the files of `make TARGET`. `folder`: delete its other files."""
     found = list(stale(texts, folder))
-    names = ", ".join(str(path.relative_to(ROOT)) for path in found)
-    if list(arguments) == ["--check"]:
-        if found:
-            print(f"stale, run `make {target}`: {names}", file=sys.stderr)
-        return 1 if found else 0
     for path in found:
         if path in texts:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(texts[path], "utf-8")
         else:
             path.unlink()
+    names = ", ".join(str(path.relative_to(ROOT)) for path in found)
     print(f"{target}: {len(texts)} files, {len(found)} changed{': ' * bool(found)}{names}")
-    return 0

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +35,14 @@ class PackagesError(RuntimeError):
 class Package:
     """A package.
 
-    `user`: the account that its service runs as. `links`: symbolic links to programs. `state`: the folder
-    that the service writes, which a purge deletes; "" if it writes none.
+    `user`: the account that its service runs as. `program`: in /usr/bin. `state`: the folder that the service
+    writes, which a purge deletes; "" if it writes none.
     """
 
     part: str
     user: str
     summary: str
-    links: Mapping[str, str]
+    program: str
     recommends: str = ""
     share: bool = False
     state: str = ""
@@ -62,14 +61,14 @@ PACKAGES = (
         part="agent",
         user="hyperscout-agent",
         summary="network topology discovery: the agent, for each compute node",
-        links={"usr/bin/hyperscout-agent": "/opt/hyperscout-agent/bin/hyperscout"},
+        program="hyperscout-agent",
         recommends="infiniband-diags",
     ),
     Package(
         part="collector",
         user="hyperscout",
         summary="network topology discovery: the collector and the command line",
-        links={"usr/bin/hyperscout": "/opt/hyperscout-collector/bin/hyperscout"},
+        program="hyperscout",
         share=True,
         state="/var/lib/hyperscout",
     ),
@@ -142,19 +141,17 @@ def place_files(root: Path, package: Package) -> None:
             page.with_name(f"{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             page.unlink()
     shutil.rmtree(home / "share")
-    _copy(DEBIAN / f"{package.name}.service", root / "usr/lib/systemd/system" / f"{package.name}.service")
-    _copy(DEBIAN / f"{package.part}.yaml", root / "etc/hyperscout" / f"{package.part}.yaml")
-    _copy(DEPLOY.parent / "LICENSE", share / "doc" / package.name / "copyright")
-    for link, target in package.links.items():
-        path = root / link
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(source.read_bytes())
-    target.chmod(0o644)
+    unit, settings = f"{package.name}.service", f"{package.part}.yaml"
+    for source, target in (
+        (DEBIAN / unit, root / "usr/lib/systemd/system" / unit),
+        (DEBIAN / settings, root / "etc/hyperscout" / settings),
+        (DEPLOY.parent / "LICENSE", share / "doc" / package.name / "copyright"),
+    ):
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(source, target)
+    programs = root / "usr/bin"
+    programs.mkdir()
+    (programs / package.program).symlink_to(f"/{package.home}/bin/hyperscout")
 
 
 def write_control(root: Path, package: Package, release: str) -> None:

@@ -1,11 +1,9 @@
 """Writes docs/reference: settings, metrics, commands and REST operations, from the code that defines them.
 
-make docs-reference            write them
-deploy/reference.py --check    exit status 1 if a committed page is stale
+`make docs-reference` runs it.
 """
 
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -51,10 +49,10 @@ def _page(title: str, purpose: str, body: Iterable[str]) -> str:
     return f"# {title}\n\n{_WRITTEN}\n\n{textwrap.fill(purpose, WIDTH)}\n\n" + "\n".join(body) + "\n"
 
 
-def _item(head: str, text: str, indent: str = "  ") -> str:
+def _item(head: str, text: str) -> str:
     """One entry of a list, wrapped; words between backquotes stay on one line."""
     return textwrap.fill(
-        f"- {head}: {text}", WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        f"- {head}: {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -266,4 +264,4 @@ def _paragraphs(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(generated.run("docs-reference", pages(), sys.argv[1:], FOLDER))
+    generated.run("docs-reference", pages(), FOLDER)

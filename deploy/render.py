@@ -1,7 +1,6 @@
 """Writes the generated files of the deployment.
 
-    make manifests                   write them
-    deploy/render.py --check         exit status 1 if a committed file is stale
+`make manifests` runs it.
 
 - chart/values.schema.json: names and types under the settings of collector, agent and fabric;
 - docker/*.requirements.txt: the packages of each image, from constraints.txt with their hashes;
@@ -14,7 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -41,15 +40,16 @@ _COLLECTOR_OWN = """
     mtls_listen tls_client_ca authenticate token_audience
     agent_service_account fabric_service_account http_listen rest_listen rest_hosts data_dir kubernetes
     kubeconfig deployment leader_election lease_namespace lease_name identity advertise node_labels taints
-    kueue_topology gates gates_namespace gates_replace_after_s gates_hot_swap
-    gates_on_degradation gates_degraded_wait_s gates_moves_per_hour gates_hook_timeout_s blueprint
+    kueue_topology gates gates_namespace gates_replace_after_s gates_hot_swap gates_drain_after_s
+    gates_defragment_every_s gates_defragment_most_moves gates_on_degradation gates_degraded_wait_s
+    gates_moves_per_hour gates_hook_timeout_s blueprint
     mqtt_broker mqtt_topic_prefix mqtt_user mqtt_password_file mqtt_tls_ca mqtt_tls_cert mqtt_tls_key
     mqtt_devices
 """
 _AGENT_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
     lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command
-    nvlink.enabled
+    nvlink.enabled pod_resources
 """
 # Settings that an agent of role `fabric` does not use, besides those that the chart writes.
 _FABRIC_OWN = """
@@ -255,15 +255,16 @@ FILES: Mapping[Path, Callable[[], str]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Run `make manifests`."""
     try:
         texts = {path: text() for path, text in FILES.items()}
     except RenderError as error:
         print(f"manifests: {error}", file=sys.stderr)
         return 1
-    return generated.run("manifests", texts, arguments)
+    generated.run("manifests", texts)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

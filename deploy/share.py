@@ -1,10 +1,8 @@
 """Writes deploy/share: manual pages and completion scripts, which a wheel installs under `share/`.
 
-make man                    write them
-deploy/share.py --check     exit status 1 if a committed file is stale
+`make man` runs it.
 """
 
-import sys
 from pathlib import Path
 
 import generated
@@ -27,4 +25,4 @@ def files() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(generated.run("man", files(), sys.argv[1:], SHARE))
+    generated.run("man", files(), SHARE)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 
 _MAX_CHARS = 200
+_MOST_SIMILAR = 3
 
 
 def described(error: BaseException) -> str:
@@ -20,12 +21,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+def similar(name: str, known: Iterable[str]) -> list[str]:
     """Return names of machines that may be meant: those with the same first label, then the most similar."""
     names = sorted(known)
     same = [other for other in names if other.split(".")[0] == name.split(".", maxsplit=1)[0]]
-    close = difflib.get_close_matches(name, names, most, cutoff=0.8)
-    return list(dict.fromkeys([*same, *close]))[:most]
+    close = difflib.get_close_matches(name, names, _MOST_SIMILAR, cutoff=0.8)
+    return list(dict.fromkeys([*same, *close]))[:_MOST_SIMILAR]
 
 
 def install_extra(extras: str = "") -> str:

@@ -50,15 +50,12 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "string_type": "expected a text (put a number or a date in quotes)",
     "string_too_short": "expected {min_length} or more characters",
     "string_too_long": "expected at most {max_length} characters",
-    "string_pattern_mismatch": "expected a text that matches {pattern}",
     "too_short": "expected {min_length} or more values",
     "too_long": "expected at most {max_length} values",
     "literal_error": "expected {expected}",
     "path_type": "expected a path",
     "tuple_type": 'expected a list, such as ["a", "b"]',
-    "list_type": 'expected a list, such as ["a", "b"]',
     "model_type": "expected a group of settings, `name: value` lines that are indented",
-    "model_attributes_type": "expected a group of settings, `name: value` lines that are indented",
     "missing": "is required: set it",
 }
 _MOST_ERRORS: Final = 10  # that are named
@@ -142,7 +139,7 @@ def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tr
                 value = {part: value}
             found = _merged(found, value)
         elif path[0] not in model.model_fields:
-            hint = did_you_mean(variable, _variables(model))
+            hint = did_you_mean(variable, (_variable(one, model) for one, _ in fields_of(model)))
             unknown.append(f"environment: {variable}: no such setting{hint}")
     if unknown:
         raise SettingsError("\n".join(unknown))
@@ -152,11 +149,6 @@ def _environment(model: type[ProcessSettings], retired: Mapping[str, str]) -> Tr
         field = _QUOTED.search(str(error))  # the library names the field and not the variable
         name = f"{prefix}{field[1].upper()}" if field else "a variable"
         raise SettingsError(f'environment: {name}: not JSON: expected a list such as ["a", "b"]') from error
-
-
-def _variables(model: type[ProcessSettings]) -> list[str]:
-    """Return the environment variables of all settings."""
-    return [_variable(name, model) for name, _ in fields_of(model)]
 
 
 def _variable(name: str, model: type[ProcessSettings]) -> str:

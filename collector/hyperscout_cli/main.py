@@ -36,6 +36,7 @@ COMMANDS = {
     "place": ("place.place", "Place", "Choose nodes for a gang of workers."),
     "explain-placement": ("place.explain_placement", "Place", "Explain the placement of a gang."),
     "placements": ("place.placements", "Place", "List, release, repair or improve reserved gangs."),
+    "hostfile": ("place.hostfile", "Place", "Print the hostfile of a gang, in the order of ranks."),
     "status": ("show.status", "Look", "Show the collector's state: agents, sweeps, generations."),
     "doctor": ("manage.doctor", "Look", "Explain why a node has no evidence."),
     "tree": ("show.show_tree", "Look", "Print the hierarchy as a tree."),
@@ -205,11 +206,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:  # the reader of stdout or stderr has ended (`| head`)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {where}{error.strerror or error}", err=True)

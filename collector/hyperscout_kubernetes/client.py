@@ -116,12 +116,12 @@ def _existing(kubeconfig: Path) -> str:
 
 
 class Kube:
-    """A client of one API server. `limit` paces writes; `fence` may forbid them.
+    """A client of one API server. `limit` paces writes.
 
     `async with` closes the connections on exit.
     """
 
-    def __init__(self, configuration: "Configuration", limit: RateLimit, fence: Fence | None = None) -> None:
+    def __init__(self, configuration: "Configuration", limit: RateLimit) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         from kubernetes.aio.client import ApiClient
 
@@ -130,7 +130,7 @@ class Kube:
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._limit = limit
-        self._fence = fence or Fence()
+        self._fence = Fence()
 
     async def __aenter__(self) -> "Kube":
         return self

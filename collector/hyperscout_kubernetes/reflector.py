@@ -45,7 +45,7 @@ class Reflector:
         *,
         query: Mapping[str, Any] | None = None,
         keep: Callable[[Object], Object] = lambda found: found,
-        changed: Callable[[str, Object | None, Object | None], None] = lambda name, before, after: None,
+        changed: Callable[[str, Object | None, Object | None], None],
         followed: Callable[[], None] = lambda: None,
         key: Callable[[Object], str] = itemgetter("name"),
         rng: Random,

@@ -5,6 +5,7 @@ No two measurements are equal. A published value changes only when the change is
 
 from collections.abc import Callable
 
+from hyperscout_formats.text.counts import count
 from hyperscout_runtime.units import NS, rfc3339
 
 from hyperscout_topology.topology import Figure, HyperNode, Measured, Tier
@@ -48,7 +49,7 @@ def measured_texts(of: HyperNode | Tier, when: Callable[[int], str] = rfc3339) -
             continue
         text = f"median {digits(m.median, 3)} {unit}"
         if m.samples:  # else only the median is known
-            text += f", {bad} {digits(m.p99, 3)} {unit}, {m.samples} sample{'s'[: m.samples > 1]}"
+            text += f", {bad} {digits(m.p99, 3)} {unit}, {count(m.samples, 'sample')}"
         if m.at_ns:
             text += f", newest {when(m.at_ns)}"
         found.append((what, text))

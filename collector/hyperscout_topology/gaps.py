@@ -53,7 +53,7 @@ def tree_gaps(topology: Topology) -> TreeGaps:
         lines = [f"{roots_line}: no switches above join them"]
         for level, n in unused:
             they = "it joins" if n == 1 else "they join"
-            above_line = f"{count(n, 'switch', 'switches')} of level {level} above these roots"
+            above_line = f"{count(n, 'switch')} of level {level} above these roots"
             lines.append(f"{above_line} {are(n)} in no tier: {they} no domains")
         return TreeGaps(tuple(sorted(apart)), tuple(unused), tuple(lines))
     # A sweep finds what cables connect, so its parts are connected, too.

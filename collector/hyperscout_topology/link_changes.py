@@ -67,8 +67,21 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
 def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
     """Links with an end at one of these devices."""
     table = table_of(links)
-    chosen = np.fromiter((device in devices for device in table.devices), np.bool_, len(table.devices))
-    return [table[i] for i in np.flatnonzero(chosen[table.a] | chosen[table.b]).tolist()]
+    return [table[i] for i in _rows_at(table, devices).tolist()]
+
+
+def ports_in_use(links: Sequence[Link], devices: set[str]) -> set[tuple[str, str]]:
+    """Both ends (device, port) of each link with an end at one of these devices, except of denied links."""
+    table = table_of(links)
+    rows = _rows_at(table, devices)
+    if table.notes:
+        denied = [row for row, note in table.notes.items() if note.startswith(DENIED)]
+        rows = np.setdiff1d(rows, denied)
+    found: set[tuple[str, str]] = set()
+    for device, port in ((table.a, table.a_port), (table.b, table.b_port)):
+        names = map(table.devices.__getitem__, device[rows].tolist())
+        found.update(zip(names, map(table.ports.__getitem__, port[rows].tolist()), strict=True))
+    return found
 
 
 def wired_devices(links: Sequence[Link]) -> set[str]:
@@ -131,6 +144,12 @@ def table_of(links: Sequence[Link]) -> LinkTable:
     return links if isinstance(links, LinkTable) else LinkTable.of(links)
 
 
+def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
+    """The rows with an end at one of these devices."""
+    chosen = np.fromiter(map(devices.__contains__, table.devices), np.bool_, len(table.devices))
+    return np.flatnonzero(chosen[table.a] | chosen[table.b])
+
+
 @lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next
 def _rows(table: LinkTable) -> _Hashes:
     """A hash of each whole row. The caller must not change the array."""
@@ -156,7 +175,7 @@ def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
 
 
 def _of(values: Sequence[object]) -> _Hashes:
-    return np.fromiter((hash(value) & 0xFFFFFFFFFFFFFFFF for value in values), np.uint64, len(values))
+    return np.fromiter(map(hash, values), np.int64, len(values)).view(np.uint64)
 
 
 def _joined(one: _Hashes, other: _Hashes) -> _Hashes:

@@ -367,7 +367,7 @@ def names_of(kind: str, found: Object) -> set[str]:
         return own | {e[k] for e in ends for k in ("device", "name")}
     if kind == "switches":
         return {found["name"] or found["id"], found["id"]}
-    return {found["gang" if kind == "placements" else "name"]}
+    return {found["name"]}
 
 
 # Messages

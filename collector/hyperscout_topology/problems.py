@@ -93,25 +93,29 @@ def why_no_hypernodes(nodes: int, outcomes: Mapping[str, Mapping[str, int]]) -> 
     )
 
 
-def why_no_sweeps(nodes: Collection[str], failures: Mapping[str, str]) -> str:
+def why_no_sweeps(nodes: Collection[str], off: Collection[str], failures: Mapping[str, str]) -> str:
     """One sentence: whose InfiniBand ports no agent sweeps, why, and what to set.
 
-    `failures`: why the sweeps of these nodes failed. Empty = the probe is off.
+    `off`: those of the nodes whose agents do not sweep. `failures`: why the sweeps of others failed.
     """
+    causes = []
     if failures:
         node = min(failures)
-        why = (
+        causes.append(
             f"the probe ibnetdiscover failed on {count(len(failures), 'node')}, on {node}: {failures[node]}; "
             f"`hyperscout doctor {node}` says what is missing"
         )
-    else:
-        why = (
-            "the probe ibnetdiscover is off there; in the Helm chart set agent.infiniband.resourceName, and "
-            "agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
+    if off:
+        where = f"on {count(len(off), 'node')} ({_some(off)})" if failures else "there"
+        causes.append(
+            f"the probe ibnetdiscover is off {where}; in the Helm chart set agent.infiniband.resourceName, "
+            "and agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
             "ibnetdiscover.enabled"
         )
-    where = f"{count(len(nodes), 'node')} ({_some(nodes)})"
-    return f"no InfiniBand sweeps: no agent sweeps from the active ports of {where}: {why}"
+    return (
+        f"no InfiniBand sweeps: no agent sweeps from the active ports of {count(len(nodes), 'node')} "
+        f"({_some(nodes)}): {'; and '.join(causes)}"
+    )
 
 
 def _on(probe: str, outcome: str, reporters: int) -> str:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import numpy as np
 from hyperscout_runtime.units import NS, rfc3339
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,8 +24,9 @@ from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryFile, HistorySize
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.proto import timestamp
-from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, LinkTable, Topology
+from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Topology
 from support.inference import inferred
 from support.recorder import record
 
@@ -48,7 +48,7 @@ class Cluster:
     def __init__(self, whole: Topology) -> None:
         self.now = whole
         self._rng = Random(1)
-        self._whole = whole.links
+        self._whole = table_of(whole.links)
         self._node = {x.id: x.node for x in whole.adapters}
         self._switch = {s.id: s.name for s in whole.switches}
         self._home = {node: i for i, h in enumerate(whole.hypernodes) if h.tier == 1 for node in h.nodes}
@@ -94,20 +94,10 @@ class Cluster:
             self.now,
             generation=self.now.generation + 1,
             hypernodes=tuple(hypernodes),
-            links=self._left(),
+            links=without(self._whole, sorted(self._down)),
             anomalies=tuple(sorted(self._down.values(), key=lambda x: x.key)),
         )
         return Key(node, "infiniband", "mlx5_0/1")
-
-    def _left(self) -> LinkTable:
-        table = self._whole
-        assert isinstance(table, LinkTable)
-        rows = sorted(self._down)
-        columns = {
-            name: np.delete(getattr(table, name), rows)
-            for name in ("a", "a_port", "b", "b_port", "fabric", "sources")
-        }
-        return replace(table, **columns)
 
     def _judged(self, h: HyperNode, at_ns: int) -> HyperNode:
         mine = [x for x in self._down.values() if x.hypernode == h.name]

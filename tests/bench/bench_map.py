@@ -20,7 +20,8 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.json_reader import from_json
-from hyperscout_topology.topology import Anomaly, Endpoint, LinkTable, Topology
+from hyperscout_topology.link_changes import table_of, without
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 from playwright.async_api import Page
 from support.browser import Tab, chromium, tab
 from support.rest_collector import publish, rest_collector
@@ -63,8 +64,7 @@ def topology(folder: Path) -> Topology:
 
 def cut(whole: Topology, first: int, count: int, generation: int) -> Topology:
     """Without some of its links, and with an anomaly for each."""
-    table = whole.links
-    assert isinstance(table, LinkTable)
+    table = table_of(whole.links)
     chosen = [(first + i) % len(table) for i in range(count)]
     owner = {x.id: x.node for x in whole.adapters}
     names = owner | {s.id: s.name for s in whole.switches}
@@ -75,10 +75,7 @@ def cut(whole: Topology, first: int, count: int, generation: int) -> Topology:
         b = Endpoint(link.b_device, names[link.b_device], link.b_port)
         lower = home.get(link.a_device) or home.get(link.b_device)
         found.append(Anomaly("MissingLink", a, b, 1, ("ibnetdiscover",), 0.9, "cut", lower, time.time_ns()))
-    kept = sorted(set(range(len(table))) - set(chosen))
-    columns = {c: getattr(table, c)[kept] for c in ("a", "a_port", "b", "b_port", "fabric", "sources")}
-    links = replace(table, **columns, notes={})
-    return replace(whole, generation=generation, links=links, anomalies=tuple(found))
+    return replace(whole, generation=generation, links=without(table, chosen), anomalies=tuple(found))
 
 
 async def first_paint(one: Tab) -> None:

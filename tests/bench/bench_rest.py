@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import numpy as np
+from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -34,7 +34,6 @@ from support.rest_collector import rest_collector
 
 NODES, LEAVES, SPINES, RAILS = 5000, 320, 80, 8
 READERS, SLOW = 200, 200
-COLUMNS = ("a", "a_port", "b", "b_port", "fabric", "sources")
 CHANGES_PER_MINUTE = 400  # 1 % of 40,000
 DOWN = 200  # cables at a time
 SECONDS = 40.0
@@ -77,13 +76,12 @@ class Changes:
 
     def __init__(self, topology: Topology) -> None:
         self.now = topology
-        self._whole = topology.links
+        self._whole = table_of(topology.links)
         self._step = 0
         self._down: dict[int, Anomaly] = {}
 
     def next(self) -> Topology:
         whole, step = self._whole, self._step
-        assert isinstance(whole, LinkTable)
         self._step += 1
         self._down.pop(self._index(step - DOWN), None)
         index = self._index(step)
@@ -92,13 +90,10 @@ class Changes:
         peer = Endpoint(link.b_device, link.b_device, link.b_port)
         message = f"no cable from {link.a_device}/1 to {link.b_device}/{link.b_port}, seen until 14:03:07Z"
         self._down[index] = Anomaly("MissingLink", subject, peer, 1, link.sources, 0.9, message, "core", 1)
-        up = np.ones(len(whole), dtype=bool)
-        up[list(self._down)] = False
-        columns = {name: getattr(whole, name)[up] for name in COLUMNS}
         self.now = replace(
             self.now,
             generation=self.now.generation + 1,
-            links=replace(whole, **columns),
+            links=without(whole, sorted(self._down)),
             anomalies=tuple(sorted(self._down.values(), key=lambda a: a.key)),
         )
         return self.now

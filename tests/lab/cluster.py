@@ -41,7 +41,8 @@ class Lab:
     """See above. `images`: tars that each node gets, also those that come later. `say`: hears what goes on.
     `control`: the control plane, of a lab that this process started.
 
-    `attached`: the lab ends with this process. Otherwise it stays until it is stopped.
+    `attached`: the lab ends with this process. Otherwise it stays until it is stopped. `two_zones`: each
+    kubelet has two NUMA nodes, and places each pod in one of them.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Lab:
         images: Sequence[Path] = (),
         say: Callable[[str], None] = print,
         attached: bool = True,
+        two_zones: bool = False,
     ) -> None:
+        self._two_zones = two_zones
         self._sandbox = Sandbox(folder, attached=attached)
         self.folder, self.say = self._sandbox.folder, say
         self._images = [image.resolve() for image in images]
@@ -321,7 +324,7 @@ class Lab:
     def _start_node(self, name: str) -> Machine:
         machine = self._boot(name)
         assert self._keys is not None
-        programs = NodePrograms(machine, self.folder, self._keys)
+        programs = NodePrograms(machine, self.folder, self._keys, two_zones=self._two_zones)
         with self._lock:
             self._programs[name] = programs.programs
         programs.start([*self._own, *self._images])

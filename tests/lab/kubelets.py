@@ -15,6 +15,22 @@ from lab.machines import GATEWAY, PODS, Machine, number_of
 from lab.store import SOCKET, START_S, ImageStore, import_image
 
 _LOOK_EVERY_S = 0.05
+# Shows the kubelet two NUMA nodes, with a processor each. It reads them below this folder only.
+TWO_ZONES = r"""
+set -e
+real=/sys/devices/system/node shown=/run/lab/numa
+mkdir -p $shown
+for file in has_cpu has_memory has_normal_memory online possible; do echo 0-1 > $shown/$file; done
+for n in 0 1; do
+  mkdir -p $shown/node$n/hugepages
+  sed "s/^Node 0/Node $n/" $real/node0/meminfo > $shown/node$n/meminfo
+  echo $n > $shown/node$n/cpulist
+  ln -sfn ../../cpu/cpu$n $shown/node$n/cpu$n
+done
+echo "10 20" > $shown/node0/distance
+echo "20 10" > $shown/node1/distance
+mount --bind $shown $real
+"""
 PLUGINS_OFF = (
     *(f"io.containerd.snapshotter.v1.{name}" for name in ("btrfs", "zfs", "devmapper", "blockfile", "erofs")),
     "io.containerd.nri.v1.nri",
@@ -25,10 +41,14 @@ PLUGINS_OFF = (
 
 
 class NodePrograms:
-    """Starts what runs on one node of the lab in the folder `lab`."""
+    """Starts what runs on one node of the lab in the folder `lab`.
 
-    def __init__(self, machine: Machine, lab: Path, keys: Keys) -> None:
+    `two_zones`: the kubelet has two NUMA nodes, and places each pod in one of them.
+    """
+
+    def __init__(self, machine: Machine, lab: Path, keys: Keys, *, two_zones: bool = False) -> None:
         self._machine, self._keys = machine, keys
+        self._two_zones = two_zones
         self._data, self._log = lab / "nodes" / machine.name, lab / "log"
         self._disk = self._data / "var" / "lib" / "containerd"
         self._store = ImageStore(lab / "store")
@@ -52,6 +72,8 @@ class NodePrograms:
             time.sleep(_LOOK_EVERY_S)
         for image in missing:
             self.import_image(image)
+        if self._two_zones:
+            self._machine.run(["sh", "-c", TWO_ZONES])
         self._run(
             "kubelet",
             *("--config", str(self._kubelet()), "--kubeconfig", str(self._keys.node(self._name))),
@@ -155,5 +177,7 @@ disabled_plugins = {json.dumps(PLUGINS_OFF)}
             "kubeAPIQPS": 50,
             "kubeAPIBurst": 100,
         }
+        if self._two_zones:
+            settings |= {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
         path.write_text(json.dumps(settings, indent=1))
         return path

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -139,6 +139,9 @@ PROFILES: Final[dict[str, Object]] = {
     "fabric without authentication": {"fabric": FABRIC, "authenticate": "none"},
     "InfiniBand by a device plugin": {"agent": {"infiniband": {"resourceName": "rdma/hca_shared"}}},
     "InfiniBand by a claim": {"agent": {"infiniband": {"resourceClaimTemplate": "rdma-all"}}},
+    "devices of the kubelet": {
+        "agent": {"podResources": {"enabled": True, "kubeletFolder": "/data/kubelet"}}
+    },
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {
         "collector": {"serviceAccount": {"create": False, "name": "one"}},
@@ -191,9 +194,9 @@ def install(kube: Cluster, values: Object, *options: str, verb: str = "install")
     return kube.helm(*words, *options, stdin=json.dumps(values))
 
 
-def define_others(kube: Cluster) -> None:
-    """The definitions that other products would bring."""
-    for group, version, kind, plural, scope in _OTHERS:
+def define_others(kube: Cluster, others: Sequence[tuple[str, str, str, str, str]] = _OTHERS) -> None:
+    """The definitions that other products would bring: group, version, kind, plural and scope of each."""
+    for group, version, kind, plural, scope in others:
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         kube.apply(
             {

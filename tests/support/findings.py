@@ -1,10 +1,17 @@
 """Findings as agents send them, in one line each, for tests of the collector."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout.v1.finding_pb2 import (
+    DeviceResource,
+    Finding,
+    FindingKey,
+    NodeDevice,
+    Outcome,
+    Sweep,
+)
 from hyperscout_formats.facts.facts import (
     InfinibandPort,
     LldpNeighbour,
@@ -170,3 +177,12 @@ def sweep(
             lease_id=lease_id,
         ),
     )
+
+
+def gpus(*ids: str, subject: str = "nvidia.com/gpu", numa_nodes: Sequence[int] = ()) -> Finding:
+    """What the kubelet of n1 says about its GPUs, none of them in use."""
+    found = DeviceResource(
+        name="nvidia.com/gpu", devices=[NodeDevice(id=one, numa_nodes=numa_nodes) for one in ids]
+    )
+    key = FindingKey(node="n1", probe="pod_resources", subject=subject)
+    return Finding(key=key, observed_at=stamp(T0), outcome=Outcome.OUTCOME_DATA, device_resource=found)

@@ -86,7 +86,9 @@ class World:
         job = self.jobs[key]
         job.made += 1
         name = f"{job.gang.name}-{slot.rpartition('/')[2]}-{job.made}"
-        pod = Pod(f"pod-{name}", "ns", name, slot, created_s=self.now_s)
+        # A Job's pods are in a subdomain; those of a label use the network of their nodes.
+        host = f"{job.gang.name}-{slot.rpartition('/')[2]}.svc" if job.gang.kind == "Job" else None
+        pod = Pod(f"pod-{name}", "ns", name, slot, created_s=self.now_s, host=host)
         self.gang_by_pod[pod.uid] = key
         self.put(pod)
 

@@ -46,6 +46,7 @@ class FakePlacementService(PlacementServiceServicer):
     repaired: pb.RepairResponse = field(default_factory=pb.RepairResponse)
     improved: pb.ImproveResponse = field(default_factory=pb.ImproveResponse)
     plan: pb.DefragmentResponse = field(default_factory=pb.DefragmentResponse)
+    waiting: list[pb.WaitingGang] = field(default_factory=list)
     events: list[pb.WatchPlacementsResponse] = field(default_factory=list)
     error: tuple[grpc.StatusCode, str] | None = None
     asked: list[Any] = field(default_factory=list)
@@ -92,6 +93,10 @@ class FakePlacementService(PlacementServiceServicer):
     ) -> pb.ListPlacementsResponse:
         self._take(request, context)
         return pb.ListPlacementsResponse(placements=self.held.values())
+
+    def ListQueue(self, request: pb.ListQueueRequest, context: Any) -> pb.ListQueueResponse:  # noqa: N802
+        self._take(request, context)
+        return pb.ListQueueResponse(gangs=self.waiting)
 
     def WatchPlacements(  # noqa: N802
         self, request: pb.WatchPlacementsRequest, context: Any

@@ -23,6 +23,9 @@ TIMED = {
     "app/test_outputs.py",
     "app/test_pipeline.py",
     "gates/test_controller.py",
+    "gates/test_defragmenting.py",
+    "gates/test_draining.py",
+    "gates/test_mover.py",
 }
 # A timer below this is one that had expired when it was set.
 INSTANT_S = 1e-5

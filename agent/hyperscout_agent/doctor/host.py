@@ -28,6 +28,7 @@ from hyperscout_agent.settings.settings import AgentSettings
 
 T = TypeVar("T")
 _Devices = tuple[tuple[PortState, ...], tuple[InfinibandPort, ...], int]
+_SYSFS = Path("/sys")
 _MAX_DEVICES = 64
 _READ_TIMEOUT_S = 10.0  # a read from sysfs can block forever when an adapter is faulty or a driver hangs
 _VERSION_TIMEOUT_S = 3.0
@@ -43,14 +44,12 @@ _ASKED = {
 }
 
 
-async def read_host(
-    settings: AgentSettings, *, sysfs: Path = Path("/sys"), root: Path = Path("/")
-) -> HostSeen:
-    """Return the state of this host. `root`: the folder above /dev and lldpd's socket (for tests)."""
+async def read_host(settings: AgentSettings) -> HostSeen:
+    """Return the state of this host."""
     nothing: _Devices = ((), (), 0)
-    ports, infiniband, gpus = await _within(lambda: _devices(settings, sysfs), nothing, "devices")
+    ports, infiniband, gpus = await _within(lambda: _devices(settings), nothing, "devices")
     nvml = await _within(lambda: _nvml_trouble(settings), "NVML does not return: the driver hangs", "nvml")
-    lldpd = lldpd_runs(root)
+    lldpd = lldpd_runs()
     asks_lldpd = settings.lldp.source == "lldpctl" or (settings.lldp.source == "auto" and lldpd)
     folder = settings.lldp.socket.parent
     return HostSeen(
@@ -59,7 +58,7 @@ async def read_host(
         listener=listener_connected(settings.lldp.socket),
         ports=ports,
         infiniband=infiniband,
-        umad=tuple(_umad(root / "dev/infiniband")),
+        umad=tuple(_umad()),
         lldpd=lldpd,
         lldpctl_trouble=await _lldpctl_trouble(settings) if settings.lldp.enabled and asks_lldpd else "",
         gpus=gpus,
@@ -91,10 +90,10 @@ def listener_connected(path: Path) -> bool | None:
     return any(line.split(maxsplit=7)[5::2] == ["03", str(path)] for line in lines)
 
 
-def _devices(settings: AgentSettings, sysfs: Path) -> _Devices:
-    ports = tuple(read_ports(sysfs, physical_ports(sysfs, compiled(settings.lldp.ports))))
+def _devices(settings: AgentSettings) -> _Devices:
+    ports = tuple(read_ports(_SYSFS, physical_ports(_SYSFS, compiled(settings.lldp.ports))))
     infiniband, _ = parse(read_tree(settings.infiniband.root), str(settings.infiniband.root))
-    return ports, infiniband, len(read_pci_tree(sysfs).gpus)
+    return ports, infiniband, len(read_pci_tree(_SYSFS).gpus)
 
 
 def _nvml_trouble(settings: AgentSettings) -> str:
@@ -107,9 +106,9 @@ def _nvml_trouble(settings: AgentSettings) -> str:
     return ""
 
 
-def _umad(folder: Path) -> Iterable[Device]:
+def _umad() -> Iterable[Device]:
     """List device files of the user-space MAD interface (Linux, Documentation/infiniband/user_mad)."""
-    for path in sorted(folder.glob("umad*"))[:_MAX_DEVICES]:
+    for path in sorted(Path("/dev/infiniband").glob("umad*"))[:_MAX_DEVICES]:
         yield Device(str(path), os.access(path, os.R_OK | os.W_OK))
 
 

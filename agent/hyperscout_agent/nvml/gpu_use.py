@@ -68,7 +68,7 @@ def _use(nvml: Nvml) -> GpuUse:
     for index in range(min(gpus, _MAX_GPUS)):
         handle = nvml.needed("nvmlDeviceGetHandleByIndex", index)
         if running := len(nvml.needed("nvmlDeviceGetComputeRunningProcesses", handle)):
-            processes.append(f"GPU {index} runs {count(running, 'process', 'processes')}")
+            processes.append(f"GPU {index} runs {count(running, 'process')}")
         if percent := int(nvml.needed("nvmlDeviceGetUtilizationRates", handle).gpu):
             busy.append(f"GPU {index} is {percent} % busy")
     return GpuUse(gpus, tuple(processes), tuple(busy))

@@ -14,7 +14,16 @@ from hyperscout_agent.findings.probe import ProbeContext, ProbeParts
 from hyperscout_agent.settings.settings import AgentSettings
 
 PROBES: Final[Mapping[str, tuple[str, ...]]] = {
-    "node": ("lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl"),
+    "node": (
+        "lldp",
+        "infiniband",
+        "ibnetdiscover",
+        "ibqueryerrors",
+        "nvlink",
+        "latency",
+        "nccl",
+        "pod_resources",
+    ),
     "switch": ("switch",),
     "fabric": ("snmp", "ufm", "netq", "nmx"),
 }

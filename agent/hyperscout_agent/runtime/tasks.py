@@ -33,12 +33,11 @@ async def supervise(
     *,
     rng: Random,
     sleep: Callable[[float], Awaitable[None]],
-    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Run `service` until cancelled, and restart it whenever it ends or raises."""
     backoff = Backoff(_BASE_S, _CAP_S, rng, jitter=1.0)
     while True:
-        started_s = clock()
+        started_s = time.monotonic()
         try:
             await run_checked(name, service())
             _log.warning("%s: ended", name)
@@ -48,7 +47,7 @@ async def supervise(
                 _log.warning("%s: %s", name, cause)
             else:
                 _log.warning("%s: crashed", name, exc_info=cause)
-        if clock() - started_s >= _WELL_S:
+        if time.monotonic() - started_s >= _WELL_S:
             backoff.reset()
         await sleep(backoff.next_s())
 

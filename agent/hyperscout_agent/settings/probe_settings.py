@@ -191,6 +191,20 @@ class NcclSettings(NodeGroup):
     )
 
 
+class PodResourcesSettings(NodeGroup):
+    """The `pod_resources` probe."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Turn on to know the NUMA zones of devices; the agent needs access to the kubelet's "
+        "socket.",
+    )
+    socket: Path = Field(
+        default=Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        description="Socket of the kubelet's PodResources API, for another root folder of the kubelet.",
+    )
+
+
 class MetricsSettings(Group):
     """`/metrics` and `/healthz`, over plain HTTP."""
 

@@ -29,6 +29,7 @@ from hyperscout_agent.settings.probe_settings import (
     NcclSettings,
     NodeGroup,
     NvlinkSettings,
+    PodResourcesSettings,
 )
 
 _MAX_NAME_CHARS = 253  # of a reporter (RFC 1123)
@@ -120,6 +121,7 @@ class AgentSettings(ProcessSettings):
     nvlink: NvlinkSettings = Field(default_factory=NvlinkSettings)
     latency: LatencySettings = Field(default_factory=LatencySettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)
+    pod_resources: PodResourcesSettings = Field(default_factory=PodResourcesSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     snmp: SnmpSettings = Field(default_factory=SnmpSettings)
     ufm: UfmSettings = Field(default_factory=UfmSettings)

@@ -38,7 +38,7 @@ class FabricSize(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{count(self.switches, 'switch', 'switches')}, {count(self.adapters, 'adapter')}, "
+            f"{count(self.switches, 'switch')}, {count(self.adapters, 'adapter')}, "
             f"{count(self.links, 'link')}"
         )
 

@@ -6,6 +6,9 @@ from typing import Final
 SWITCHING: Final = frozenset({"Bridge", "Router"})
 """Capabilities of a device that forwards traffic for others (IEEE 802.1AB-2016, 8.5.8)."""
 
+MAX_DEVICES: Final = 512  # of one resource of a node
+MAX_NUMA_NODES: Final = 1024  # of a node: CONFIG_NODES_SHIFT of Linux is 10 at most
+
 
 @dataclass(frozen=True, slots=True)
 class LldpNeighbour:
@@ -117,6 +120,7 @@ class InfinibandPort:
     link_downed: int = 0
     counters: PortCounters = PortCounters()  # rx_errors includes symbol errors
     active_since_ns: int = 0  # since the agent sees it as ACTIVE, by the agent's clock; 0 = not, or unknown
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +262,20 @@ class NcclRun:
     ranks: int
     results: tuple[NcclResult, ...]
     duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """One device of a device plugin. `numa_nodes`: sorted; () = the device plugin reports none."""
+
+    id: str
+    numa_nodes: tuple[int, ...] = ()
+    in_use: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResource:
+    """The devices of one resource of a node, sorted by id, as its kubelet reports them."""
+
+    name: str
+    devices: tuple[NodeDevice, ...] = ()

@@ -5,13 +5,16 @@ lossless: a fact that is read back from its message equals the original.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hyperscout.v1 import finding_pb2
 
 from hyperscout_formats.facts.facts import (
+    DeviceResource,
     InfinibandPort,
     LldpNeighbour,
     LldpPort,
+    NodeDevice,
     PortCounters,
     SwitchPort,
     SwitchTable,
@@ -19,7 +22,7 @@ from hyperscout_formats.facts.facts import (
 from hyperscout_formats.facts.shared_fields import SharedFields, reader
 
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
-_INFINIBAND = SharedFields(InfinibandPort, "counters")
+_INFINIBAND = SharedFields(InfinibandPort, "counters", "numa_node")
 _SWITCH_PORT = SharedFields(SwitchPort, "neighbours", "counters")
 _NEIGHBOUR = SharedFields(LldpNeighbour, "management_addresses", "capabilities")
 _COUNTERS = SharedFields(PortCounters)
@@ -41,12 +44,16 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
     """Return the message of one port of one RDMA device."""
-    return finding_pb2.InfinibandPort(**_INFINIBAND.of(port), counters=counters_to_proto(port.counters))
+    return finding_pb2.InfinibandPort(
+        **_INFINIBAND.of(port), counters=counters_to_proto(port.counters), numa_node=port.numa_node
+    )
 
 
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
     """Return the fact in a message."""
-    return _read_infiniband(message)
+    port = _read_infiniband(message)
+    # An unset number reads as 0.
+    return port if message.HasField("numa_node") else replace(port, numa_node=None)
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
@@ -76,6 +83,22 @@ def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
     return SwitchTable(ports, tuple(message.addresses), tuple(message.problems))
 
 
+def device_resource_to_proto(resource: DeviceResource) -> finding_pb2.DeviceResource:
+    """Return the message of the devices of one resource."""
+    return finding_pb2.DeviceResource(
+        name=resource.name,
+        devices=(
+            finding_pb2.NodeDevice(id=one.id, numa_nodes=one.numa_nodes, in_use=one.in_use)
+            for one in resource.devices
+        ),
+    )
+
+
+def device_resource_from_proto(message: finding_pb2.DeviceResource) -> DeviceResource:
+    """Return the fact in a message."""
+    return DeviceResource(message.name, tuple(map(_read_device, message.devices)))
+
+
 def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
     """Return the message of counters, or None where all counters are 0, as on most ports."""
     return None if counters == PortCounters() else finding_pb2.PortCounters(**_COUNTERS.of(counters))
@@ -98,5 +121,6 @@ def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[Lld
 
 
 _read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters)
+_read_device = reader(NodeDevice, numa_nodes=tuple)
 _read_infiniband = reader(InfinibandPort, counters=_read_counters)
 _read_switch_port = reader(SwitchPort, neighbours=_read_neighbours, counters=_read_counters)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.facts.facts import MAX_NUMA_NODES, InfinibandPort
 from hyperscout_formats.infiniband.counters import SYSFS_NAMES, port_counters
 from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import Problem
@@ -16,7 +16,7 @@ from hyperscout_formats.text.host_list import natural_key
 from hyperscout_formats.text.lldp_text import text_of_bytes
 from hyperscout_formats.text.problems import Problems
 
-DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id")
+DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id", "device/numa_node")
 PORT_FILES: Final = (
     "state",
     "phys_state",
@@ -131,12 +131,19 @@ def _port(files: _Files) -> InfinibandPort:
         link_layer=link_layer,
         board_id=files.text("board_id") or "",
         link_downed=int(link_downed[0]) if link_downed else 0,
+        numa_node=_numa_node(files.text("device/numa_node")),
         counters=port_counters({name: files.count(f"counters/{file}") for file, name in SYSFS_NAMES.items()}),
     )
 
 
 def _guid(found: re.Match[str]) -> int:
     return int(found[0].replace(":", ""), 16)
+
+
+def _numa_node(text: str | None) -> int | None:
+    """Return the NUMA node in Linux's file; "-1" = unknown."""
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and int(text) < MAX_NUMA_NODES else None
 
 
 def _lid(found: re.Match[str] | None) -> int:

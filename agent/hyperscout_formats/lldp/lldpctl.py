@@ -56,7 +56,7 @@ class _UnusableError(Exception):
     """A neighbour lacks an identifier or has an invalid value."""
 
 
-def parse_own(data: bytes, source: str = "lldpcli") -> tuple[dict[str, LldpNeighbour], tuple[Problem, ...]]:
+def parse_own(data: bytes) -> tuple[dict[str, LldpNeighbour], tuple[Problem, ...]]:
     """Read `lldpcli -f json0 show interfaces` (lldpcli(8)): what the local host announces.
 
     The document has the shape of neighbours; the entry of a port contains what the device at the other end of
@@ -64,7 +64,7 @@ def parse_own(data: bytes, source: str = "lldpcli") -> tuple[dict[str, LldpNeigh
     interface, in order of first mention, and the problems. An interface that lacks an id is left out and
     reported. Raises FormatError if the text is not lldpcli's JSON.
     """
-    ports, problems = parse(data, source)
+    ports, problems = parse(data, "lldpcli")
     return {port.interface: port.neighbours[0] for port in ports}, problems
 
 

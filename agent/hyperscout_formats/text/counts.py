@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 
-def count(n: int, one: str, many: str = "") -> str:
+def count(n: int, one: str) -> str:
     """The number and its noun: `1 node`, `2 nodes`, `2 switches`, `2 anomalies`."""
-    return f"{n} {one if n == 1 else many or _plural(one)}"
+    return f"{n} {one if n == 1 else _plural(one)}"
 
 
 def _plural(noun: str) -> str:

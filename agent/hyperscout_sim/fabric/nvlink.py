@@ -22,33 +22,30 @@ _TRAY_DOMAINS = ("0008", "0009", "0018", "0019")  # two GPUs on each of two proc
 _NVLINK_GBYTES_PER_S = {3: 25.0, 4: 26.562, 5: 53.125}  # one direction of one link, by generation
 
 
-def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8, links: int = 18) -> Gpus:
+def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8) -> Gpus:
     """Return the GPUs of an HGX H100 or H200 host.
 
     Every link ends at an NVSwitch of the host itself, so the NVLink domain is node-local.
     """
     addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
-    fabric, own = NvlinkFabric("completed"), _links(links, version=4)
+    fabric, own = NvlinkFabric("completed"), _links(18, version=4)
     return tuple(_gpu(host, place, addresses, model, fabric, own) for place in range(len(addresses)))
 
 
-def nvl72_tray(
-    host: str, cluster: str, *, clique: int = CLIQUE, model: str = "NVIDIA GB300", gpus: int = 4
-) -> Gpus:
+def nvl72_tray(host: str, cluster: str, *, clique: int = CLIQUE) -> Gpus:
     """Return the GPUs of a GB200 or GB300 tray.
 
     `cluster` is the UUID of the NVLink domain of the rack, see `cluster_uuid`.
     """
     fabric = NvlinkFabric("completed", cluster_uuid=cluster, clique_id=clique)
-    addresses, links = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS[:gpus]], _links(18, version=5)
+    addresses, links = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS], _links(18, version=5)
     return tuple(
-        _gpu(host, place, addresses, model, fabric, links, per_processor=2) for place in range(len(addresses))
+        _gpu(host, place, addresses, "NVIDIA GB300", fabric, links, per_processor=2)
+        for place in range(len(addresses))
     )
 
 
-def nvl72_rack(
-    rack: str, *, trays: Sequence[str] = (), split_at: int | None = None, model: str = "NVIDIA GB300"
-) -> dict[str, Gpus]:
+def nvl72_rack(rack: str, *, trays: Sequence[str] = (), split_at: int | None = None) -> dict[str, Gpus]:
     """Return host -> GPUs of one rack, which is one NVLink domain.
 
     The hosts are called "RACK-trayNN", unless `trays` names them. `split_at`: the trays from this index on
@@ -61,7 +58,6 @@ def nvl72_rack(
             host,
             cluster,
             clique=CLIQUE if split_at is None else 1 + (place >= split_at),
-            model=model,
         )
         for place, host in enumerate(hosts)
     }

@@ -7,21 +7,12 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.ibnetdiscover_line import LANE_GBPS
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter
 
 # Signalling rate as ibnetdiscover writes it -> Gb/s of one lane. "GE" is for Ethernet below these rates.
-_LANE_GBPS = {
-    "GE": 1.0,
-    "SDR": 2.5,
-    "DDR": 5.0,
-    "QDR": 10.0,
-    "FDR10": 10.0,
-    "FDR": 14.0,
-    "EDR": 25.0,
-    "HDR": 50.0,
-    "NDR": 100.0,
-}
+_LANE_GBPS = {"GE": 1.0} | {rate.decode(): gbps for rate, gbps in LANE_GBPS.items()}
 _BOARD_ID = "MT_0000000223"
 _STATES = {"ACTIVE": "4: ACTIVE", "DOWN": "1: DOWN"}
 _PHYSICAL_STATES = {"LinkUp": "5: LinkUp", "Polling": "2: Polling"}

@@ -179,7 +179,7 @@ def where_the_map_is(address: str, *, stay: bool) -> str:
     )
 
 
-def how_to_look(address: str, map_address: str, kubeconfig: Path | None = None) -> str:
+def how_to_look(address: str, map_address: str, kubeconfig: Path | None) -> str:
     """Commands for another terminal."""
     return (
         "it stays up until Ctrl-C; look at it from another terminal:\n"

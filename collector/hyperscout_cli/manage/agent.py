@@ -23,7 +23,8 @@ Examples:
   hyperscout agent --collector 10.0.0.5:50051 --insecure
   hyperscout agent --config /etc/hyperscout/agent.yaml
   HYPERSCOUT_AGENT_LLDP__SOURCE=lldpctl hyperscout agent
-  hyperscout agent lldp-listener --help""",
+  hyperscout agent lldp-listener --help
+  hyperscout agent pod-resources-relay --help""",
 )
 @setting_flags(AgentSettings, RETIRED, {"collectors": "--collector"})
 @click.pass_context
@@ -54,5 +55,19 @@ def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
 def lldp_listener(arguments: tuple[str, ...]) -> int:
     """Listen for LLDP frames and pass them to an agent. Only this process needs CAP_NET_RAW."""
     from hyperscout_agent.lldp.listener import main
+
+    return main(list(arguments))
+
+
+@agent.command(
+    "pod-resources-relay",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Pass an agent's requests on to the kubelet.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def pod_resources_relay(arguments: tuple[str, ...]) -> int:
+    """Pass the requests of an agent on to the kubelet's PodResources API. Only this process needs root."""
+    from hyperscout_agent.pod_resources.relay import main
 
     return main(list(arguments))

@@ -20,8 +20,8 @@ EVENT_LOG = "a file of `hyperscout status --event-log`"
 def replayed(file: Path, output: str) -> int:
     """Replay a file and show the result. Raises BadInputError if it cannot be read or is not an event log."""
     try:
-        with io.TextIOWrapper(io.BytesIO(read_bytes(str(file), EVENT_LOG)), encoding="utf-8") as text:
-            found = replay(iter(partial(text.readline, MAX_LINE_CHARS + 1), ""), str(file))
+        text = io.StringIO(read_bytes(str(file), EVENT_LOG).decode())
+        found = replay(iter(partial(text.readline, MAX_LINE_CHARS + 1), ""), str(file))
     except UnicodeDecodeError as error:
         raise BadInputError(f"{file}: not UTF-8 at byte {error.start}: expected {EVENT_LOG}") from error
     except EventLogError as error:

@@ -46,6 +46,7 @@ class Gang:
 
     workers: int | None = None
     gpus_per_worker: int | None = None
+    single_numa: bool = False
     mode: str | None = None
     highest_tier_allowed: str | None = None
     group_sizes: tuple[int, ...] = ()
@@ -97,6 +98,8 @@ class Gang:
             flag = "--highest-tier-allowed"
         elif field.startswith("resources"):
             flag = "--gpus-per-worker"
+        elif field.startswith("single_numa"):
+            flag = "--single-numa"
         elif field.startswith("avoid"):
             flag = "--avoid"
         else:
@@ -168,7 +171,8 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     }
     innermost = groups[-1][0] if groups else gang.workers
     resources = {} if gang.gpus_per_worker is None else {GPUS: str(gang.gpus_per_worker)}
-    part = pb.Part(workers=pb.Workers(count=innermost, resources=resources))
+    workers = pb.Workers(count=innermost, resources=resources, single_numa=gang.single_numa)
+    part = pb.Part(workers=workers)
     for i in range(len(groups) - 1, -1, -1):
         size, tier = groups[i]
         around = groups[i - 1][0] if i else gang.workers
@@ -189,6 +193,11 @@ _COUNT = WholeNumber(1, MAX_WORKERS)
 _OPTIONS: Sequence[Callable[[Command], Command]] = (
     click.option("--workers", metavar="N", type=_COUNT, help="Number of workers."),
     click.option("--gpus-per-worker", metavar="G", type=WholeNumber(1, 1024), help=f"{GPUS} of each worker."),
+    click.option(
+        "--single-numa",
+        is_flag=True,
+        help="The GPUs of each worker are in one NUMA zone of its node; agents must report the zones.",
+    ),
     click.option(
         "--mode",
         type=click.Choice(["hard", "soft"]),

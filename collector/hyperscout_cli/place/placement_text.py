@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
     from hyperscout_topology.topology import Topology
 
+QUEUE_HEADINGS = ("GANG", "PRIORITY", "WORKERS", "WAITS", "KEPT", "REASON")
 PLACEMENT_HEADINGS = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
 
 
@@ -220,6 +221,26 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
         )
         rows.append(Row(x.gang, cells, (_failed(x),), placement_json(x)))
     return Table("placement", PLACEMENT_HEADINGS, ("FAILED",), tuple(rows))
+
+
+def queue_table(gangs: "Iterable[pb.WaitingGang]", now_ns: int) -> Table:
+    """Waiting gangs, in the order in which they are tried."""
+    from hyperscout_topology.objects import plain
+
+    rows = []
+    for x in gangs:
+        waits = age(x.waits_since.ToNanoseconds(), now_ns)
+        cells = (x.gang, str(x.priority), str(x.workers), waits, _kept(x), x.reason)
+        rows.append(Row(x.gang, cells, (x.holder,), plain(x)))
+    return Table("gang", QUEUE_HEADINGS, ("HOLDER",), tuple(rows))
+
+
+def _kept(gang: "pb.WaitingGang") -> str:
+    """What is kept for a gang: `pod-2 (612 of 1000 fit)`."""
+    if not gang.HasField("kept"):
+        return ""
+    where = gang.kept.hypernode or "the whole cluster"
+    return f"{where} ({gang.kept.fits} of {gang.workers} fit)"
 
 
 def _expires(placement: "pb.Placement", now_ns: int) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.names import visible
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options
@@ -36,6 +37,7 @@ def _columns(_: click.Context) -> Sequence[str]:
     epilog="""\b
 Examples:
   hyperscout placements list
+  hyperscout placements queue
   hyperscout placements release train-7
   hyperscout placements repair train-7 --failed gpu-17
   hyperscout placements improve train-7
@@ -80,6 +82,27 @@ def list_placements(*, gangs: Sequence[str], view: View, output: str, collector:
         none = "no gang matches the selector" if view.selector else "no gang holds nodes"
         show(table, output, "" if missing else none, heading=view.heading)
     check_found("placements", every, missing)
+
+
+@placements.command(
+    epilog="""\b
+Examples:
+  hyperscout placements queue
+  hyperscout placements queue -o json"""
+)
+@output_option("wide", "name")
+@collector_options
+def queue(*, output: str, collector: Endpoint) -> None:
+    """List the gangs of pods that wait for nodes, in the order in which they are tried.
+
+    KEPT is the domain that drains for a gang: its nodes that become free are kept for the gang.
+    """
+    from hyperscout_cli.place.placement_text import queue_table
+    from hyperscout_cli.remote.client import Collector
+    from hyperscout_cli.shared.tables import show
+
+    with Collector(collector) as connection:
+        show(queue_table(connection.queue(), time.time_ns()), output, "no gang waits for nodes")
 
 
 @placements.command(
@@ -250,6 +273,7 @@ def improve(*, gang: str, output: str, collector: Endpoint) -> int:
 Examples:
   hyperscout placements defragment --workers 64 --highest-tier-allowed leaf
   hyperscout placements defragment --request job.json --most-moves 16 -o json
+  hyperscout placements defragment --last
 
 Exit codes: 0 a plan was found, 1 failure, 2 wrong usage or input, 3 no plan was found.""",
 )
@@ -262,17 +286,27 @@ Exit codes: 0 a plan was found, 1 failure, 2 wrong usage or input, 3 no plan was
     show_default=True,
     help="Maximum number of workers of other gangs that may move.",
 )
+@click.option(
+    "--last",
+    is_flag=True,
+    help="Show the newest plan of the collector's schedule (gates_defragment_every_s), which is for the "
+    "first waiting gang; leave out the options that describe a gang.",
+)
 @output_option()
 @collector_options
-def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint) -> int:
+def defragment(*, gang: Gang, most_moves: int, last: bool, output: str, collector: Endpoint) -> int:
     """Show which workers of other gangs to move so that a gang fits. Changes nothing."""
     from hyperscout_cli.place.placing import in_flags
     from hyperscout_cli.remote.client import Collector
 
-    message = gang.message()
+    if last and gang.given():
+        raise click.UsageError(
+            "--last shows a plan for the first waiting gang: leave out the flags of a gang"
+        )
+    message = None if last else gang.message()
     with Collector(collector) as connection:
         with in_flags(gang):
-            found = connection.defragment(message, most_moves)
+            found = connection.last_plan() if message is None else connection.defragment(message, most_moves)
         placed = found.placement.placed
         if output != "table":
             emit_data(_plan_json(found), output)
@@ -314,12 +348,16 @@ def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
         "placement": placement_json(found.placement),
         "gangs": [{"gang": x.gang, "moves": moves_json(x.moves)} for x in found.gangs],
         "moved": found.moved,
+        **({"plannedAt": rfc3339(found.planned_at.ToNanoseconds())} if found.HasField("planned_at") else {}),
     }
 
 
 def _plan_text(found: "pb.DefragmentResponse", topology: "Topology") -> Iterator[str]:
     from hyperscout_cli.place.placement_text import placement_text, plan_table
+    from hyperscout_cli.shared.tables import age
 
+    if found.HasField("planned_at"):
+        yield f"Planned: {age(found.planned_at.ToNanoseconds(), time.time_ns())} ago\n\n"
     if found.gangs:
         yield from plan_table(found.gangs)
         yield "\nThen:\n\n"

@@ -32,7 +32,7 @@ class Placer(Protocol):
 
 @contextmanager
 def placer(
-    gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint, unnamed: bool = False
+    gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint, unnamed: bool
 ) -> "Iterator[Placer]":
     """The placer on files if `topology` is a file, else the collector's.
 

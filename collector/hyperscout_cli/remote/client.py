@@ -195,12 +195,19 @@ class Collector:
         )
         return answer.placements
 
+    def queue(self) -> Sequence[placement_pb2.WaitingGang]:
+        """In the order in which they are tried."""
+        answer: placement_pb2.ListQueueResponse = self._ask_placer(
+            "ListQueue", placement_pb2.ListQueueRequest()
+        )
+        return answer.gangs
+
     def watch_placements(self) -> Iterator[placement_pb2.WatchPlacementsResponse]:
         """All of them, then each change; ends only with an error."""
         yield from self._stream("WatchPlacements", placement_pb2.WatchPlacementsRequest())
 
     def repair(
-        self, gang: str, failed_nodes: Sequence[str], cleared_nodes: Sequence[str] = (), *, dry_run: bool
+        self, gang: str, failed_nodes: Sequence[str], cleared_nodes: Sequence[str], *, dry_run: bool
     ) -> placement_pb2.RepairResponse:
         request = placement_pb2.RepairRequest(
             gang=gang, failed_nodes=failed_nodes, cleared_nodes=cleared_nodes, dry_run=dry_run
@@ -218,6 +225,12 @@ class Collector:
         self, request: placement_pb2.PlaceRequest, most_moves: int
     ) -> placement_pb2.DefragmentResponse:
         asked = placement_pb2.DefragmentRequest(request=request, most_moves=most_moves)
+        answer: placement_pb2.DefragmentResponse = self._ask_placer("Defragment", asked)
+        return answer
+
+    def last_plan(self) -> placement_pb2.DefragmentResponse:
+        """The newest plan of the schedule."""
+        asked = placement_pb2.DefragmentRequest(last=True)
         answer: placement_pb2.DefragmentResponse = self._ask_placer("Defragment", asked)
         return answer
 

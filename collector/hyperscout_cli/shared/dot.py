@@ -140,11 +140,9 @@ class _Drawing:
 
 def _merged(topology: Topology, drawing: _Drawing) -> Iterator[Edge]:
     """One edge for all links between two boxes."""
-    pairs = Counter((drawing.box(x.a_device), drawing.box(x.b_device)) for x in topology.links)
-    both: Counter[tuple[str, str]] = Counter()
-    for (a, b), links in pairs.items():
-        both[min(a, b), max(a, b)] += links
-    for (a, b), links in sorted(both.items(), key=lambda x: tuple(map(natural_key, x[0]))):
+    boxes = ((drawing.box(x.a_device), drawing.box(x.b_device)) for x in topology.links)
+    pairs = Counter((min(a, b), max(a, b)) for a, b in boxes)
+    for (a, b), links in sorted(pairs.items(), key=lambda x: tuple(map(natural_key, x[0]))):
         yield a, b, {"label": f"{links}x"} if links > 1 else {}
 
 

@@ -147,7 +147,7 @@ def _requirement(text: str) -> Requirement:
     groups = found.groupdict()
     values: frozenset[str] | None = None
     if "values" in groups:
-        values = frozenset(value.strip() for value in groups["values"].split(","))
+        values = frozenset(value.strip() for value in _parts(groups["values"]))
     elif "value" in groups:
         values = frozenset([groups["value"].strip()])
     return Requirement(groups["key"], values, groups["word"] in {"!", "!=", "notin"})

@@ -13,6 +13,7 @@ from hyperscout_cli.shared.output import note
 
 _UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _LONGEST = 24  # characters of a duration
+_SHOWN = 100  # characters of a text in an error
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+", re.ASCII)
 _BARE = re.compile(r"(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])", re.ASCII)
@@ -21,18 +22,19 @@ _EXPECTED = "expected an age (90s, 15m, 2h, 1d12h, 1w) or a time (2026-01-31T14:
 
 def parse(text: str, now_ns: int) -> int:
     """Unix nanoseconds. Raises ValueError."""
+    shown = repr(text[:_SHOWN])
     if (ago_s := seconds_of(text)) is not None:
         if (at_ns := now_ns - int(ago_s * NS)) < 0:
-            raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
+            raise ValueError(f"{shown}: before 1970: {_EXPECTED}")
         return at_ns
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{text!r}: {_EXPECTED}") from error
+        raise ValueError(f"{shown}: {_EXPECTED}") from error
     if when.tzinfo is None:
-        raise ValueError(f"{text!r}: no time zone: end it with Z, or with an offset such as +02:00")
+        raise ValueError(f"{shown}: no time zone: end it with Z, or with an offset such as +02:00")
     if (whole_s := when.timestamp()) < 0:
-        raise ValueError(f"{text!r}: before 1970: {_EXPECTED}")
+        raise ValueError(f"{shown}: before 1970: {_EXPECTED}")
     return int(whole_s) * NS + when.microsecond * 1000
 
 
@@ -65,7 +67,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before 
         found_s = float(text) if bare else seconds_of(text)
         if found_s is None or not self._least_s <= found_s <= self._most_s:
             limits = f"{_with_unit(self._least_s)} to {_with_unit(self._most_s)}"
-            self.fail(f"{text!r}: expected a duration such as 10s, 5m or 2h ({limits})", param, ctx)
+            self.fail(f"{text[:_SHOWN]!r}: expected a duration such as 10s, 5m or 2h ({limits})", param, ctx)
         if bare and found_s:
             flag = param.opts[-1] if param is not None else self.name
             note(f"warning: {flag} {text}: a number without a unit means seconds: write {found_s:g}s")

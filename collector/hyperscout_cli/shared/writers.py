@@ -48,7 +48,7 @@ def is_empty(topology: "Topology", output: str, *, unnamed: bool) -> bool:
     return slurm.is_empty(topology, unnamed=unnamed)
 
 
-def written(topology: "Topology", output: str, *, unnamed: bool = False) -> Iterator[str]:
+def written(topology: "Topology", output: str, *, unnamed: bool) -> Iterator[str]:
     """The topology in one of OUTPUTS, in pieces. `unnamed`: Slurm's formats keep hosts without a name."""
     if output == "tree":
         from hyperscout_cli.shared.tree import tree

@@ -1,6 +1,7 @@
 """`hyperscout describe`: shows all details of objects."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ def describe(
             emit(["\n"] * bool(i))
             emit(_describe(found, row, table, loaded, now_ns))
             if seen is not None:
+                emit(_devices(seen.get(row.name, [])))
                 emit(_found(seen.get(row.name, [])))
     check_found(found, every, missing)
 
@@ -102,6 +104,24 @@ def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, l
     for row in table.rows:
         found.setdefault(row.cells[0], []).append(row)
     return found
+
+
+def _devices(rows: list[Row]) -> Iterator[str]:
+    """The devices that the kubelet reports, by resource and NUMA zone; nothing where it reports none."""
+    resources = (row.data["finding"].get("deviceResource") for row in rows)
+    total: Counter[tuple[str, str]] = Counter()
+    used: Counter[tuple[str, str]] = Counter()
+    for resource in filter(None, resources):
+        for device in resource.get("devices", []):
+            key = resource["name"], ",".join(map(str, device.get("numaNodes", []))) or "-"
+            total[key] += 1
+            used[key] += bool(device.get("inUse"))
+    cells = [(*key, str(total[key] - used[key]), str(total[key])) for key in sorted(total)]
+    table = Table(
+        "device", ("RESOURCE", "NUMA", "FREE", "TOTAL"), (), tuple(Row(one[0], one) for one in cells)
+    )
+    if cells:
+        yield from _section("Devices", list(lines(table)))
 
 
 def _found(rows: list[Row]) -> Iterator[str]:

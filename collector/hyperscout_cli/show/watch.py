@@ -106,8 +106,8 @@ def objects_changed(
     clock: Callable[[], int],
     output: str,
     *,
-    names: Sequence[str] = (),
-    view: View = ALL,
+    names: Sequence[str],
+    view: View,
 ) -> Iterator[str]:
     """json: a line for each event; yaml: a document; name: a line for each changed or removed HyperNode."""
     from hyperscout_topology.proto import after_event

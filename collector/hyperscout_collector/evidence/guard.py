@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from hyperscout_formats.text.counts import first_few
 from hyperscout_runtime.errors import described
 
 from hyperscout_collector.evidence.rows import Key
@@ -39,8 +40,9 @@ class EvidenceGuard:
     @property
     def problems(self) -> list[str]:
         return [
-            f"{component} raised with the evidence of {_names({reporter for reporter, _ in errors})}, and may"
-            " be wrong about it until the same evidence is reported again, or the collector restarts:"
+            f"{component} raised with the evidence of "
+            f"{first_few(sorted({reporter for reporter, _ in errors}), _MAX_NAMED)}, and may be wrong about "
+            "it until the same evidence is reported again, or the collector restarts:"
             f" {next(iter(errors.values()))}"
             for component, errors in self._errors.items()
             if errors
@@ -121,9 +123,3 @@ class EvidenceGuard:
         if text not in self._logged:
             self._logged.append(text)
             _log.error("%s %s", component, what, exc_info=error)
-
-
-def _names(reporters: Collection[str]) -> str:
-    named = sorted(reporters)[:_MAX_NAMED]
-    more = len(reporters) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")

@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_formats.facts.facts import (
+    MAX_DEVICES,
+    MAX_NUMA_NODES,
+    DeviceResource,
     Gpu,
     InfinibandPort,
     LatencyPort,
@@ -30,6 +33,7 @@ from hyperscout_formats.facts.facts import (
 )
 from hyperscout_formats.facts.shared_fields import SharedFields
 from hyperscout_formats.facts.wire import (
+    device_resource_from_proto,
     infiniband_from_proto,
     lldp_from_proto,
     switch_port_from_proto,
@@ -88,7 +92,17 @@ class SweepFact:
     format: str = "ibnetdiscover"
 
 
-Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun | SwitchPort | SwitchTable
+Fact = (
+    LldpPort
+    | InfinibandPort
+    | SweepFact
+    | Gpu
+    | LatencyPort
+    | NcclRun
+    | SwitchPort
+    | SwitchTable
+    | DeviceResource
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,7 @@ def row_of(
 
 
 def stored_row(
-    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int, memory_bytes: int = 0
+    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int, memory_bytes: int
 ) -> Row:
     """Returns the row of a finding that was stored with these columns. Raises BadFinding."""
     key = _checked_key(finding)
@@ -280,6 +294,8 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             )
         case "gpu":
             return gpu_from_proto(finding.gpu)
+        case "device_resource":
+            return _device_resource(finding)
         case "latency" | "nccl" as measured:
             try:
                 if measured == "latency":
@@ -288,3 +304,23 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             except ValueError as error:
                 raise BadFinding(f"{measured}: {error}") from error
     return None
+
+
+def _device_resource(finding: Finding) -> DeviceResource:
+    message = finding.device_resource
+    if message.name != finding.key.subject:
+        raise BadFinding(
+            f"device_resource.name: {message.name[:MAX_NAME_CHARS]!a}: expected the key's subject"
+        )
+    if len(message.devices) > MAX_DEVICES:
+        raise BadFinding(
+            f"device_resource has {len(message.devices)} devices; expected at most {MAX_DEVICES}"
+        )
+    if len({device.id for device in message.devices}) < len(message.devices):
+        raise BadFinding("device_resource.devices: two devices have the same id")
+    for device in message.devices:
+        if not 0 < len(device.id) <= MAX_NAME_CHARS:
+            raise BadFinding(f"device_resource.devices: an id has {len(device.id)} characters")
+        if any(number >= MAX_NUMA_NODES for number in device.numa_nodes):
+            raise BadFinding(f"device_resource.devices: {device.id}: NUMA nodes are below {MAX_NUMA_NODES}")
+    return device_resource_from_proto(message)

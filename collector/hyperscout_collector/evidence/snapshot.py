@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from hyperscout_collector.store.errors import StoreError
 
 _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
+_GUID_OF = attrgetter("node_guid")
 _NO_IDS: Ids = np.zeros(0, np.uint64)
 
 _MAX_SWEEPS = 32  # of one node, a whole and a partial one for each of 16 ports; the newest count
@@ -283,7 +285,7 @@ def _verdicts(
         {
             node
             for node, ports in snapshot.infiniband.items()
-            if node not in snapshot.stale and any(port.node_guid for port in ports)
+            if node not in snapshot.stale and any(map(_GUID_OF, ports))
         },
         node_map,
         () if has_manager else alone,

@@ -32,6 +32,9 @@ LEASED_PROBES = frozenset({"ibnetdiscover"})
 # nothing.
 COUNTING_PROBE = "ibqueryerrors"
 MEASURING_PROBES = frozenset({"latency", "nccl"})
+# Reports devices and their use to the placer. Inference does not read it.
+DEVICES_PROBE = "pod_resources"
+_NOT_INFERRED = MEASURING_PROBES | {COUNTING_PROBE, DEVICES_PROBE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class KeyChange:
     """The effect of a committed plan on one key.
 
     `news` is False if only times or error counters changed, because they decide nothing. It is also False for
-    measurements: no two are equal, and inference need not run for one.
+    measurements: no two are equal, and inference need not run for one. So it is for devices and their use.
     """
 
     key: Key
@@ -70,7 +73,7 @@ class KeyChange:
 
     @property
     def news(self) -> bool:
-        if self.key.probe in MEASURING_PROBES or self.key.probe == COUNTING_PROBE:
+        if self.key.probe in _NOT_INFERRED:
             return False
         if len(self.before) != len(self.after):
             return True

@@ -25,12 +25,6 @@ _BAD_EVENT = f"""
     OR typeof(body) <> 'blob'
 """
 
-_NEIGHBOURS = f"""
-    SELECT id, span, LAG(id) OVER w, LAG(span) OVER w, at_ns,
-      LAG(at_ns) OVER w, LAG(at_ns, 2) OVER w, LEAD(at_ns) OVER w, LEAD(at_ns, 2) OVER w
-    FROM pictures WHERE NOT ({_BAD_PICTURE}) WINDOW w AS (ORDER BY id)
-"""  # noqa: S608
-
 
 def drop_damaged(db: sqlite3.Connection) -> int:
     """Delete rows that cannot be read. Returns their number. Call it in a transaction."""
@@ -68,8 +62,13 @@ def cause_of(encoded: bytes) -> pb.Cause:
 def _out_of_place(db: sqlite3.Connection) -> set[int]:
     """Returns pictures whose span or time does not fit between their neighbours."""
     bad = set()
-    for ident, span, before, before_span, *times in db.execute(_NEIGHBOURS):
-        at_ns, before_ns, before2_ns, after_ns, after2_ns = times
+    rows = db.execute(
+        f"SELECT id, span, at_ns FROM pictures WHERE NOT ({_BAD_PICTURE}) ORDER BY id"  # noqa: S608
+    ).fetchall()
+    times = [None, None, *(at_ns for _, _, at_ns in rows), None, None]
+    before, before_span = 0, 0
+    for i, (ident, span, at_ns) in enumerate(rows):
+        before2_ns, before_ns, _, after_ns, after2_ns = times[i : i + 5]
         if span != ident and (before != ident - 1 or span != before_span):
             bad.add(ident)
         # Of two neighbours in the wrong order a third one tells which is wrong.
@@ -81,6 +80,7 @@ def _out_of_place(db: sqlite3.Connection) -> set[int]:
             third_ns = before_ns if before_ns is not None else after2_ns
             if third_ns is None or (third_ns <= after_ns if before_ns is not None else at_ns > third_ns):
                 bad.add(ident)
+        before, before_span = ident, span
     return bad
 
 

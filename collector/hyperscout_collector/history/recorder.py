@@ -156,6 +156,8 @@ class Recorder:
 
     def _encode(self, waiting: _Waiting) -> tuple[HistoryStore, Record | None]:
         file, _ = self._open()
+        file.check()  # opening it does not, if the process before has closed it
+        self._damaged = file.problem or self._damaged
         newest = file.newest
         if newest is waiting.topology:
             return file, None  # its transaction ended after the write was cancelled

@@ -108,6 +108,9 @@ class HistoryStore(Protocol):
     def add(self, record: Record) -> None:
         """Write a record in one transaction."""
 
+    def check(self) -> None:
+        """Check the stored data, if opening it did not. It takes seconds for a large history."""
+
     def close(self) -> None: ...
 
 
@@ -128,7 +131,7 @@ class HistoryFile:
         damage: Damage | None = None,
     ) -> None:
         without_row = "their generations and events are gone"
-        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, without_row, size_setting="history_max_mib")
+        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, without_row, size_setting="history_max_mib", sealed=True)
         self._file = Database(path, kind, lambda: now_ns, damage)
         self._db = self._file.connection
         self._undecoded = ""
@@ -155,9 +158,8 @@ class HistoryFile:
 
     def _begin(self, now_ns: int) -> None:
         db = self._db
-        with self._file.transaction():
-            dropped = drop_damaged(db)
-        self._file.dropped(dropped)
+        if self._file.is_checked:
+            self._drop_damaged()
         with self._file.transaction():  # the clock was ahead: no generation is from the future
             db.execute("UPDATE pictures SET at_ns = ? WHERE at_ns > ?", (now_ns, now_ns))
         while self.delete_oldest(now_ns, 0):
@@ -165,14 +167,32 @@ class HistoryFile:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         if pages * self._page_bytes() > self._max_bytes:  # the limit was lowered
             db.execute("VACUUM")
-        row = db.execute("SELECT span, at_ns FROM pictures ORDER BY id DESC LIMIT 1").fetchone()
-        if row is not None:
-            self._span, self._last_ns = row
-            self._resume()
+        self._resume()
         self._measure()
+
+    def check(self) -> None:
+        """Check the file, and delete damaged rows, if it was opened without. Raises StoreError."""
+        if self._file.is_checked:
+            return
+        with self._file.using():
+            self._file.check()
+            if self._drop_damaged():
+                self._resume()
+                self._measure()
+
+    def _drop_damaged(self) -> int:
+        with self._file.transaction() as db:
+            dropped = drop_damaged(db)
+        self._file.dropped(dropped)
+        return dropped
 
     def _resume(self) -> None:
         """Continue the last span, or start a new one if it cannot be read."""
+        self.newest, self._span = None, 0
+        row = self._db.execute("SELECT span, at_ns FROM pictures ORDER BY id DESC LIMIT 1").fetchone()
+        if row is None:
+            return
+        self._span, self._last_ns = row
         rows = self._db.execute(
             "SELECT at_ns, frame FROM pictures WHERE span = ? ORDER BY id", (self._span,)
         ).fetchall()

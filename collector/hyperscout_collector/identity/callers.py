@@ -33,7 +33,7 @@ _TOPOLOGY = "/hyperscout.v1.TopologyService/"
 _GET_MEASURING = "/hyperscout.v1.MeasurementService/GetMeasuring"
 _PLACEMENT = "/hyperscout.v1.PlacementService/"
 _PLACEMENT_READS = frozenset(
-    {"ExplainPlacement", "ListPlacements", "WatchPlacements", "Improve", "Defragment"}
+    {"ExplainPlacement", "ListPlacements", "WatchPlacements", "ListQueue", "Improve", "Defragment"}
 )
 # Read-only if the request sets `dry_run`.
 _DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})

@@ -130,8 +130,10 @@ class ServerCertificates:
         except OSError as error:
             reason = error.strerror or str(error)
             if isinstance(error, ssl.SSLError):
-                is_other = error.reason == "KEY_VALUES_MISMATCH"
-                reason = "the key is of another certificate" if is_other else _unusable(error)
+                cause = f"{error.reason.lower().replace('_', ' ')}: " if error.reason else ""
+                reason = f"{cause}expected PEM without a password"
+                if error.reason == "KEY_VALUES_MISMATCH":
+                    reason = "the key is of another certificate"
             raise CertificateError(
                 f"{self._cert} and {self._key} are not a certificate and its private key: {reason}"
             ) from error
@@ -141,12 +143,6 @@ class ServerCertificates:
             except (ssl.SSLError, UnicodeDecodeError) as error:
                 raise CertificateError(f"{self._client_ca}: expected certificates in PEM") from error
         return context
-
-
-def _unusable(error: ssl.SSLError) -> str:
-    """The cause as OpenSSL names it, where it does, and what is expected."""
-    cause = f"{error.reason.lower().replace('_', ' ')}: " if error.reason else ""
-    return f"{cause}expected PEM without a password"
 
 
 def _configuration(files: Files) -> grpc.ServerCertificateConfiguration:

@@ -7,7 +7,6 @@ stored as digests only and never appear in a message.
 import asyncio
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -57,8 +56,8 @@ class Reviews:
         kube: Reviewer,
         audience: str,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        now_s: Callable[[], float] = time.time,
+        clock: Callable[[], float],
+        now_s: Callable[[], float],
     ) -> None:
         self.problem: str | None = None  # why reviews fail; None = they work
         self._kube = kube

@@ -33,7 +33,7 @@ from hyperscout_collector.evidence.rows import (
     newer,
     row_of,
 )
-from hyperscout_collector.evidence.state import COUNTING_PROBE, LEASED_PROBES, EvidenceState
+from hyperscout_collector.evidence.state import COUNTING_PROBE, DEVICES_PROBE, LEASED_PROBES, EvidenceState
 from hyperscout_collector.ingest.refusals import LineLimit
 from hyperscout_collector.ingest.streams import IngestCounters
 
@@ -194,6 +194,8 @@ def _why_foreign(finding: Finding, *, is_device: bool = False) -> str:
     node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
     if payload == "sweep" and finding.sweep.format not in ("", probe):
         return f"a text of the format {_for_the_log(finding.sweep.format)} belongs to the probe of that name"
+    if payload == "device_resource" and probe != DEVICES_PROBE:
+        return f"only the probe `{DEVICES_PROBE}` reports devices of the kubelet"
     if is_switch(node) or probe == SWITCH_PROBE or payload == "switch_port":
         if is_switch(node) and probe == SWITCH_PROBE and payload in (None, "switch_port"):
             return ""

@@ -11,6 +11,7 @@ import re
 import sqlite3
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ _DAMAGED_AT_OPEN = _DAMAGED | {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT, sqli
 _BUSY_TIMEOUT_S = 5.0
 _MAX_ASIDE = 1000
 _COMMENT_OR_SPACE = re.compile(r"--[^\n]*|\s+")
+_PIECE_BYTES = 256 * 1024
 _JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is truncated to this after a checkpoint
 
 
@@ -42,6 +44,8 @@ class Kind:
     `without_row`: the same for a row. `later`: statements with IF NOT EXISTS that create what earlier files
     of this version lack. `size_setting`: the setting that limits its size; "" = none does. `synced`: each
     commit reaches the disk before it returns (FULL); otherwise a power cut may lose the last commits.
+    `sealed`: closing the file records its checksum, and an unchanged file is opened without a check of its
+    content. The owner calls `check` later, because the file may have been damaged before it was closed.
     """
 
     schema: str
@@ -52,6 +56,7 @@ class Kind:
     later: str = ""
     size_setting: str = ""
     synced: bool = False
+    sealed: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +75,7 @@ class Database:
 
     The constructor blocks, creates the folder if absent, and raises StoreError. `connection`: use it only in
     blocks of `transaction` and `using`, in which threads take turns. `problem`: what was damaged, and what
-    happened to it; "" = nothing was.
+    happened to it; "" = nothing was. `is_checked`: the content of the file was checked.
     """
 
     def __init__(
@@ -86,6 +91,8 @@ class Database:
         self._damage = damage or Damage()
         self._use = threading.RLock()  # SQLite crashes when a connection is closed while a thread uses it
         self._lock_file = _locked(path)
+        self.is_checked = not (kind.sealed and _is_sealed(path, self._lock_file))
+        self._is_sound = True
         try:
             self.connection = self._open(now_ns)
         except BaseException as error:
@@ -103,8 +110,16 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 self.connection.close()
             if self._lock_file >= 0:
+                if self._kind.sealed and self._is_sound:
+                    _seal(self.path, self._lock_file)
                 os.close(self._lock_file)
                 self._lock_file = -1
+
+    def check(self) -> None:
+        """Check the content of a file that was opened without. Raises StoreDamagedError."""
+        with self.using() as db:
+            _check_integrity(db)
+            self.is_checked = True
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -151,6 +166,7 @@ class Database:
         if _is(error, _FORBIDDEN):
             return StoreError(f"{text}: give the collector the right to write the file and its folder")
         if _is(error, _DAMAGED):
+            self._is_sound = False
             return StoreDamagedError(
                 f"{text}: the file is damaged: restart the collector, which moves it aside"
             )
@@ -166,6 +182,7 @@ class Database:
             if isinstance(error, sqlite3.Error) and not self._is_damaged(error):
                 raise
             aside = _set_aside(self.path, now_ns())
+            self.is_checked = True
             self._damage.files[self.path.name] += 1
             self._report(
                 f"{self.path} is damaged ({error}); it was moved to {aside.name}: {self._kind.without}"
@@ -186,9 +203,8 @@ class Database:
         )
         db.text_factory = _decoded  # messages and the schema may contain damaged text
         try:
-            found = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
-            if found != ["ok"]:
-                raise _damage_error(str(found[0]))
+            if self.is_checked:
+                _check_integrity(db)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if kind.synced else 'NORMAL'}")
             db.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
@@ -288,6 +304,41 @@ def _locked(path: Path) -> int:
             f"{path}: another collector is using it: end that collector, or choose another data folder"
         ) from error
     return found
+
+
+def _is_sealed(path: Path, lock_file: int) -> bool:
+    """Whether the file is as `_seal` left it. Removes the seal: the file is about to change."""
+    seal = os.pread(lock_file, 64, 0)
+    os.ftruncate(lock_file, 0)
+    return bool(seal) and seal == _checksum(path)
+
+
+def _seal(path: Path, lock_file: int) -> None:
+    """Write the checksum of the file into its lock file. Never raises: without a seal the file is checked."""
+    with contextlib.suppress(OSError):
+        os.pwrite(lock_file, _checksum(path), 0)
+
+
+def _checksum(path: Path) -> bytes:
+    """Returns size and CRC-32 of a file; b"" = it cannot be read, or its journal contains a part of it."""
+    size = checksum = 0
+    try:
+        journal = path.with_name(f"{path.name}-wal")
+        if journal.exists() and journal.stat().st_size:
+            return b""
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                size, checksum = size + len(piece), zlib.crc32(piece, checksum)
+    except OSError:
+        return b""
+    return f"{size} {checksum:08x}\n".encode()
+
+
+def _check_integrity(db: sqlite3.Connection) -> None:
+    """Raises sqlite3.DatabaseError if tables or indexes are damaged."""
+    found = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
+    if found != ["ok"]:
+        raise _damage_error(str(found[0]))
 
 
 def _created(path: Path) -> bool:

@@ -3,9 +3,9 @@
     pods, nodes -> free resources -> Placements
     gated pods -> GangMachine -> place, store the plan, open gates
 
-It runs in the leader only. A new leader starts from the pods and the stored plans. Gangs request nodes in the
-order of their arrival. A gang that does not fit waits without blocking later gangs that fit. It is tried
-again, before all later gangs, each time resources become free.
+It runs in the leader only. A new leader starts from the pods and the stored plans. Gangs request nodes by
+priority and arrival. A gang that does not fit waits, and later gangs that fit pass it. It is tried again,
+before them, each time resources become free. `Draining` keeps a domain for the first that has waited long.
 
 An exception in a gang's state machine, or in executing its instructions, parks that gang; other gangs
 continue. The pause doubles each time. After it, the gang restarts from its pods and its stored plan, as after
@@ -38,8 +38,8 @@ from hyperscout_gates.control.mover import Mover
 from hyperscout_gates.control.owners import Owners
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
+from hyperscout_gates.control.queue import Queue
 from hyperscout_gates.control.reports import Reports
-from hyperscout_gates.control.turns import Turns
 from hyperscout_gates.control.writer import GangWriter
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import GangError
@@ -55,7 +55,6 @@ _WRITES_PER_S, _BURST = 2000.0, 4000
 _EVENTS_PER_S, _EVENTS_BURST = 10.0, 50
 _TICK_S = 0.5
 _GATHER_S = 0.005  # events within this time are handled together
-_SHOWN = 5  # number of parked gangs to list as problems
 
 Mode = Literal["dry-run", "on"]
 
@@ -97,17 +96,20 @@ class Gates:
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         self._records = GangRecords()
-        told = self._tell, self._reports.announce
-        self._mover = Mover(settings.degradation, self._requests, *told, self._now_s)
+        self._mover = Mover(settings.degradation, self._requests, self._reports, self._tell, self._now_s)
         self._dirty: deque[GangRecord] = deque()
         self._flush_soon = Debouncer(self._flush, _GATHER_S)
         self._begun = False
         self._defect: Exception | None = None
         self._forest: Forest | None = None
         self._tiers: list[str] | None = None
-        self._turns = Turns(self._give_turn, timer)
+        self.queue = Queue(
+            placements, self._requests, settings, self._reports, self._give_turn, clock_ns, timer
+        )
+        self._turns = self.queue.turns
         self._reading: set[asyncio.Task[None]] = set()
         placements.changed.subscribe(self._reservation_changed)
+        placements.zones_freed.subscribe(self._turns.more_free)
 
     @property
     def services(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
@@ -115,21 +117,16 @@ class Gates:
             "pod-watch": self.pods.run,
             "gates": self.run,
             "gate-writes": self._writer.run,
-            "gate-turns": self._turns.run,
             "gate-moves": self._mover.run,
             "gate-events": self._recorder.run,
+            **self.queue.services,
         }
 
     @property
     def problems(self) -> list[str]:
         """Why gangs may wait indefinitely."""
         not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
-        found = [problem for problem in (not_followed, self._writer.problem) if problem]
-        parked = [x for x in self._records if x.parked_until_s is not None]
-        found += [f"gang {x.machine.key} is parked: {x.problem}" for x in parked[:_SHOWN]]
-        if len(parked) > _SHOWN:
-            found.append(f"{len(parked) - _SHOWN} more gangs are parked")
-        return found
+        return [x for x in (not_followed, self._writer.problem) if x] + self._records.problems
 
     # Start
 
@@ -153,6 +150,7 @@ class Gates:
             if is_ours(pod):
                 self._feed(pod, begins=False)
         self._begun = True
+        self._turns.begin(self._records)
         for record in self._records:  # those with plans come first
             self._look_at_nodes(record)
             self._tell(record, e.Began())
@@ -247,6 +245,7 @@ class Gates:
             if due_s is not None and due_s <= now_s:
                 record.refused_at = -1
                 self._tell(record, e.Tick())
+        self._turns.look()
         try:
             forest = self._requests.forest()
         except NotReadyError:
@@ -386,14 +385,15 @@ class Gates:
             answer = self._requests.repair(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
-            answer = self._requests.place(record.name, asked, dry_run=self._dry_run)
+            on_kept = self.queue.draining.may_use_kept(record)
+            answer = self._requests.place(record.name, asked, dry_run=self._dry_run, on_kept=on_kept)
             if self._dry_run and isinstance(answer, e.Placed):
                 self._reports.show(record, answer)
                 answer = e.NotPlaced("this is a dry run")
             if isinstance(answer, e.NotPlaced):
                 record.name = ""
         if isinstance(answer, e.NotPlaced):
-            self._turns.refused(record)
+            self._turns.refused(record, answer.reason)
         record.events.append(answer)
 
     def _now_s(self) -> float:

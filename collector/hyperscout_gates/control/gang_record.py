@@ -10,7 +10,12 @@ from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.machine import GangMachine
 
+# Gangs with lost nodes come first, then the higher priority, the earlier first pod, and the key.
+Order = tuple[bool, int, float, str]
+_FIRST: Order = (False, 0, 0.0, "")
+
 _PARK_FIRST_S, _PARK_MOST_S = 5.0, 600.0
+_SHOWN = 5  # number of parked gangs to list as problems
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +30,9 @@ class GangRecord:
     name: str = field(default="", init=False)  # name of its reservation; "" if it has none
     pods: dict[str, Object] = field(default_factory=dict, init=False)  # in stored form, by uid
     events: list[e.Event] = field(default_factory=list, init=False)
+    order: Order = field(default=_FIRST, init=False)  # its place among the waiting gangs
+    reason: str = field(default="", init=False)  # why it was not placed when it was tried last
+    no_drain_until_s: float = field(default=0.0, init=False)  # no domain holds it: when to look again
     refused_at: int = field(default=-1, init=False)  # value of `Turns._grown` when it did not fit
     left: bool = field(default=False, init=False)
     down: frozenset[str] = field(default=frozenset(), init=False)
@@ -43,6 +51,10 @@ class GangRecord:
         self.events.clear()
         return pause_s
 
+    def put_in_order(self) -> None:
+        machine = self.machine
+        self.order = machine.plan is None, -machine.priority, machine.waits_since_s, machine.key
+
 
 class GangRecords:
     """All records of gangs that have not ended, by key and by pod. Iteration is in the order of `add`."""
@@ -54,6 +66,13 @@ class GangRecords:
 
     def __iter__(self) -> Iterator[GangRecord]:
         return iter(self._records)
+
+    @property
+    def problems(self) -> list[str]:
+        """Which gangs are parked, and why."""
+        parked = [x for x in self if x.parked_until_s is not None]
+        found = [f"gang {x.machine.key} is parked: {x.problem}" for x in parked[:_SHOWN]]
+        return found + ([f"{len(parked) - _SHOWN} more gangs are parked"] if len(parked) > _SHOWN else [])
 
     def add(self, machine: GangMachine) -> GangRecord:
         record = GangRecord(machine, machine.stored)

@@ -27,6 +27,7 @@ from hyperscout_runtime.errors import described
 
 from hyperscout_gates.control.gang_record import GangRecord
 from hyperscout_gates.control.placement_requests import PlacementRequests
+from hyperscout_gates.control.reports import Reports
 from hyperscout_gates.degradation.hook import HOOK, Hook, call
 from hyperscout_gates.degradation.watch import Budget, DegradationSettings, Watch
 from hyperscout_gates.state import events as e
@@ -39,20 +40,20 @@ _ATTEMPTS = 3  # free resources can change while a thread looks for a better pla
 
 
 class Mover:
-    """Call `look` often. `run` until cancelled. `tell` and `say` pass events to a gang, and to its users."""
+    """Call `look` often. `run` until cancelled. `tell` passes an event to a gang."""
 
     def __init__(
         self,
         settings: DegradationSettings,
         requests: PlacementRequests,
+        reports: Reports,
         tell: Callable[[GangRecord, e.Event], None],
-        say: Callable[[GangRecord, e.Say], None],
         now_s: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._requests = requests
+        self._reports = reports
         self._tell = tell
-        self._say = say
         self._now_s = now_s
         self._watches: dict[GangRecord, Watch] = {}
         self._seen: dict[GangRecord, tuple[Forest, GangPlan]] = {}
@@ -127,12 +128,14 @@ class Mover:
             if record.machine.plan is not plan or not record.machine.can_move or watch.since_s is None:
                 return  # it recovered or changed meanwhile
             try:
-                self._requests.move(record.name, found)
+                placement = self._requests.move(record.name, found)
             except PlacementsError:
                 continue
             self._budget.spend(self._now_s())
-            self._say(record, e.Say("Warning", "Moves", f"moves away from degraded links, {better}"))
-            self._tell(record, e.Moves(plan, found.placement))
+            self._reports.announce(
+                record, e.Say("Warning", "Moves", f"moves away from degraded links, {better}")
+            )
+            self._tell(record, e.Moves(plan, placement))
             return
         self._advise(record, f"the free nodes changed in {_ATTEMPTS} attempts")
 
@@ -171,7 +174,7 @@ class Mover:
         except NotReadyError:
             return
         text = f"runs on degraded links and does not move: {why_not}. Drain and repair: "
-        self._say(record, e.Say("Warning", "Degraded", text + first_few(parts, _SHOWN)))
+        self._reports.announce(record, e.Say("Warning", "Degraded", text + first_few(parts, _SHOWN)))
 
 
 def _hooks(record: GangRecord) -> dict[str, Hook | None]:

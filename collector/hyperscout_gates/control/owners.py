@@ -9,12 +9,15 @@ from hyperscout_placer.book.reservation import NotReadyError
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.constraints import Tiers
-from hyperscout_gates.workloads.membership import membership, path_of
+from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND
+from hyperscout_gates.workloads.membership import Owner, membership, paths_of
+from hyperscout_gates.workloads.objects import mapping
 from hyperscout_gates.workloads.workloads import gang_of
 
 _REMEMBERED_S = 3.0
 _MAX_REMEMBERED = 2048
-_ENDS = frozenset({"Complete", "Completed", "Failed", "Succeeded"})
+_ENDS = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # types of conditions
+_LAST_PHASES = frozenset({"Completed", "Failed", "Aborted", "Terminated"})  # of Volcano's Job
 
 
 class Owners:
@@ -33,12 +36,13 @@ class Owners:
         """
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         waiting = [pod for pod in live if pod["gate"]["gated"]]
+        owner: Owner | None = None
         try:
             tiers = self._tiers()
             some = waiting or live or list(pods)
             owner = membership(some[0]).owner if some else None
             # A cached object does not show whether the workload has ended since.
-            found = await self._get(path_of(owner), fresh=not waiting) if owner is not None else None
+            found = await self._get(owner, fresh=not waiting) if owner is not None else None
             if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
                 return OwnerRead(None, over=True)
             if not waiting:
@@ -46,6 +50,9 @@ class Owners:
                 return OwnerRead(None, over=found is None)
             return OwnerRead(gang_of(waiting, found, tiers))
         except NotFoundError:
+            if waiting and owner is not None and _may_be_late(owner):
+                missing = f"{owner.kind} {owner.namespace}/{owner.name}: it is not there yet: create it"
+                return OwnerRead(None, problem=missing)
             return OwnerRead(None, over=True)
         except GangError as error:
             return OwnerRead(None, problem=str(error))
@@ -54,7 +61,17 @@ class Owners:
         except (KubeError, NotReadyError) as error:
             return OwnerRead(None, problem=str(error), retry=True)
 
-    async def _get(self, path: str, *, fresh: bool) -> Object:
+    async def _get(self, owner: Owner, *, fresh: bool) -> Object:
+        """Return the owner in the first of its API versions that the server has. Raises KubeError."""
+        *others, last = paths_of(owner)
+        for path in others:
+            try:
+                return await self._get_path(path, fresh=fresh)
+            except NotFoundError:
+                continue
+        return await self._get_path(last, fresh=fresh)
+
+    async def _get_path(self, path: str, *, fresh: bool) -> Object:
         now_s = self._timer()
         known = None if fresh else self._known.get(path)
         if known is not None and now_s - known[0] < _REMEMBERED_S:
@@ -93,9 +110,16 @@ def about_pod(pod: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", **named}
 
 
+def _may_be_late(owner: Owner) -> bool:
+    return BY_GROUP_AND_KIND[owner.api_version.partition("/")[0], owner.kind].late
+
+
 def _is_over(owner: Object) -> bool:
     """Return whether a workload creates no more pods: it has ended, is being deleted or is suspended."""
     if "deletionTimestamp" in owner["metadata"] or (owner.get("spec") or {}).get("suspend") is True:
         return True
-    conditions = (owner.get("status") or {}).get("conditions") or ()
+    status = owner.get("status") or {}
+    if mapping(status.get("state")).get("phase") in _LAST_PHASES:  # a string in a RayCluster
+        return True
+    conditions = status.get("conditions") or ()
     return any(c.get("type") in _ENDS and c.get("status") == "True" for c in conditions)

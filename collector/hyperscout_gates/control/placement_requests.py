@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import PlacementsError, Reservation
+from hyperscout_placer.book.reservation import NotReadyError, PlacementsError, Reservation
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
@@ -51,18 +52,39 @@ class PlacementRequests:
             self._masks.clear()
         return forest
 
+    def is_current(self, forest: Forest) -> bool:
+        """Return whether this is the current forest; also True while none is known."""
+        try:
+            return self.forest() is forest
+        except NotReadyError:
+            return True
+
     def name_for(self, key: str, uid: str) -> str:
         """Return the reservation name for a gang without reservation."""
         return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
 
-    def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
-        """Place a gang and reserve its nodes; a dry run reserves nothing."""
-        gang = asked.gang
+    def drain(self, asked: Place, prefer: str | None = None) -> Drain | None:
+        """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
         try:
-            request = self._without(gang.request, asked.avoid)
-            masks = self._masks_for(gang)
-            holder = gang.kind
-            answer = self._placements.place(name, request, holder=holder, masks=masks, dry_run=dry_run)
+            request, masks = self.constrained(asked)
+            capacity, book = self._placements.capacity, list(self._placements)
+            return choose(asked.gang.key, request, masks, capacity, book, prefer)
+        except (PlacementsError, RequestError):
+            return None
+
+    def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
+        """Return the request of a gang and the masks by role. Raises NotReadyError."""
+        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang)
+
+    def place(
+        self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
+    ) -> Placed | NotPlaced:
+        """Place a gang and reserve its nodes; a dry run reserves nothing. `on_kept`: as in `Placements`."""
+        try:
+            request, masks = self.constrained(asked)
+            answer = self._placements.place(
+                name, request, holder=asked.gang.kind, masks=masks, dry_run=dry_run, on_kept=on_kept
+            )
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
@@ -78,7 +100,7 @@ class PlacementRequests:
             # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
             masks = self._masks_for(asked.gang, plan.request)
-            found = repair(self._placements.capacity, request, running, frozenset(), masks)
+            found = repair(self._placements.capacity_for(request), request, running, frozenset(), masks)
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         if isinstance(found, Refusal):
@@ -87,20 +109,25 @@ class PlacementRequests:
             return NotPlaced(f"{len(others)} pods that run would have to move too, rank {min(others)} first")
         arrived = held.arrived - set(asked.ranks)
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
-        return Placed(found.placement)
+        return Placed(self._placements.held(name).placement)
 
     def improvement_of(self, name: str, gang: Gang | None) -> Callable[[], Improvement | None]:
         """Return a function for a thread that looks for a better place of a running gang.
 
         Without `gang`, the pods' selectors are unknown and are not applied. Raises PlacementsError.
         """
-        held, capacity = self._placements.held(name), self._placements.capacity.copy()
+        held = self._placements.held(name)
+        capacity = self._placements.capacity_for(held.request).copy()
         masks = {} if gang is None else self._masks_for(gang, held.request)
         return lambda: improvement(capacity, held.request, held.placement.nodes, masks)
 
-    def move(self, name: str, found: Improvement) -> None:
-        """Move the reservation of a running gang. Raises PlacementsError if it does not fit any more."""
+    def move(self, name: str, found: Improvement) -> Placement:
+        """Move the reservation of a running gang, and return where it is then.
+
+        Raises PlacementsError if it does not fit any more.
+        """
         self._placements.move(name, found.moves, found.placement)
+        return self._placements.held(name).placement
 
     def update(self, name: str, instruction: Hold | Arrive | Depart | Release) -> str:
         """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""

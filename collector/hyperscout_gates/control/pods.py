@@ -11,17 +11,25 @@ from typing import Any
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
-from hyperscout_gates.workloads.membership import is_gated, membership
-from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.membership import membership
+from hyperscout_gates.workloads.node_resources import IDENTITY, kept_pod
+from hyperscout_gates.workloads.objects import is_gated, text
 
 PATH = api_path("v1", "pods")
 PLACED = "hyperscout.io/placed"
-RANK = "hyperscout.io/rank"  # for the pod, which can read it through the downward API
+# For the pod, which can read them through the downward API: its rank, the number of ranks, the name by which
+# other pods reach rank 0, and where the plan has its devices.
+RANK = "hyperscout.io/rank"
+RANKS = "hyperscout.io/ranks"
+COORDINATOR = "hyperscout.io/coordinator"
+NUMA_ZONE = "hyperscout.io/numa-zone"
+NICS = "hyperscout.io/nics"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -47,6 +55,7 @@ def keep(pod: Object) -> Object:
         return kept
     metadata = pod["metadata"]
     kept["metadata"] = kept["metadata"] | {k: metadata[k] for k in _KEPT if k in metadata}
+    kept["spec"] = kept["spec"] | {k: pod["spec"][k] for k in IDENTITY if k in pod["spec"]}
     kept["gate"] = {
         "gated": gated,
         "mark": mark,
@@ -73,6 +82,7 @@ def seen(kept: Object) -> Pod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         slot=membership(kept).slot,
+        host=_host_of(kept),
         gated=gate["gated"],
         rank=mark.rank if mark else None,
         pin=mark.node if mark else "",
@@ -82,19 +92,32 @@ def seen(kept: Object) -> Pod:
         going="deletionTimestamp" in metadata,
         owned=any(isinstance(r, dict) and r.get("controller") is True for r in references),
         created_s=seconds(metadata.get("creationTimestamp")),
+        priority=_priority(kept["spec"].get("priority")),
         stuck_since_s=gate["stuck_s"],
         version=gate["version"],
     )
 
 
+def _host_of(kept: Object) -> str | None:
+    """Return the name by which other pods reach this one; "" if there is none, None if it is its node's.
+
+    A pod has a name in DNS only in a subdomain: that of a headless Service.
+    """
+    spec, metadata = kept["spec"], kept["metadata"]
+    if spec.get("hostNetwork") is True:
+        return None
+    hostname, subdomain = text(spec.get("hostname")) or metadata["name"], text(spec.get("subdomain"))
+    return f"{hostname}.{subdomain}.{metadata['namespace']}.svc" if subdomain else ""
+
+
 def mark_of(pod: Object) -> Mark | None:
     """Return what this collector's patch wrote; None if there is no valid mark or another pod's."""
     metadata = pod["metadata"]
-    text = (metadata.get("annotations") or {}).get(PLACED)
-    if not isinstance(text, str) or len(text) > 1024:
+    written = (metadata.get("annotations") or {}).get(PLACED)
+    if not isinstance(written, str) or len(written) > 1024:
         return None
     try:
-        found = json.loads(text)
+        found = json.loads(written)
         rank, node = found["rank"], found["node"]
         ours = found["pod"] == metadata.get("uid") and isinstance(node, str) and type(rank) is int
         return Mark(rank, node, seconds(found.get("time"))) if ours and rank >= 0 else None
@@ -102,10 +125,20 @@ def mark_of(pod: Object) -> Mark | None:
         return None
 
 
-def opening(kept: Object, rank: int, node: str, now_ns: int) -> Object:
+def opening(
+    kept: Object,
+    rank: int,
+    node: str,
+    now_ns: int,
+    *,
+    ranks: int = 1,
+    coordinator: str = "",
+    zone: Zone | None = None,
+) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    Other gates remain. The pin is added to the node affinity that the pod already has.
+    `ranks`, `coordinator`: of `Open`. `zone`: where the plan has the pod's devices. Other gates remain. The
+    pin is added to the node affinity that the pod already has.
     """
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -113,7 +146,11 @@ def opening(kept: Object, rank: int, node: str, now_ns: int) -> Object:
     field = {"key": _NAME, "operator": "In", "values": [node]}
     pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
     told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_ns)}
-    annotations = {PLACED: json.dumps(told), RANK: str(rank)}
+    annotations = {PLACED: json.dumps(told), RANK: str(rank), RANKS: str(ranks)}
+    if coordinator:
+        annotations[COORDINATOR] = coordinator
+    if zone is not None and zone.number is not None:
+        annotations |= {NUMA_ZONE: str(zone.number), NICS: ",".join(zone.nics)}
     guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now
     if terms != [{}] and kept["gate"]["version"]:
         guard["resourceVersion"] = kept["gate"]["version"]  # keep a term that another client adds
@@ -135,6 +172,10 @@ def deletion(pod: Pod) -> Object:
 def path_of(pod: Pod) -> str:
     """Return the path of a pod. Raises RejectedError: not a valid name."""
     return api_path("v1", "pods", pod.name, namespace=pod.namespace)
+
+
+def _priority(value: Any) -> int:
+    return value if type(value) is int else 0
 
 
 def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:

@@ -23,7 +23,7 @@ class Reports:
     def __init__(self, recorder: EventRecorder, say: Callable[[str], None], *, dry_run: bool) -> None:
         self._recorder = recorder
         self._say = say
-        self._dry_run = dry_run
+        self.dry_run = dry_run
         self._said: dict[str, str] = {}  # by key of a gang or uid of a pod
 
     def show(self, record: GangRecord, answer: e.Placed) -> None:
@@ -38,7 +38,7 @@ class Reports:
     def announce(self, record: GangRecord, said: e.Say) -> None:
         """Log a message about a gang, and post it as an Event on its owner and its first pod."""
         _log.info("%s: %s", record.machine.key, said.message)
-        if self._dry_run or not record.pods:
+        if self.dry_run or not record.pods:
             return
         first = min(record.pods.values(), key=lambda pod: str(pod["metadata"]["name"]))
         owner, pod = about(first), about_pod(first)
@@ -55,7 +55,7 @@ class Reports:
             self._said.clear()
         self._said[uid] = problem
         _log.warning("%s", problem)
-        if not self._dry_run:
+        if not self.dry_run:
             self._recorder.record(about_pod(kept), "Warning", "NoGang", problem)
 
     def forget(self, record: GangRecord) -> None:

@@ -130,7 +130,16 @@ class GangWriter:
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
-            body = opening(kept, write.rank, write.node, self._clock_ns())
+            plan = machine.plan
+            body = opening(
+                kept,
+                write.rank,
+                write.node,
+                self._clock_ns(),
+                ranks=write.ranks,
+                coordinator=write.coordinator,
+                zone=None if plan is None else plan.zone_of(write.rank, write.node),
+            )
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S

@@ -13,7 +13,8 @@ class Pod:
     """The relevant part of a gang's pod. Times are Unix seconds.
 
     `rank`, `pin`: values that the patch that opened its gate recorded; None and "" before.
-    `slot`: its position ("worker/3"), or only its role.
+    `slot`: its position ("worker/3"), or only its role. `host`: the name by which other pods reach it, "" if
+    there is none, None if it is that of its node.
     """
 
     uid: str
@@ -29,8 +30,10 @@ class Pod:
     going: bool = False  # it has a deletion timestamp
     owned: bool = True  # a controller recreates it when it is deleted
     created_s: float = 0.0
+    priority: int = 0
     stuck_since_s: float | None = None  # since when the scheduler finds no node for it
     version: str = ""
+    host: str | None = ""
 
     @property
     def is_alive(self) -> bool:
@@ -234,11 +237,17 @@ class DeletePlan:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Remove the collector's gate from the pod, pin it to the node and record its rank, in one patch."""
+    """Remove the collector's gate from the pod, pin it to the node and record its rank, in one patch.
+
+    `ranks`: number of ranks of the gang. `coordinator`: the name by which other pods reach rank 0, "" if it
+    has none or is not known.
+    """
 
     pod: Pod
     rank: int
     node: str
+    ranks: int = 1
+    coordinator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

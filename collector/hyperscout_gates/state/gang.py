@@ -13,11 +13,12 @@ SIZE_LABEL = "hyperscout.io/gang-size"
 ROLE_LABEL = "hyperscout.io/role"  # optional with them: pods of one role are interchangeable ("worker")
 # Annotations on the workload or its pods. MODE is "hard" or "soft". HIGHEST_TIER is a tier's number or name.
 # GROUPS are runs of ranks, size:tier with the innermost first, for example "8:1,64:leaf". SPREAD and
-# PREFER_SPREAD are most:tier for the gang, for example "2:leaf".
+# PREFER_SPREAD are most:tier for the gang, for example "2:leaf". NUMA is "single".
 MODE = "hyperscout.io/mode"
 HIGHEST_TIER = "hyperscout.io/highest-tier-allowed"
 GROUPS = "hyperscout.io/groups"
 SPREAD = "hyperscout.io/spread"
+NUMA = "hyperscout.io/numa"
 PREFER_SPREAD = "hyperscout.io/prefer-spread"
 
 

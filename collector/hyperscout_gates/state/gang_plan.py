@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.cluster.request import (
     MAX_DEPTH,
     MAX_PARTS,
@@ -63,6 +64,11 @@ class GangPlan:
     def nodes(self) -> tuple[str, ...]:
         return self.placement.nodes
 
+    def zone_of(self, rank: int, node: str) -> Zone | None:
+        """Return the NUMA zone of a rank on this node; None if it needs none."""
+        zones = self.placement.zones
+        return zones[rank] if rank < len(zones) and self.nodes[rank] == node else None
+
 
 def name_of(key: str, uid: str) -> str:
     """Return the name of a gang's ConfigMap."""
@@ -94,6 +100,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
             **({"moves": True} if plan.moves else {}),
+            **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
         }
     )
     data: Object = {"data": {_TEXT: text.decode()}}
@@ -167,6 +174,7 @@ def _plan_in(found: Any) -> GangPlan:
             None if hypernode is None else _str(hypernode),
             _cost_in(found["cost"]),
             _bool(found["exact"]),
+            zones=_zones_in(found.get("zones", []), count),
         ),
         pods,
         _bool(found.get("moves", False)),
@@ -222,6 +230,27 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
         spread = Spread(_int(most), _int(tier), _bool(required))
     tier_of = _int(found["tier"]) if "tier" in found else None
     return Group(_int(found["groups"]), tuple(_part_in(x, depth + 1) for x in parts), tier_of, spread)
+
+
+def _zones_out(zones: tuple[Zone | None, ...]) -> list[object]:
+    """Runs of ranks: [number of ranks] without a zone, [number of ranks, zone or null, NICs] with one."""
+    runs = ((zone, len(list(run))) for zone, run in groupby(zones))
+    return [[length] if zone is None else [length, zone.number, list(zone.nics)] for zone, length in runs]
+
+
+def _zones_in(found: Any, count: int) -> tuple[Zone | None, ...]:
+    zones: list[Zone | None] = []
+    for length, *rest in found:
+        if not 1 <= _int(length) <= count - len(zones):
+            raise PlanError(f"zones: a run of {length} ranks after {len(zones)} others: expected {count}")
+        zone = None
+        if rest:
+            number, nics = rest
+            zone = Zone(None if number is None else _int(number), tuple(map(_str, nics)))
+        zones += [zone] * length
+    if zones and len(zones) != count:
+        raise PlanError(f"zones: {len(zones)} zones for {count} ranks")
+    return tuple(zones)
 
 
 def _cost_in(found: Any) -> Cost:

@@ -76,6 +76,9 @@ class GateSettings:
     retry_s: float = 1.0  # until a failed request is repeated; doubles each time
     retry_most_s: float = 60.0
     degradation: DegradationSettings = field(default_factory=DegradationSettings)
+    drain_after_s: float = 600.0  # how long a gang waits until a domain is kept for it; 0 = no domain is kept
+    defragment_every_s: float = 0.0  # between plans for the first waiting gang; 0 = no plans
+    defragment_most_moves: int = 64  # most workers that a plan moves
 
 
 @dataclass(slots=True)
@@ -240,8 +243,13 @@ class GangFacts:
 
     @property
     def waits_since_s(self) -> float:
-        """When its first pod was created; defines the order of the queue."""
+        """When its first pod was created; defines the order of gangs with the same priority."""
         return min((pod.created_s for pod in self.members), default=0.0)
+
+    @property
+    def priority(self) -> int:
+        """The highest priority of its gated pods; 0 if there are none."""
+        return max((pod.priority for pod in self.members if pod.gated and pod.is_alive), default=0)
 
     @property
     def wants_nodes(self) -> bool:

@@ -208,7 +208,7 @@ class GangMachine(EventHandlers):
         if self.gang is not None:
             self.seat(plan, self.gang)
         lost = False
-        ready: list[e.Open] = []
+        ready: list[tuple[Pod, int]] = []
         for uid, rank in self.members.seats.items():
             if uid in self.opening or uid in self.deleting:
                 continue
@@ -221,7 +221,7 @@ class GangMachine(EventHandlers):
             elif plan.nodes[rank] in self.down:
                 continue
             if self.backoff.may(f"open {uid}"):
-                ready.append(e.Open(self.members.pods[uid], rank, plan.nodes[rank]))
+                ready.append((self.members.pods[uid], rank))
         if lost and not self.engaged:
             self.drop()  # no gate is open yet, so the whole gang is placed again
             self._delete_plan()
@@ -232,9 +232,22 @@ class GangMachine(EventHandlers):
             self.lost_since_s = self.now_s
         if self.lost_since_s is not None and self.gathers:
             self.backoff.wake_at(self.lost_since_s + self.settings.gather_s)
-        self.was_used = self.was_used or bool(ready)
-        self.opening.update(instruction.pod.uid for instruction in ready)
-        self.out += ready
+        if not ready:
+            return
+        self.was_used = True
+        self.opening.update(pod.uid for pod, _ in ready)
+        ranks, coordinator = len(plan.nodes), self._coordinator(plan)
+        self.out += [e.Open(pod, rank, plan.nodes[rank], ranks, coordinator) for pod, rank in ready]
+
+    def _coordinator(self, plan: GangPlan) -> str:
+        """Return the name by which other pods reach rank 0; "" if it has none or its pod is not known."""
+        found = ""
+        for pod in self.members:
+            if self.members.seats.get(pod.uid, pod.rank) == 0:
+                found = plan.nodes[0] if pod.host is None else pod.host
+                if pod.is_alive:
+                    break
+        return found
 
     # Failures
 

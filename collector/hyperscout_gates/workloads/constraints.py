@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
+from hyperscout_placer.cluster.numa_zones import in_one_zone
+from hyperscout_placer.cluster.quantity import is_extended
 from hyperscout_placer.cluster.request import (
     MAX_DEPTH,
     MAX_WORKERS,
@@ -17,9 +19,9 @@ from hyperscout_placer.cluster.request import (
     size,
 )
 
-from hyperscout_gates.state.gang import GROUPS, HIGHEST_TIER, MODE, PREFER_SPREAD, SPREAD, GangError
+from hyperscout_gates.state.gang import GROUPS, HIGHEST_TIER, MODE, NUMA, PREFER_SPREAD, SPREAD, GangError
 
-ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD)
+ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD, NUMA)
 # The fields of a request that are built from them.
 _FIELDS = (
     (SPREAD, "gang.spread"),
@@ -81,6 +83,7 @@ def request_of(
     """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError."""
     highest = constraints.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
+    parts = [(_in_one_zone(workers, constraints), in_groups) for workers, in_groups in parts]
     gang = Group(1, tuple(_grouped(parts, constraints, tiers)), tier, _spread(constraints, tiers))
     try:
         return checked(Request(gang, _mode(constraints, tier)), tiers.top)
@@ -89,6 +92,18 @@ def request_of(
             if annotation in constraints and str(error).startswith(field):
                 raise constraints[annotation].wrong(annotation, str(error)) from error
         raise GangError(f"{what}: {error}") from error
+
+
+def _in_one_zone(workers: Workers, constraints: Constraints) -> Workers:
+    """Return the workers; with the annotation NUMA, those with devices need them in one NUMA zone."""
+    constraint = constraints.get(NUMA)
+    if constraint is None:
+        return workers
+    if constraint.text != "single":
+        raise constraint.wrong(NUMA, "write single")
+    if not any(is_extended(name) for name, _ in workers.resources):
+        return workers
+    return replace(workers, resources=in_one_zone(workers.resources))
 
 
 def _mode(constraints: Constraints, tier: int | None) -> Mode:

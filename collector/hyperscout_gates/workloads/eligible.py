@@ -16,7 +16,7 @@ from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 
-from hyperscout_gates.workloads.membership import mapping
+from hyperscout_gates.workloads.objects import mapping
 
 # The fields of a pod's spec that decide where it may run.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")

@@ -1,49 +1,30 @@
-"""Which gang a pod belongs to, and its slot there, read from the labels and owners of the pod alone.
+"""Which gang a pod belongs to, and its slot there, read from the pod alone.
 
-controller            its pods carry
-Job                   batch.kubernetes.io/job-completion-index (Indexed only)
-JobSet                jobset.sigs.k8s.io/jobset-name, .../replicatedjob-name, .../job-index, and the Job's
-Kubeflow training     training.kubeflow.org/job-name, .../replica-type or .../job-role, .../replica-index
-LeaderWorkerSet       leaderworkerset.sigs.k8s.io/name, .../group-index, .../worker-index
-any, or none          hyperscout.io/gang, hyperscout.io/gang-size: these take precedence over all others
+`kinds.KINDS` lists the workloads and what their pods carry. The labels hyperscout.io/gang and
+hyperscout.io/gang-size take precedence over all workloads.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, TypeGuard
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.errors import RejectedError
 from hyperscout_kubernetes.paths import api_path
 
-from hyperscout_gates.state.gang import GANG_LABEL, GATE, ROLE_LABEL, SIZE_LABEL, GangError
+from hyperscout_gates.state.gang import GANG_LABEL, ROLE_LABEL, SIZE_LABEL, GangError
+from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND, KINDS, WorkloadKind
+from hyperscout_gates.workloads.objects import mapping, text
+from hyperscout_gates.workloads.roles import LEADER, WORKER
 
-WORKER = "worker"  # the name of a single role
-LEADER = "leader"
-
-JOBSET = "jobset.sigs.k8s.io"
-LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io"
-TRAINING = "training.kubeflow.org"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-
-# API group -> kind -> plural: objects that the collector may have to read ("get") to know a gang.
-READ = {
-    "batch": {"Job": "jobs"},
-    "jobset.x-k8s.io": {"JobSet": "jobsets"},
-    "leaderworkerset.x-k8s.io": {"LeaderWorkerSet": "leaderworkersets"},
-    "kubeflow.org": {
-        "MPIJob": "mpijobs",
-        "PyTorchJob": "pytorchjobs",
-        "TFJob": "tfjobs",
-        "XGBoostJob": "xgboostjobs",
-        "PaddleJob": "paddlejobs",
-        "JAXJob": "jaxjobs",
-    },
-}
 # Pods of these controllers are independent: each is a gang of its own unless labels define one.
 _ALONE = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
+_WITH_SIGN = tuple(kind for kind in KINDS if kind.sign)
+_SIGNS = frozenset(kind.sign for kind in _WITH_SIGN)
+_WITH_FIELD = tuple(kind for kind in KINDS if kind.field)
 
 
 class Owner(NamedTuple):
-    """The workload that defines the gang. `path_of` returns its path on the API server."""
+    """The workload that defines the gang. `paths_of` returns its paths on the API server."""
 
     api_version: str
     kind: str
@@ -73,28 +54,18 @@ class Membership(NamedTuple):
         return f"{self.namespace}/{self.kind}/{self.name}"
 
 
-def is_gated(pod: Object) -> bool:
-    """Return whether the pod has this collector's scheduling gate."""
-    return gated(pod.get("spec"))
+def paths_of(owner: Owner) -> Iterator[str]:
+    """Yield the paths on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name".
 
-
-def gated(pod_spec: Any) -> bool:
-    """Return whether a pod of this spec has this collector's scheduling gate."""
-    gates = mapping(pod_spec).get("schedulingGates")
-    return isinstance(gates, list) and any(mapping(gate).get("name") == GATE for gate in gates)
-
-
-def path_of(owner: Owner) -> str:
-    """Return the path on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name".
-
-    Raises GangError: the pod names an owner that cannot exist.
+    There is one path for each API version that the object may have. Raises GangError: the pod names an owner
+    that cannot exist.
     """
-    group = owner.api_version.partition("/")[0]
-    plural = READ[group][owner.kind]
-    try:
-        return api_path(owner.api_version, plural, owner.name, namespace=owner.namespace)
-    except RejectedError as error:
-        raise GangError(f"its {owner.kind} cannot exist: {error}") from error
+    kind = BY_GROUP_AND_KIND[_group_of(owner.api_version), owner.kind]
+    for version in dict.fromkeys((owner.api_version, *kind.versions[1:])):
+        try:
+            yield api_path(version, kind.plural, owner.name, namespace=owner.namespace)
+        except RejectedError as error:
+            raise GangError(f"its {owner.kind} cannot exist: {error}") from error
 
 
 def membership(pod: Object) -> Membership:
@@ -108,85 +79,107 @@ def membership(pod: Object) -> Membership:
         role = text(labels.get(ROLE_LABEL)) or WORKER
         return Membership(None, "Gang", namespace, gang, "", role)
     controller = _controller(metadata)
-    for of in (_of_leader_worker_set, _of_jobset, _of_training):
-        found = of(namespace, name, labels, controller)
-        if found is not None:
-            return found
-    kind = text(controller.get("kind"))
-    group = text(controller.get("apiVersion")).partition("/")[0]
-    if kind == "Job" and group == "batch":
-        job, run = text(controller.get("name")), text(controller.get("uid"))
-        owner = Owner("batch/v1", "Job", namespace, job)
-        return Membership(owner, "Job", namespace, job, run, _slot(WORKER, labels.get(COMPLETION_INDEX)))
-    if not controller or kind in _ALONE:
-        return Membership(None, "Pod", namespace, name, text(metadata.get("uid")), _slot(WORKER, "0"))
+    kind_of_controller = text(controller.get("kind"))
+    above = BY_GROUP_AND_KIND.get((_group_of(text(controller.get("apiVersion"))), kind_of_controller))
+    kind = _signed(labels) or above or next((x for x in _WITH_FIELD if _in_spec(pod, x)), None)
+    if kind is not None:
+        signs = _Signs(kind, namespace, name, labels, pod)
+        return signs.membership(controller if kind is above else {})
+    if not controller or kind_of_controller in _ALONE:
+        return Membership(None, "Pod", namespace, name, text(metadata.get("uid")), f"{WORKER}/0")
     raise GangError(
-        f"pod {namespace}/{name}: of {kind} {text(controller.get('name'))}, and hyperscout cannot read "
-        f'the size of this kind: label its pods {GANG_LABEL}: <a name> and {SIZE_LABEL}: "<how many>"'
+        f"pod {namespace}/{name}: of {kind_of_controller} {text(controller.get('name'))}, and hyperscout "
+        f'cannot read the size of this kind: label its pods {GANG_LABEL}: <a name> and {SIZE_LABEL}: "<how '
+        'many>"'
     )
 
 
-def _of_leader_worker_set(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
-    """Return the place of a LeaderWorkerSet's pod. Each group is a gang because groups run independently."""
-    name = text(labels.get(f"{LEADER_WORKER_SET}/name"))
-    if not name:
+def _group_of(api_version: str) -> str:
+    return api_version.partition("/")[0]
+
+
+def _signed(labels: Object) -> WorkloadKind | None:
+    """Return the kind whose sign is among the labels."""
+    if _SIGNS.isdisjoint(labels):
         return None
-    group = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/group-index")
-    index = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/worker-index")
-    owner = Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", namespace, name)
-    # Its pods belong to StatefulSets, so they do not carry the uid of the LeaderWorkerSet.
-    slot = _slot(WORKER if int(index) else LEADER, index)
-    return Membership(owner, "LeaderWorkerSet", namespace, f"{name}-{group}", "", slot)
+    for kind in _WITH_SIGN:
+        value = text(labels.get(kind.sign))
+        if value and value == (kind.sign_value or value):
+            return kind
+    return None
 
 
-def _of_jobset(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
-    name = text(labels.get(f"{JOBSET}/jobset-name"))
-    if not name:
-        return None
-    role = text(labels.get(f"{JOBSET}/replicatedjob-name"))
-    if not role:
-        raise GangError(f"pod {namespace}/{pod}: label {JOBSET}/replicatedjob-name: missing")
-    job = _index(namespace, pod, labels, f"{JOBSET}/job-index")
-    owner = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", namespace, name)
-    run = text(labels.get(f"{JOBSET}/jobset-uid"))
-    slot = _slot(f"{role}/{job}", labels.get(COMPLETION_INDEX))
-    if slot.count("/") < 2:  # the Job is not Indexed
-        slot = role
-    return Membership(owner, "JobSet", namespace, name, run, slot)
+def _in_spec(pod: Object, kind: WorkloadKind) -> str:
+    """Return the value of `kind.field`, the name of the workload; "" if there is none."""
+    if not kind.field:
+        return ""
+    found = pod.get("spec")
+    for field in kind.field:
+        found = mapping(found).get(field)
+    return text(found)
 
 
-def _of_training(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
-    """Return the place of a training job's pod.
+class _Signs(NamedTuple):
+    """What a pod of a kind of workload carries."""
 
-    A PyTorchJob and similar kinds own their pods. The launcher of an MPIJob is a pod of a Job of the MPIJob.
-    """
-    name = text(labels.get(f"{TRAINING}/job-name"))
-    if not name:
-        return None
-    kind, version, run = (text(controller.get(field)) for field in ("kind", "apiVersion", "uid"))
-    if kind not in READ["kubeflow.org"] or not version.startswith("kubeflow.org/"):
-        if text(labels.get(f"{TRAINING}/operator-name")) != "mpi-operator":
-            return None
-        kind, version, run = "MPIJob", "kubeflow.org/v2beta1", ""
-    role = text(labels.get(f"{TRAINING}/replica-type")) or text(labels.get(f"{TRAINING}/job-role"))
-    if not role:
-        raise GangError(f"pod {namespace}/{pod}: label {TRAINING}/replica-type: missing")
-    owner = Owner(version, kind, namespace, name)
-    # A launcher has no index, or index 0 like a worker. It is the only pod of its role.
-    slot = _slot(role, labels.get(f"{TRAINING}/replica-index", "0"))
-    return Membership(owner, kind, namespace, name, run, slot)
+    kind: WorkloadKind
+    namespace: str
+    pod_name: str
+    labels: Object
+    pod: Object
+
+    def membership(self, controlled: Object) -> Membership:
+        """Return the pod's place. `controlled`: the reference to the workload, if it is the controller."""
+        kind = self.kind
+        if controlled:
+            name = text(controlled.get("name"))
+        else:
+            name = _in_spec(self.pod, kind) or self._must(kind.name or kind.sign)
+        gang = self._must(kind.gang) if kind.gang else name
+        if kind.number:
+            gang = f"{gang}-{self._number(kind.number)}"
+        version = text(controlled.get("apiVersion")) or kind.versions[0]
+        run = text(controlled.get("uid")) or (text(self.labels.get(kind.run)) if kind.run else "")
+        owner = Owner(version, kind.kind, self.namespace, name)
+        return Membership(owner, kind.gang_kind, self.namespace, gang, run, self._slot())
+
+    def _slot(self) -> str:
+        kind = self.kind
+        role = self._role()
+        if not kind.index:
+            return role
+        index = [self.labels.get(label) for label in kind.index]
+        index[: kind.required] = [self._number(label) for label in kind.index[: kind.required]]
+        if kind.last and index[-1] is None:
+            index[-1] = kind.last
+        numbers = [str(int(x)) for x in index if _is_number(x)]
+        if kind.leads and numbers == ["0"]:
+            role = LEADER
+        # A pod that lacks a part of its position takes any rank of its role.
+        return "/".join((role, *numbers)) if len(numbers) == len(kind.index) else role
+
+    def _role(self) -> str:
+        for label in self.kind.role:
+            if role := text(self.labels.get(label)):
+                return role
+        return self._must(self.kind.role[0]) if self.kind.role else WORKER
+
+    def _must(self, label: str) -> str:
+        if value := text(self.labels.get(label)):
+            return value
+        raise GangError(f"pod {self.namespace}/{self.pod_name}: label {label}: missing")
+
+    def _number(self, label: str) -> str:
+        value = text(self.labels.get(label))
+        if not _is_number(value):
+            raise GangError(
+                f"pod {self.namespace}/{self.pod_name}: label {label}: {value!r}: expected a number"
+            )
+        return str(int(value))
 
 
-def _slot(front: str, index: Any) -> str:
-    index = text(index)
-    return f"{front}/{int(index)}" if index.isascii() and index.isdigit() and len(index) < 10 else front
-
-
-def _index(namespace: str, pod: str, labels: Object, label: str) -> str:
-    value = text(labels.get(label))
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise GangError(f"pod {namespace}/{pod}: label {label}: {value!r}: expected a number")
-    return str(int(value))
+def _is_number(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
 
 
 def _controller(metadata: Object) -> Object:
@@ -196,13 +189,3 @@ def _controller(metadata: Object) -> Object:
             found: Object = reference
             return found
     return {}
-
-
-def mapping(value: Any) -> Object:
-    """Return `value` if it is a dict, else {}."""
-    return value if isinstance(value, dict) else {}
-
-
-def text(value: Any) -> str:
-    """Return `value` if it is a string, else ""."""
-    return value if isinstance(value, str) else ""

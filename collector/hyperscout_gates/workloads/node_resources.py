@@ -15,12 +15,23 @@ from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, amount, is_extended, needs
 from hyperscout_placer.cluster.request import WORKERS
 
-from hyperscout_gates.workloads.membership import mapping
+from hyperscout_gates.workloads.objects import mapping
 
 _OVER = ("Succeeded", "Failed")
+# Fields of the spec that define a pod's gang, and by which name other pods reach it.
+IDENTITY = ("schedulingGroup", "hostname", "subdomain", "hostNetwork")
 # Fields of an unbound pod that define its gang and where it may run.
 _METADATA = ("labels", "annotations", "ownerReferences", "creationTimestamp")
-_SPEC = ("schedulingGates", "nodeSelector", "affinity", "tolerations", "overhead", "resources")
+_SPEC = (
+    "schedulingGates",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "overhead",
+    "resources",
+    "priority",
+    *IDENTITY,
+)
 _ONE_POD: Needs = (("pods", 1),)
 
 _MAX_SHARED = 4096  # different requests of pods, and allocatable resources of nodes

@@ -1,21 +1,16 @@
-"""Roles of a workload's gang: how many pods each role has, and which roles start later."""
+"""Roles of a gang: how many pods each role has, in which order of ranks, and which roles start later."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hyperscout_kubernetes.client import Object
-from hyperscout_placer.cluster.request import MAX_PARTS, MAX_WORKERS
+from hyperscout_placer.cluster.request import MAX_WORKERS
 
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.membership import (
-    LEADER,
-    LEADER_WORKER_SET,
-    WORKER,
-    Membership,
-    gated,
-    mapping,
-    text,
-)
+from hyperscout_gates.workloads.objects import gated, mapping
+
+WORKER = "worker"  # the name of a single role
+LEADER = "leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,70 +28,41 @@ class Role:
     seated: bool = True
 
 
-def roles_of(owner: Object, member: Membership, seen: Collection[str] = ()) -> list[Role]:
-    """Return the roles in rank order, without roles that have no pods. Raises GangError.
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload as read from the API server.
 
-    `member`: one of the pods. `seen`: the slots that pods carry.
+    `what`: its kind and name for messages. `gang`: name of the gang; a workload may have several. `seen`:
+    the slots that pods carry.
     """
-    what = f"{member.kind} {member.namespace}/{member.owner.name if member.owner else member.name}"
-    spec = mapping(owner.get("spec"))
-    if member.kind == "Job":
-        roles = [_of_job(what, "spec", spec, WORKER)]
-    elif member.kind == "JobSet":
-        roles = list(_of_jobset(what, spec))
-    elif member.kind == "LeaderWorkerSet":
-        roles = list(_of_leader_worker_set(what, owner, spec))
-    else:
-        roles = list(_of_training(what, spec, seen))
+
+    what: str
+    owner: Object
+    gang: str
+    seen: Collection[str] = ()
+
+    @property
+    def name(self) -> str:
+        return str(mapping(self.owner.get("metadata")).get("name"))
+
+    @property
+    def spec(self) -> Object:
+        return mapping(self.owner.get("spec"))
+
+
+# Returns the roles of a gang in rank order. Raises GangError.
+RolesReader = Callable[[Workload], Iterable[Role]]
+
+
+def roles_of(workload: Workload, reader: RolesReader) -> list[Role]:
+    """Return the roles in rank order, without roles that have no pods. Raises GangError."""
+    roles = list(reader(workload))
     if sum(len(role.slots) for role in roles) > MAX_WORKERS:
-        raise GangError(f"{what}: more than {MAX_WORKERS} pods")
+        raise GangError(f"{workload.what}: more than {MAX_WORKERS} pods")
     roles = [role for role in roles if role.slots]
     if not roles:
-        raise GangError(f"{what}: it has no pods to place: its counts are 0")
+        raise GangError(f"{workload.what}: it has no pods to place: its counts are 0")
     return roles
-
-
-def _of_job(what: str, field: str, spec: Object, name: str, prefix: str = "") -> Role:
-    """Return a Job's role with as many slots as pods run at once.
-
-    If an Indexed Job has more completions, later pods take the ranks of those that ended.
-    """
-    parallelism = count(what, f"{field}.parallelism", spec.get("parallelism"))
-    completions = count(what, f"{field}.completions", spec.get("completions"), MAX_WORKERS)
-    slots = (f"{prefix or name}/{i}" for i in range(min(parallelism, completions)))
-    return Role(name, tuple(slots), mapping(spec.get("template")))
-
-
-def _of_jobset(what: str, spec: Object) -> Iterator[Role]:
-    listed = spec.get("replicatedJobs")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_PARTS:
-        raise GangError(f"{what}: spec.replicatedJobs: expected 1 to {MAX_PARTS} of them")
-    order = text(mapping(spec.get("startupPolicy")).get("startupPolicyOrder"))
-    # A job waits for those before it, directly or through a chain. Only waits for a part of the gang count: a
-    # job without gated pods may run and end before the gang is placed.
-    in_gang = gated_ones([(text(mapping(x).get("name")), _job_template(x)) for x in listed])
-    waits: dict[str, bool] = {}  # by name: whether the job waits for a part of the gang
-    earlier = False
-    for i, replicated in enumerate(listed):
-        field = f"spec.replicatedJobs[{i}]"
-        name = text(mapping(replicated).get("name"))
-        if not name or name in waits:
-            raise GangError(f"{what}: {field}.name: {name!r}: expected a name that is used once")
-        after = [text(mapping(x).get("name")) for x in _list(what, f"{field}.dependsOn", replicated)]
-        waits[name] = (order == "InOrder" and earlier) or any(waits.get(x) or x in in_gang for x in after)
-        earlier = earlier or name in in_gang
-        job = mapping(mapping(replicated.get("template")).get("spec"))
-        slots: list[str] = []
-        replicas = count(what, f"{field}.replicas", replicated.get("replicas"))
-        for k in range(replicas):
-            one = _of_job(what, f"{field}.template.spec", job, name, f"{name}/{k}")
-            slots += one.slots
-            if len(slots) > MAX_WORKERS:
-                raise GangError(f"{what}: {field}: more than {MAX_WORKERS} pods")
-            if not one.slots:
-                break
-        seated = job.get("completionMode") == "Indexed"
-        yield Role(name, tuple(slots), _job_template(replicated), waits[name], seated)
 
 
 def gated_ones(templates: list[tuple[str, Object]]) -> set[str]:
@@ -108,71 +74,25 @@ def gated_ones(templates: list[tuple[str, Object]]) -> set[str]:
     return named or {name for name, _ in templates}
 
 
-def _job_template(replicated: object) -> Object:
-    job = mapping(mapping(mapping(replicated).get("template")).get("spec"))
-    return mapping(job.get("template"))
+class Stages:
+    """Which roles wait for a role of the gang, directly or through a chain.
 
+    Only waits for a part of the gang count: pods without the gate may run and end before the gang is placed.
+    """
 
-def _list(what: str, field: str, holder: Object) -> list[object]:
-    listed = holder.get(field.rpartition(".")[2]) or []
-    if not isinstance(listed, list) or len(listed) > MAX_PARTS:
-        raise GangError(f"{what}: {field}: expected a list of at most {MAX_PARTS}")
-    return listed
+    def __init__(self, templates: Iterable[tuple[str, Object]], *, in_order: bool = False) -> None:
+        self._in_gang = gated_ones(list(templates))
+        self._in_order = in_order
+        self._waits: dict[str, bool] = {}
+        self._earlier = False
 
+    def waits(self, name: str, after: Iterable[str]) -> bool:
+        """Return whether the next role waits. `after`: names of the roles on which it depends."""
+        found = self._in_order and self._earlier
+        found = found or any(self._waits.get(x) or x in self._in_gang for x in after)
+        self._waits[name] = found
+        self._earlier = self._earlier or name in self._in_gang
+        return found
 
-def _of_leader_worker_set(what: str, owner: Object, spec: Object) -> Iterator[Role]:
-    template = mapping(spec.get("leaderWorkerTemplate"))
-    size = count(what, "spec.leaderWorkerTemplate.size", template.get("size"))
-    if size < 1:
-        raise GangError(f"{what}: spec.leaderWorkerTemplate.size: {size}: expected 1 or more")
-    workers = mapping(template.get("workerTemplate"))
-    leader = mapping(template.get("leaderTemplate")) or workers
-    annotations = mapping(mapping(owner.get("metadata")).get("annotations"))
-    # With an exclusive topology, the workers are created once the leader's node is known.
-    after_leader = (
-        text(spec.get("startupPolicy")) == "LeaderReady"
-        or f"{LEADER_WORKER_SET}/exclusive-topology" in annotations
-    )
-    yield Role(LEADER, (f"{LEADER}/0",), leader)
-    yield Role(WORKER, tuple(f"{WORKER}/{i}" for i in range(1, size)), workers, later=after_leader)
-
-
-# Roles that others connect to come first, so that rank 0 is where the frameworks expect it.
-_FIRST = ("chief", "master")
-
-
-def _of_training(what: str, spec: Object, seen: Collection[str]) -> Iterator[Role]:
-    """Yield the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
-    field = next((name for name in spec if name.endswith("ReplicaSpecs")), "")
-    replicas = mapping(spec.get(field))
-    if not field or not 1 <= len(replicas) <= MAX_PARTS:
-        raise GangError(f"{what}: spec: expected replica specs by type, like {{Worker: {{replicas: 8}}}}")
-    launcher_works = spec.get("runLauncherAsWorker") is True
-    # Newer operators treat such a launcher as worker 0 and number the others from 1.
-    base = 1 if launcher_works and "worker/0" not in seen else 0
-
-    def order(name: str) -> tuple[int, str]:
-        role = name.lower()
-        if role == "launcher":
-            # It only starts the workers, so it comes after them and worker i has rank i.
-            return (0 if launcher_works else 2), role
-        return (0 if role in _FIRST else 1), role
-
-    for name in sorted(replicas, key=order):
-        role = name.lower()
-        one = mapping(replicas[name])
-        number = count(what, f"spec.{field}.{name}.replicas", one.get("replicas"))
-        slots = tuple(f"{role}/{base + i}" for i in range(number))
-        if role == "launcher":
-            slots = (f"{role}/0",)[:number]  # a Job of one pod
-        # The launcher is created through a Job, possibly only once the workers are ready.
-        yield Role(role, slots, mapping(one.get("template")), later=role == "launcher" and len(replicas) > 1)
-
-
-def count(what: str, field: str, value: object, default: int = 1) -> int:
-    """Return a valid count, or `default` if `value` is None. Raises GangError."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WORKERS:
-        raise GangError(f"{what}: {field}: {str(value)[:40]!r}: expected a number from 0 to {MAX_WORKERS}")
-    return value
+    def __contains__(self, name: str) -> bool:
+        return name in self._waits

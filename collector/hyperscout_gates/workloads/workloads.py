@@ -18,15 +18,10 @@ from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
 from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import Tiers, constraints_of, request_of
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
-from hyperscout_gates.workloads.membership import (
-    WORKER,
-    Membership,
-    is_gated,
-    mapping,
-    membership,
-    text,
-)
-from hyperscout_gates.workloads.roles import Role, gated_ones, roles_of
+from hyperscout_gates.workloads.kinds import BY_GANG_KIND
+from hyperscout_gates.workloads.membership import Membership, membership
+from hyperscout_gates.workloads.objects import is_gated, mapping, text
+from hyperscout_gates.workloads.roles import WORKER, Role, Workload, gated_ones, roles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,8 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         metadata = mapping(owner.get("metadata"))
         uid, annotated = text(metadata.get("uid")), (what, mapping(metadata.get("annotations")))
         members = [(m, pod) for m, pod in members if not (m.run and uid and m.run != uid)]
-        roles = roles_of(owner, first, {m.slot for m, _ in members})
+        workload = Workload(what, owner, first.name, {m.slot for m, _ in members})
+        roles = roles_of(workload, BY_GANG_KIND[first.kind].roles)
     filled = _filled(what, roles, members)
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
     merged, names = _merged(filled)

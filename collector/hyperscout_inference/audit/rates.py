@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.text.counts import count
 from hyperscout_topology.topology import say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED
@@ -29,7 +30,7 @@ def slow_links(
     group_of: Longs,
     place: Callable[[int], Place],
     sources: tuple[str, ...],
-    sweeps: Sequence[SweepSeen] = (),
+    sweeps: Sequence[SweepSeen],
 ) -> list[Suspicion]:
     """Return the cables of a rank below the usual rate of their group. `group_of`: (hosts,) in the lowest
     rank, else (distinct lower switches,). `place`: the domain of a lower device. `sweeps` give the number of
@@ -67,7 +68,7 @@ def slow_links(
             rank.rows[np.flatnonzero(known & (group == group[row]) & (millis == usual[group[row]]))[0]]
         )
         has, all_lanes = lanes.of(int(rank.rows[row])), lanes.of(like)
-        few_of = f" ({has} lane{'s'[: has > 1]} of {all_lanes})" if 0 < has < all_lanes else ""
+        few_of = f" ({count(has, 'lane')} of {all_lanes})" if 0 < has < all_lanes else ""
         pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
         text = f"{say(subject)} to {say(peer)} runs at {pace}"
         sure = INFERRED if slow[row] else EITHER
@@ -77,9 +78,9 @@ def slow_links(
 
 def _usual(group: Longs, millis: Longs, known: Bools, groups: int) -> Longs:
     """Return (groups,) the rate in Mbit/s that most cables of a group have."""
-    key, count = np.unique(group[known] * 10**8 + millis[known], return_counts=True)
+    key, cables = np.unique(group[known] * 10**8 + millis[known], return_counts=True)
     owner = key // 10**8
-    order = np.lexsort((-key, -count, owner))
+    order = np.lexsort((-key, -cables, owner))
     lead = order[np.r_[True, owner[order][1:] != owner[order][:-1]]] if len(order) else order
     usual = np.zeros(groups, np.int64)
     usual[owner[lead]] = key[lead] % 10**8
@@ -131,10 +132,10 @@ def _second_best(
     """Return (devices,) the second highest rate of the cables of each device; of a single cable, its rate."""
     order = np.lexsort((-rate, device))
     first = np.searchsorted(device[order], np.arange(devices))
-    count = np.bincount(device, minlength=devices)
+    cables = np.bincount(device, minlength=devices)
     best = np.zeros(devices, np.float32)
-    some = count > 0
-    best[some] = rate[order][(first + (count > 1))[some]]
+    some = cables > 0
+    best[some] = rate[order][(first + (cables > 1))[some]]
     return best
 
 

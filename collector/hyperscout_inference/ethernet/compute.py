@@ -89,8 +89,10 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
         speeds = sorted(row.speed_mbps for row, mine in zip(rows, chosen, strict=True) if mine)
         return Compute(chosen, speeds[len(speeds) // 2] if speeds else 0)
     near = _nearest_interfaces(inputs)
-    ports = [(row.host if row.shapes else None, row.interface) for row in rows]
-    by_gpus = near_gpus(ports, near, inputs.gpus)
+    by_gpus = [False] * len(rows)
+    if near:
+        ports = [(row.host if row.shapes else None, row.interface) for row in rows]
+        by_gpus = near_gpus(ports, near, inputs.gpus)
     has_near = frozenset(row.host for row, mine in zip(rows, by_gpus, strict=True) if mine)
     fastest: dict[str, int] = {}
     known: set[str] = set()
@@ -111,18 +113,20 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
         return usual == 0 or (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual)
 
     chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
-    slowed = _slowed(rows, chosen, fastest, usual)
-    return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, has_near)
+    return Compute(_with_slowed(rows, chosen, fastest, usual), usual, has_near)
 
 
-def _slowed(
-    rows: Sequence[HostCable], chosen: Sequence[bool], fastest: Mapping[str, int], usual_mbps: int
+def _with_slowed(
+    rows: Sequence[HostCable], chosen: list[bool], fastest: Mapping[str, int], usual_mbps: int
 ) -> list[bool]:
-    """Return the ports that came up too slow for their host's `fastest` class: slow cables, none missing.
+    """Return `chosen` with the ports that came up too slow for their host's `fastest` class: slow cables,
+    none missing.
 
     Hosts compute with the port's switch. Ports of the same name compute on most hosts; a port that is known
     by its address alone has no namesakes: there most host cables of its switch compute.
     """
+    if all(chosen):
+        return chosen
     there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
     computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
     on_switch: Counter[str] = Counter(row.chassis for row in rows if row.kind != OTHER)
@@ -137,7 +141,7 @@ def _slowed(
             return row.kind in (HOST, NAMED) and leaves[row.chassis] * 2 > on_switch[row.chassis]
         return row.kind == HOST and computing[row.interface] * 2 > there[row.interface]
 
-    return list(map(slowed, rows))
+    return [mine or slowed(row) for row, mine in zip(rows, chosen, strict=True)]
 
 
 def compute_between(

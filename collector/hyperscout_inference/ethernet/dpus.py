@@ -7,6 +7,7 @@ too, or announces the system or a port of a BlueField.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour, LldpPort
@@ -41,23 +42,34 @@ def dpus_of(lldp: Mapping[str, Sequence[LldpPort]], own: Collection[str]) -> dic
     `own`, the chassis ids of switches that report themselves, and of devices with more cables than a DPU."""
     found: dict[str, Dpu] = {}
     shared: set[str] = set()
-    for host in sorted(lldp):
-        for port in lldp[host]:
-            for neighbour in port.neighbours:
-                chassis = neighbour.chassis_id
-                if chassis in own or not _is_dpu(neighbour):
-                    continue
-                known = found.setdefault(chassis, Dpu(host, {}))
-                if known.host != host:
-                    shared.add(chassis)
-                number = _NUMBER.search(neighbour.port_id)
-                found[chassis] = Dpu(host, {number[0] if number else "": port.interface, **known.interfaces})
+    signs: dict[str, bool] = {}  # whether a system announces that it is a BlueField: many ports hear one
+    heard = [
+        (host, port.interface, neighbour)
+        for host, ports in lldp.items()
+        for port in ports
+        for neighbour in port.neighbours
+        if _is_dpu(neighbour, signs)
+    ]
+    for host, interface, neighbour in sorted(heard, key=itemgetter(0)):
+        chassis = neighbour.chassis_id
+        if chassis in own:
+            continue
+        known = found.setdefault(chassis, Dpu(host, {}))
+        if known.host != host:
+            shared.add(chassis)
+        number = _NUMBER.search(neighbour.port_id)
+        found[chassis] = Dpu(host, {number[0] if number else "": interface, **known.interfaces})
     return {chassis: dpu for chassis, dpu in found.items() if chassis not in shared}
 
 
-def _is_dpu(neighbour: LldpNeighbour) -> bool:
-    return not SWITCHING.isdisjoint(neighbour.capabilities) and (
-        "Station" in neighbour.capabilities
-        or _SYSTEM.search(neighbour.system_description) is not None
-        or _REPRESENTOR.fullmatch(neighbour.port_id) is not None
-    )
+def _is_dpu(neighbour: LldpNeighbour, signs: dict[str, bool]) -> bool:
+    """`signs`: what is known of descriptions of systems, filled here."""
+    system = neighbour.system_description
+    is_bluefield = signs.get(system)
+    if is_bluefield is None:
+        is_bluefield = signs[system] = _SYSTEM.search(system) is not None
+    return (
+        is_bluefield
+        or "Station" in neighbour.capabilities
+        or (neighbour.port_id.startswith("pf") and _REPRESENTOR.fullmatch(neighbour.port_id) is not None)
+    ) and not SWITCHING.isdisjoint(neighbour.capabilities)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class _HostReports:
     report a switch port, by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last
     three are filled only where switches report their ports, too."""
 
-    rows: set[HostCable] = field(default_factory=set)
+    rows: dict[HostCable, None] = field(default_factory=dict)  # a set that stays nearly sorted
     names: Votes = field(default_factory=dict)
     claims: dict[tuple[str, str], list[Jack]] = field(default_factory=dict)
     cables: dict[tuple[str, str], HostCable] = field(default_factory=dict)
@@ -168,19 +169,20 @@ def _without_foreign_names(
 
 def _host_reports(inputs: FabricInputs, reports: SwitchReports, dpus: Dpus) -> _HostReports:
     by_hosts = _HostReports()
+    sources = (LLDP,)
     for node in sorted(inputs.lldp):
+        is_current = node not in inputs.silent
         for port in inputs.lldp[node]:
-            jack = Jack(node, port.interface)
             if reports.rows:
+                jack = Jack(node, port.interface)
                 carrier, speed_mbps = by_hosts.states.get(jack, (False, 0))
                 by_hosts.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
-            neighbour = _switch_on(port, reports.own, dpus)
-            if neighbour is None or not port.carrier:
+            if not port.carrier or (neighbour := _switch_on(port, reports.own, dpus)) is None:
                 continue
             end = reports.end(neighbour.chassis_id, neighbour.port_id)
-            cable = HostCable(*jack, *end, port.speed_mbps, (LLDP,))
-            by_hosts.rows.add(cable)
-            vote = Vote(node not in inputs.silent, neighbour.system_name, port.interface)
+            cable = HostCable(node, port.interface, end.chassis, end.port, port.speed_mbps, sources)
+            by_hosts.rows[cable] = None
+            vote = Vote(is_current, neighbour.system_name, port.interface)
             add_vote(by_hosts.names, end.chassis, node, vote)
             if reports.rows:
                 by_hosts.cables[jack] = min(by_hosts.cables.get(jack, cable), cable)
@@ -290,14 +292,14 @@ def _with_plugs(
             own = by_hosts.cables.get(jack)
             ends = (switch, host) if own in sure and own.chassis != plug.end.chassis else (host, switch)
             anomalies.append((plug.end.chassis, Anomaly("SourcesDisagree", *ends, None, sources, 0.7, text)))
-    rows = {confirmed.get(row, row) for row in by_hosts.rows} if confirmed else by_hosts.rows
+    rows = [confirmed.get(row, row) for row in by_hosts.rows] if confirmed else by_hosts.rows
     few = few_findings(
         anomalies,
         itemgetter(0),
         itemgetter(1),
         "that this switch reports lead to hosts that are on other cables",
     )
-    return sorted({*rows, *more.values(), *rest}), few
+    return sorted(dict.fromkeys((*rows, *more.values(), *rest))), few
 
 
 def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
@@ -327,31 +329,30 @@ def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
 def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:
     kinds: dict[str, int] = {}
     for row in rows:
-        kinds[row.host] = max(kinds.get(row.host, OTHER), row.kind)
+        if row.kind > kinds.get(row.host, OTHER - 1):
+            kinds[row.host] = row.kind
     nodes = sorted(kinds)
+    interface, chassis = [row.interface for row in rows], [row.chassis for row in rows]
+    port, sources = [row.port for row in rows], [row.sources for row in rows]
     ends = {end.chassis for cable in between for end in (cable.a, cable.b)}
-    switches = sorted({row.chassis for row in rows} | ends)
+    switches = sorted(ends.union(chassis))
     at_host = {name: i for i, name in enumerate(nodes)}
     at_switch = {name: len(nodes) + i for i, name in enumerate(switches)}
     # In their natural order, so that audits see the ports of a switch in order.
     texts = sorted(
-        {row.interface for row in rows}
-        | {row.port for row in rows}
-        | {end.port for cable in between for end in (cable.a, cable.b)},
-        key=natural_key,
+        {*interface, *port, *(end.port for cable in between for end in (cable.a, cable.b))}, key=natural_key
     )
     text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
-    source_sets = sorted({row.sources for row in rows} | {cable.sources for cable in between})
+    source_sets = sorted({*sources, *(cable.sources for cable in between)})
     source_at = {seen_by: i for i, seen_by in enumerate(source_sets)}
     none = [False] * len(switches)
     total = len(nodes) + len(switches)
 
-    def column(of_hosts: list[int], of_switches: list[int]) -> Ints:
-        return np.array(of_hosts + of_switches, np.int32)
+    def column(of_hosts: Iterable[int], of_switches: Iterable[int]) -> Ints:
+        return np.array([*of_hosts, *of_switches], np.int32)
 
-    speeds = [r.speed_mbps for r in rows] + [c.speed_mbps for c in between]
-    said = [(x.note, x.shapes) for x in rows] + [(x.note, x.shapes) for x in between]
-    notes = [note if shapes or not note else DENIED + note for note, shapes in said]
+    speeds = [*(row.speed_mbps for row in rows), *(cable.speed_mbps for cable in between)]
+    said = chain(((x.note, x.shapes) for x in rows), ((x.note, x.shapes) for x in between))
     return Part(
         [*nodes, *switches],
         [
@@ -363,16 +364,16 @@ def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapp
         [""] * total,
         np.array([kinds[node] == UNCLAIMED for node in nodes] + none, np.bool_),
         np.zeros(total, np.bool_),
-        column([at_host[r.host] for r in rows], [at_switch[c.a.chassis] for c in between]),
-        column([text_at[r.interface] for r in rows], [text_at[c.a.port] for c in between]),
-        column([at_switch[r.chassis] for r in rows], [at_switch[c.b.chassis] for c in between]),
-        column([text_at[r.port] for r in rows], [text_at[c.b.port] for c in between]),
-        np.array([speed / 1000 for speed in speeds], np.float32),
+        column([at_host[row.host] for row in rows], [at_switch[c.a.chassis] for c in between]),
+        column(map(text_at.__getitem__, interface), [text_at[c.a.port] for c in between]),
+        column(map(at_switch.__getitem__, chassis), [at_switch[c.b.chassis] for c in between]),
+        column(map(text_at.__getitem__, port), [text_at[c.b.port] for c in between]),
+        np.array([mbps / 1000 for mbps in speeds], np.float32),
         np.zeros(len(speeds), np.uint8),
         np.zeros(len(speeds), np.int32),
         ["ethernet"],
-        column([source_at[r.sources] for r in rows], [source_at[c.sources] for c in between]),
+        column(map(source_at.__getitem__, sources), [source_at[c.sources] for c in between]),
         source_sets,
         texts,
-        notes={i: note for i, note in enumerate(notes) if note},
+        notes={i: note if shapes else DENIED + note for i, (note, shapes) in enumerate(said) if note},
     )

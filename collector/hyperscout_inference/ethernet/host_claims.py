@@ -1,6 +1,5 @@
 """Find the cables that hosts report and that other hosts, or the switch at the other end, contradict."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
@@ -24,8 +23,7 @@ def with_claims_noted(
     A cable that was published without a note gets none: the other reports contradict it.
     """
     reported = [row for row in rows if LLDP in row.sources]
-    counts = Counter((row.chassis, row.port) for row in reported)
-    if len(counts) == len(reported):
+    if len({(row.chassis, row.port) for row in reported}) == len(reported):
         return rows, []
     on: dict[tuple[str, str], list[HostCable]] = {}
     for row in reported:
@@ -65,6 +63,8 @@ def without_denied_ports(
     returns the switch: it announces its ports under the names that it reports. A stale switch denies nothing:
     a host knows better.
     """
+    if not (taken or reports.ports or reports.agents):  # no switch reports
+        return rows, []
     found: dict[HostCable, str] = {}
     unknown: list[HostCable] = []
     for row in rows:

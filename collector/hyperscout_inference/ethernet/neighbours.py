@@ -81,10 +81,8 @@ class Neighbours:
         chassis = self._reports.chassis(neighbour.chassis_id)
         if (behind := self._dpus.get(neighbour.chassis_id)) is not None:
             return Far(HOST, behind.jack(neighbour.port_id))
-        if self._addresses.may_have(neighbour):
-            jack = self._addresses.of(neighbour, self._claims.get(row.near, ()))
-            if jack is not None:
-                return Far(HOST, End(*jack))
+        if (jack := self._addresses.of(neighbour, self._claims.get(row.near, ()))) is not None:
+            return Far(HOST, End(*jack))
         if chassis in own:
             return Far(SWITCH, self._reports.end(neighbour.chassis_id, neighbour.port_id))
         node = self._known.get(_plain(neighbour.system_name)) if neighbour.system_name else None
@@ -179,10 +177,6 @@ class _Addresses:
         self._hosts = {mac: mine.pop() for mac, mine in hosts.items() if len(mine) == 1}
         nodes = set(self._hosts.values())
         self._interfaces = {node: {port.interface for port in inputs.lldp[node]} for node in nodes}
-
-    def may_have(self, neighbour: LldpNeighbour) -> bool:
-        """Return whether `of` can find a host port. Most neighbours are switches, for which it is costly."""
-        return neighbour.port_id_subtype == "mac" or neighbour.chassis_id in self._hosts
 
     def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
         """Return the neighbour's host port, or None. `claims`: host ports that report the switch port; they

@@ -79,7 +79,7 @@ class _Identities:
     def finding(self, reporter: str, bound: str | None, foreign: set[str]) -> Anomaly:
         names = [f"{self._heard(chassis, reporter) or 'a switch'} ({chassis})" for chassis in sorted(foreign)]
         text = (
-            f"{reporter} reports ports of {count(len(foreign), 'other switch', 'other switches')}: "
+            f"{reporter} reports ports of {count(len(foreign), 'other switch')}: "
             f"{first_few(names, _NAMED)}; neighbours do not hear its name there, and these ports do not count"
         )
         device = bound or self._of_agent.get(plain_switch_name(reporter), reporter)

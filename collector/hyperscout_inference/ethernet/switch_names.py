@@ -34,7 +34,7 @@ def add_vote(votes: Votes, chassis: str, neighbour: str, vote: Vote) -> None:
     mine[neighbour] = vote if known is None or vote > known else known
 
 
-def elected(votes: Mapping[str, Vote], earlier: str = "") -> str:
+def elected(votes: Mapping[str, Vote], earlier: str) -> str:
     """Return the name that most neighbours hear, else the earlier one, else the most frequent; "" = none.
     Stale neighbours count only where no neighbour is current."""
     named = [vote for vote in votes.values() if vote.name]

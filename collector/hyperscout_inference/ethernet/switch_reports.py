@@ -83,6 +83,8 @@ class SwitchReports:
 
     def end(self, chassis_id: str, port_id: str) -> End:
         """Return the port that a neighbour reports, under the switch's own name for it."""
+        if not (self.ports or self.known_as or self.own):  # no switch reports
+            return End(chassis_id, port_id)
         chassis = self.known_as.get(chassis_id, chassis_id)
         if (known := self.ports.get((chassis, port_id))) is not None:
             return known.end

@@ -10,7 +10,7 @@ replacement host. It does not while a witness names the other node: the sweep st
 that node's, or the node map names that node and its agent reports no adapters now.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,11 +43,9 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
     """Return the owners of all GUIDs that agents report. The order of the evidence does not matter."""
     owners = AdapterOwners()
     rivals: dict[int, set[str]] = {}
-    for stale in (False, True):
-        claimed: dict[int, str] = {}
-        for node in sorted(inputs.infiniband):
-            if (node in inputs.silent) is stale:
-                _claim(node, inputs, owners, claimed, rivals)
+    nodes = sorted(inputs.infiniband)
+    for mine in ([x for x in nodes if x not in inputs.silent], [x for x in nodes if x in inputs.silent]):
+        _claim(mine, inputs, owners, rivals)
     published = _published(previous)
     node_of = owners.node.get
     moved = {guid for guid, node in published.items() if node_of(guid, node) != node}
@@ -57,26 +55,26 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
 
 
 def _claim(
-    node: str,
-    inputs: FabricInputs,
-    owners: AdapterOwners,
-    claimed: dict[int, str],
-    rivals: dict[int, set[str]],
+    nodes: Iterable[str], inputs: FabricInputs, owners: AdapterOwners, rivals: dict[int, set[str]]
 ) -> None:
-    """Add the GUIDs that a node reports. `claimed`: by the nodes before it that are as current as it is."""
-    for port in inputs.infiniband[node]:
-        if port.link_layer != "InfiniBand":
-            continue
-        for guid in (port.node_guid, port.port_guid):
-            first = claimed.get(guid)
-            if first is None:
-                if guid and guid not in owners.node:  # else a current agent has it, and this one is stale
-                    claimed[guid] = owners.node[guid] = node
-                    owners.label[guid] = port.device
-            elif first != node:
-                rivals.setdefault(guid, {first}).add(node)
-            else:
-                owners.label[guid] = port.device
+    """Add the GUIDs that these nodes report, which are all current, or all stale. Current ones come first."""
+    claimed: dict[int, str] = {}
+    label, node_of = owners.label, owners.node
+    for node in nodes:
+        for port in inputs.infiniband[node]:
+            if port.link_layer != "InfiniBand":
+                continue
+            guids = (port.node_guid, port.port_guid)
+            for guid in guids if guids[0] != guids[1] else guids[:1]:
+                first = claimed.get(guid)
+                if first is None:
+                    if guid and guid not in node_of:  # else a current agent has it, and this one is stale
+                        claimed[guid] = node_of[guid] = node
+                        label[guid] = port.device
+                elif first != node:
+                    rivals.setdefault(guid, {first}).add(node)
+                else:
+                    label[guid] = port.device
 
 
 def _published(previous: Topology | None) -> dict[int, str]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple
 
+import numpy as np
+
 from hyperscout_inference.fabric.part import Part
 
 # The share of the cables of hosts on both fabrics that follows the plan, at least: some may be miswired.
@@ -64,19 +66,19 @@ def _ports_of_hosts(group: Iterable[_Fabric]) -> dict[str, int]:
 
 def _fabrics(part: Part) -> Iterable[_Fabric]:
     leaves: list[dict[str, list[int]]] = [defaultdict(list) for _ in part.fabrics]
-    gbps = [0.0] * len(part.fabrics)
-    columns = (part.a, part.b, part.fabric, part.rate_gbps)
-    for a, b, fabric, rate in zip(*(column.tolist() for column in columns), strict=True):
-        if (host := part.hosts[a]) is not None:
-            switch = b
-        elif (host := part.hosts[b]) is not None:
-            switch = a
-        else:
-            continue
-        leaves[fabric][host].append(switch)
-        gbps[fabric] += rate
+    hosts = part.hosts
+    is_host = np.fromiter((host is not None for host in hosts), np.bool_, len(hosts))
+    rows = np.flatnonzero(is_host[part.a] | is_host[part.b])
+    a, b, fabrics = part.a[rows], part.b[rows], part.fabric[rows]
+    ends = np.where(is_host[a], (a, b), (b, a)).tolist()
+    for host, switch, fabric in zip(*ends, fabrics.tolist(), strict=True):
+        leaves[fabric][hosts[host] or ""].append(switch)
+    gbps = np.bincount(fabrics, part.rate_gbps[rows], len(part.fabrics)).tolist()
     for index, by_host in enumerate(leaves):
-        own = {host: tuple(sorted(switches)) for host, switches in by_host.items()}
+        own = {
+            host: tuple(sorted(switches) if len(switches) > 1 else switches)
+            for host, switches in by_host.items()
+        }
         yield _Fabric(index, own, sum(map(len, own.values())), gbps[index])
 
 

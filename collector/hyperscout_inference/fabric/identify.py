@@ -8,7 +8,14 @@ system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
+
+from hyperscout_inference.fabric.network import distinct
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
@@ -57,6 +64,45 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
         claim._replace(host="") if claim.label and counts[text] > 1 else claim
         for claim, text in zip(found, descriptions, strict=True)
     ]
+
+
+class ShownDevices(NamedTuple):
+    """The devices that sweeps show, in the order of their GUIDs. The caller must not change it.
+
+    `places`: where the devices of each sweep are. `endpoint`: which are no switches; `claims`: what the
+    descriptions of these say.
+    """
+
+    guids: npt.NDArray[np.uint64]
+    ids: Sequence[str]
+    places: Sequence[npt.NDArray[np.intp]]
+    kind: npt.NDArray[np.uint8]
+    declared: npt.NDArray[np.bool_]
+    texts: Sequence[str]
+    endpoint: Sequence[int]
+    claims: Sequence[Claim]
+
+
+@lru_cache(maxsize=1)  # sweeps change far less often than what agents report
+def shown_devices(sweeps: tuple[Sweep, ...]) -> ShownDevices:
+    """The later sweeps are more trusted."""
+    guids = distinct(np.concatenate([sweep.guid for sweep in sweeps]))
+    places = [np.searchsorted(guids, sweep.guid) for sweep in sweeps]
+    kind = np.zeros(len(guids), np.uint8)
+    declared = np.zeros(len(guids), np.bool_)
+    texts: list[str] = [""] * len(guids)
+    for sweep, place in zip(sweeps, places, strict=True):
+        known = sweep.kind > 0
+        kind[place[known]] = sweep.kind[known]
+        declared[place] |= sweep.declared
+        for i, text in zip(place.tolist(), sweep.descriptions, strict=True):
+            if text:
+                texts[i] = text
+    ids = [f"{guid:016x}" for guid in guids.tolist()]
+    endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
+    return ShownDevices(
+        guids, ids, places, kind, declared, texts, endpoint, claims([texts[i] for i in endpoint])
+    )
 
 
 def _names_a_host(stem: str, numbered: bool) -> bool:

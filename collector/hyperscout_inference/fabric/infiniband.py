@@ -8,16 +8,17 @@ kept, with the number of the others.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
+from hyperscout_formats.infiniband.ibnetdiscover import ROUTER, SWITCH
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
-from hyperscout_inference.fabric.identify import claims, switch_name
+from hyperscout_inference.fabric.identify import ShownDevices, claims, shown_devices, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
@@ -35,38 +36,19 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
     managers = sum(seen.source in MANAGERS for seen in sweeps)
     sweeps[managers:managers] = returned_cables(inputs, previous)
-    guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
-    places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
-    kind = np.zeros(len(guids), np.uint8)
-    declared = np.zeros(len(guids), np.bool_)
-    texts: list[str] = [""] * len(guids)
-    for seen, place in zip(sweeps, places, strict=True):
-        known = seen.sweep.kind > 0
-        kind[place[known]] = seen.sweep.kind[known]
-        declared[place] |= seen.sweep.declared
-        for i, text in zip(place.tolist(), seen.sweep.descriptions, strict=True):
-            if text:
-                texts[i] = text
-    part = _devices(guids, kind, texts, inputs, owners)
+    shown = shown_devices(tuple(seen.sweep for seen in sweeps))
+    part = _devices(shown, inputs, owners)
     part.anomalies.extend(inputs.sweep_claims)
-    group, part.fabrics = _fabrics(sweeps, places, kind)
-    seen_at_ns = _cables(part, sweeps, places, group, declared)
+    group, part.fabrics = _fabrics(sweeps, shown.places, shown.kind)
+    seen_at_ns = _cables(part, sweeps, shown.places, group, shown.declared)
     _leave_out_foreign_names(part, inputs, options)
-    _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
+    _drop_cables_reported_down(part, shown.guids, seen_at_ns, inputs)
     return part
 
 
-def _devices(
-    guids: npt.NDArray[np.uint64],
-    kind: npt.NDArray[np.uint8],
-    texts: list[str],
-    inputs: FabricInputs,
-    owners: AdapterOwners,
-) -> Part:
+def _devices(shown: ShownDevices, inputs: FabricInputs, owners: AdapterOwners) -> Part:
     owner = {**inputs.node_map, **owners.node}
-    ids = [f"{guid:016x}" for guid in guids.tolist()]
-    endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
-    found = claims([texts[i] for i in endpoint.tolist()])
+    guids, kind, ids, texts = shown.guids, shown.kind, shown.ids, shown.texts
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     switches = np.flatnonzero(kind == SWITCH)
@@ -81,13 +63,12 @@ def _devices(
     anomalies = owners.anomalies
     seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
-    for i, claim, guid in zip(endpoint.tolist(), found, guids[endpoint].tolist(), strict=True):
-        named, label, _ = claim
-        if named and guid not in owner and i not in routers:  # the common case
-            hosts[i] = names[i] = named
-            labels[i] = label
-            continue
+    for i, claim, guid in zip(shown.endpoint, shown.claims, guids[shown.endpoint].tolist(), strict=True):
+        named, label, is_sharp = claim
         labels[i] = owners.label.get(guid, label)
+        if (known := owner.get(guid, named)) and not is_sharp and i not in routers:  # the common case
+            hosts[i] = names[i] = known
+            continue
         host = owner.get(guid)
         if host is None and i not in routers and not claim.sharp:
             if not claim.host:
@@ -158,7 +139,7 @@ def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOpt
 
 def _fabrics(
     sweeps: list[SweepSeen],
-    places: list[npt.NDArray[np.intp]],
+    places: Sequence[npt.NDArray[np.intp]],
     kind: npt.NDArray[np.uint8],
 ) -> tuple[list[int], list[str]]:
     """Return the fabric index of each sweep and the fabrics' names. Sweeps that share a switch cover the same
@@ -183,7 +164,7 @@ def _fabrics(
 def _cables(
     part: Part,
     sweeps: list[SweepSeen],
-    places: list[npt.NDArray[np.intp]],
+    places: Sequence[npt.NDArray[np.intp]],
     group: list[int],
     declared: npt.NDArray[np.bool_],
 ) -> Longs:
@@ -257,7 +238,7 @@ def _confirmed(
     newest: npt.NDArray[np.int32],
     fabric: npt.NDArray[np.int32],
     sweeps: list[SweepSeen],
-    places: list[npt.NDArray[np.intp]],
+    places: Sequence[npt.NDArray[np.intp]],
 ) -> npt.NDArray[np.bool_]:
     """Return which cables to keep. A cable that only a manager reports is dropped if either device was
     swept."""

@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import and_more, count
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
@@ -152,10 +152,10 @@ class _Judge:
         self._missing = {x.ends: x for x in anomalies if x.kind == "MissingLink" and x.confidence > SURE}
         self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
-        if ends or shown:
+        if wanted := ends | shown:
             for node in witnesses.current:
                 for port in witnesses.ports.get(node, ()):
-                    if port.link_layer == "InfiniBand":
+                    if port.node_guid in wanted and port.link_layer == "InfiniBand":
                         self._reported.setdefault((port.node_guid, port.port), {})[node] = port
         known = [self._is_known(i) for i in range(len(claims))]
         self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
@@ -252,7 +252,7 @@ class _Judge:
         cables = cables[:_NAMED]
         names = names_of({guid for cable in cables for guid, _ in cable}, sweep, self._previous)
         named = ", ".join(" -- ".join(sorted(f"{names[g]}/p{p}" for g, p in cable)) for cable in cables)
-        more = f" and {len(disputed) - len(cables)} more" if len(disputed) > len(cables) else ""
+        more = and_more(len(disputed) - len(cables))
         changed = count(len(disputed), "cable")
         return f"it changes {changed}, which no sweep of another node confirms: {named}{more}"
 

@@ -26,7 +26,8 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 class Record(NamedTuple):
-    """The published InfiniBand cables in columns."""
+    """The published InfiniBand cables in columns. `guids`: the GUIDs of their ends, sorted; `a_at`, `b_at`:
+    where those of each cable are."""
 
     a: _Words
     a_port: npt.NDArray[np.int64]
@@ -35,6 +36,9 @@ class Record(NamedTuple):
     fabric: npt.NDArray[np.int32]
     rate_gbps: npt.NDArray[np.float32]
     width: npt.NDArray[np.uint8]
+    guids: _Words
+    a_at: Rows
+    b_at: Rows
 
     def ends(self, row: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return GUID and port of both ends of a cable."""
@@ -67,7 +71,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
-    guid = np.array([guid_of(device) for device in table.devices], np.uint64)
+    guid = _guids_of(table.devices)
     port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
     swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
     rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
@@ -80,7 +84,23 @@ def record_of(table: LinkTable) -> Record:
     width = np.array([x.width for x in table.rates], np.int64).astype(np.uint8)
     rate = table.rate[rows][good]
     ends = guid[a][good], a_port[good], guid[b][good], b_port[good]
-    return Record(*ends, table.fabric[rows][good], speed[rate], width[rate])
+    guids = distinct(np.concatenate([ends[0], ends[2]]))
+    at = np.searchsorted(guids, ends[0]), np.searchsorted(guids, ends[2])
+    return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
+
+
+def _guids_of(devices: Sequence[str]) -> _Words:
+    """Return `guid_of` of each device."""
+    rows = [row for row, text in enumerate(devices) if len(text) == 16]
+    found = np.zeros(len(devices), np.uint64)
+    try:
+        parsed = np.frombuffer(bytes.fromhex("".join(devices[row] for row in rows)), ">u8")
+    except ValueError:
+        parsed = np.zeros(0, ">u8")
+    if len(parsed) != len(rows):  # another text has as many characters
+        parsed = np.array([guid_of(devices[row]) for row in rows], ">u8")
+    found[rows] = parsed
+    return found
 
 
 def guid_of(text: str) -> int:
@@ -103,15 +123,21 @@ def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, 
 
 
 def _compare(sweep: Sweep, record: Record) -> Comparison:
-    guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
-    a, b = _of_record(record, guids)
+    shown = np.isin(record.guids, sweep.guid)
+    # Rows of fabrics without a device of the sweep change nothing.
+    fabrics = record.fabric[shown[record.a_at] | shown[record.b_at]]
+    highest = int(record.fabric.max(initial=0))
+    rows = np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
+    fabric = record.fabric[rows]
+    guids = distinct(np.concatenate([record.guids, sweep.guid]))
+    a, b = _of_record(record, guids, rows)
     ends, peers = _peers(sweep, guids)
     at_a, at_b = _peer_of(a, ends, peers), _peer_of(b, ends, peers)
     place = np.searchsorted(guids, sweep.guid)
     is_switch = sweep.kind == SWITCH
     swept = _marked(len(guids), place[is_switch])  # switches, by index of the device
     touched = (at_a >= 0) | (at_b >= 0) | swept[a >> 8] | swept[b >> 8]
-    of_fabric = np.isin(record.fabric, record.fabric[touched])
+    of_fabric = _marked(highest + 1, fabric[touched])[fabric]
     moved = ((at_a >= 0) & (at_a != b)) | ((at_b >= 0) & (at_b != a))
     missing = of_fabric & (at_a < 0) & (at_b < 0)
     own, far = _ends_of(sweep, guids)
@@ -123,8 +149,8 @@ def _compare(sweep: Sweep, record: Record) -> Comparison:
     known = int(np.count_nonzero(of_fabric))
     between = new & (at_switches | has_foreign) if known else np.zeros(len(new), np.bool_)
     return Comparison(
-        np.flatnonzero(of_fabric & moved),
-        np.flatnonzero(missing),
+        rows[of_fabric & moved],
+        rows[missing],
         known,
         np.flatnonzero(between),
         _ports(sweep, np.flatnonzero(new & ~between & ~at_switches)),
@@ -155,8 +181,8 @@ def other_kinds(sweep: Sweep, record: Record, switches: _Words) -> Rows:
 
     `switches`: the GUIDs of those in the record.
     """
-    recorded = np.isin(sweep.guid, record.a) | np.isin(sweep.guid, record.b)
-    return np.flatnonzero(recorded & (np.isin(sweep.guid, switches) != (sweep.kind == SWITCH)))
+    other = np.flatnonzero(np.isin(sweep.guid, switches) != (sweep.kind == SWITCH))
+    return other[np.isin(sweep.guid[other], record.guids)]
 
 
 def share_a_device(one: Sweep, other: Sweep) -> bool:
@@ -314,13 +340,14 @@ def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
     """Return the other side of each end: -1 where the sweep has no cable, `_SEVERAL` where it has two."""
     if not len(ends):
         return np.full(len(at), -1, np.int64)
-    first = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
-    last = np.maximum(np.searchsorted(ends, at, side="right") - 1, 0)
+    first = np.flatnonzero(np.r_[True, ends[1:] != ends[:-1]])
+    last = np.r_[first[1:], len(ends)] - 1
     peer = np.where(peers[first] == peers[last], peers[first], _SEVERAL)
-    return np.where(ends[first] == at, peer, -1)
+    place = np.minimum(np.searchsorted(ends[first], at), len(first) - 1)
+    return np.where(ends[first][place] == at, peer[place], -1)
 
 
-def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:
-    a = (np.searchsorted(guids, record.a).astype(np.int64) << 8) | record.a_port
-    b = (np.searchsorted(guids, record.b).astype(np.int64) << 8) | record.b_port
-    return a, b
+def _of_record(record: Record, guids: _Words, rows: Rows | slice = slice(None)) -> tuple[_Ends, _Ends]:
+    """Return both ends of these rows of the record."""
+    place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
+    return place[record.a_at[rows]] | record.a_port[rows], place[record.b_at[rows]] | record.b_port[rows]

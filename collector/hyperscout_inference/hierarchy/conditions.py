@@ -6,9 +6,10 @@ messages are absolute, so that a message stays the same while nothing changes.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import numpy as np
-from hyperscout_formats.text.counts import and_more
+from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
@@ -210,13 +211,12 @@ def _degraded(
                 groups.setdefault(_link_class(anomaly, switches), []).append(_detail(anomaly))
         for link_class, details in sorted(groups.items()):
             reasons.append(reason)
-            count = len(details)
             if kind == "MissingSwitch":
-                head = f"{count} {'switch' if count == 1 else 'switches'} missing"
+                head = f"{count(len(details), 'switch')} missing"
             elif total := totals.get((h.name, link_class), 0):
-                head = f"{count} of {total} {link_class}s {word}"
+                head = f"{len(details)} of {total} {link_class}s {word}"
             else:
-                head = f"{count} {link_class}{'' if count == 1 else 's'} {word}"
+                head = f"{count(len(details), link_class)} {word}"
             parts.append(f"{head}: {_some(sorted(details, key=natural_key), '; ')}")
     if not parts:
         return Condition(
@@ -305,17 +305,12 @@ def _link_totals(
 
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     devices = table.devices
-    hosts = {x.id for x in topology.adapters}
-    unknown = 1 << 30  # a switch of unknown level is never the lower end
-
-    def level_of(device: str) -> int:
-        """Return 0 for a host, -1 for another endpoint."""
-        if device in switches:
-            return switches[device] or unknown
-        return 0 if not hosts or device in hosts else -1
-
-    level = np.fromiter((level_of(d) for d in devices), np.int64, len(devices))
-    by_switch = np.fromiter((owner_of_switch.get(d, -1) for d in devices), np.int64, len(devices))
+    # 0 for a host, -1 for another endpoint; a switch of unknown level is never the lower end
+    known = dict.fromkeys((x.id for x in topology.adapters), 0)
+    other = -1 if known else 0
+    known |= {device: level or 1 << 30 for device, level in switches.items()}
+    level = np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))
+    by_switch = np.fromiter(map(owner_of_switch.get, devices, repeat(-1)), np.int64, len(devices))
 
     uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for turned, (near, far) in enumerate(((table.a, table.b), (table.b, table.a))):

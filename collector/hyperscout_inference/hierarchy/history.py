@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from hyperscout_topology.link_changes import (
     DENIED,
-    links_at,
     lost_links,
+    ports_in_use,
     wired_devices,
 )
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
@@ -46,7 +46,7 @@ def recall(
     previous: Topology,
     published: set[str],
     tiers: dict[str, int],
-    unreported: Collection[LostCable] = (),
+    unreported: Collection[LostCable],
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
@@ -180,22 +180,17 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
         for x in previous.anomalies
         if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > SURE
     }
-    near = links_at(links, {device for x in found for device in x.devices}) if found else []
-    in_use = {
-        end
-        for x in near
-        if not x.note.startswith(DENIED)
-        for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))
-    }
+    in_use = ports_in_use(links, {device for x in found for device in x.devices}) if found else set()
     return sorted(x for x in found if in_use.isdisjoint(x.ends))
 
 
 def _gone_switches(previous: Topology, present: Collection[str], lost: Sequence[LostCable]) -> list[str]:
     """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
     replaced or has another id now, and is not missing."""
-    wired = wired_devices(previous.links)
     ends = {device for x in lost for device in x.devices}
-    gone = {s.id for s in previous.switches if s.id in wired and s.id in ends and s.id not in present}
+    gone = {s.id for s in previous.switches if s.id in ends and s.id not in present}
+    if gone:
+        gone &= wired_devices(previous.links)
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
     return sorted(gone | {device for device in still if device not in present})
 

@@ -9,6 +9,7 @@ from hyperscout_inference.latency.pairs import Longs, PairTable
 from hyperscout_inference.latency.tiers import LatencyTiers
 
 WIRES = "wires"
+_REPRESENTATIVES = 2  # of a domain
 
 
 def wired_nodes(topology: Topology) -> frozenset[str]:
@@ -35,14 +36,14 @@ def measured_domains(tiers: LatencyTiers, nodes: Sequence[str]) -> list[Longs]:
     return [np.where(at < 0, -1, np.append(domain, -1)[at]).astype(np.int64) for domain in tiers.domain]
 
 
-def representatives(nodes: Sequence[str], domains: Sequence[Longs], each: int = 2) -> frozenset[str]:
-    """Return the first `each` nodes of each innermost domain, by name. They represent the others."""
+def representatives(nodes: Sequence[str], domains: Sequence[Longs]) -> frozenset[str]:
+    """Return the first nodes of each innermost domain, by name. They represent the others."""
     if not domains:
         return frozenset()
     count: dict[int, int] = {}
     chosen = []
     for node, domain in sorted(zip(nodes, domains[0].tolist(), strict=True)):
-        if domain >= 0 and count.setdefault(domain, 0) < each:
+        if domain >= 0 and count.setdefault(domain, 0) < _REPRESENTATIVES:
             count[domain] += 1
             chosen.append(node)
     return frozenset(chosen)

@@ -13,6 +13,7 @@ from hyperscout_topology.unnamed_hosts import named_only
 from hyperscout_placer.book.node_capacity import NodeCapacity
 from hyperscout_placer.cluster.capacity import Capacity, Resources
 from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.numa_zones import ZoneDevices
 from hyperscout_placer.cluster.speeds import TierSpeed, speeds_of
 
 IN_A_THREAD = 2_000  # nodes in a topology; from this size on, reading takes several ms
@@ -95,6 +96,20 @@ class FreeCapacity:
         """Set the unused resources of one node; None = use the default. Raises CapacityError."""
         self.nodes.set_one(node, unused)
         self.refresh((node,))
+
+    def set_zones_of(self, node: str, zones: Sequence[ZoneDevices]) -> bool:
+        """Set the NUMA zones of a node; () = unknown. Returns whether more workers fit in them."""
+        if self.nodes.zones_of(node) == tuple(zones):
+            return False
+        before = self.nodes.free_on(node)
+        self.nodes.set_zones(node, zones)
+        self.refresh((node,))
+        return any(amount > before.get(name, 0) for name, amount in self.nodes.free_on(node).items())
+
+    def know_shares(self, shares: Collection[str]) -> None:
+        """Make `capacity` contain the amounts of these shares of a NUMA zone."""
+        if changed := self.nodes.know_shares(shares):
+            self.refresh(changed)
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, whatever their unused resources are."""

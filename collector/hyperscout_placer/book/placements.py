@@ -11,15 +11,17 @@ Everything runs on the event loop. No call blocks it for long.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hyperscout_formats.text.counts import count
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
+from hyperscout_placer.book.drain import Drain, Engine, place_around
 from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
-from hyperscout_placer.book.node_capacity import summed
 from hyperscout_placer.book.reservation import (
+    MAX_NAME_CHARS,
     HeldError,
     NoReservationError,
     NoRoomError,
@@ -28,13 +30,19 @@ from hyperscout_placer.book.reservation import (
     Reservation,
     TooManyError,
     Trial,
+    check_failed,
+    check_name,
+    is_quick,
     is_where,
     not_arrived,
     places,
 )
+from hyperscout_placer.book.without import without
+from hyperscout_placer.book.zone_choice import kept_zones, restored, shares, with_zones
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, size
+from hyperscout_placer.cluster.numa_zones import ZoneDevices
+from hyperscout_placer.cluster.request import Request, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
 from hyperscout_placer.solve.place import NO_MASKS
@@ -42,13 +50,8 @@ from hyperscout_placer.solve.place import place as best_place
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
-MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
-_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
-MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
-
-Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
 
 class Placements:
@@ -56,7 +59,7 @@ class Placements:
 
     The signal `changed` is emitted with the gang and its new reservation; None = the reservation is removed.
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
-    returns monotonic seconds.
+    returns monotonic seconds. `drain`: the domain that is kept for a waiting gang; None = none is.
     """
 
     def __init__(
@@ -67,7 +70,9 @@ class Placements:
         engine: Engine = best_place,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self.drain: Drain | None = None
         self.changed = Signal[[str, Reservation | None]]()
+        self.zones_freed = Signal[[]]()  # more workers fit in NUMA zones
         self._decided = decided
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs together
@@ -90,6 +95,12 @@ class Placements:
         if capacity is None:
             raise NotReadyError(self._free.why_none)
         return capacity
+
+    def capacity_for(self, request: Request) -> Capacity:
+        """The free resources now, with all that the request names. Raises NotReadyError."""
+        if named := shares(request):
+            self._free.know_shares(named)
+        return self.capacity
 
     @property
     def speeds(self) -> Sequence[TierSpeed]:
@@ -123,21 +134,7 @@ class Placements:
         NoReservationError.
         """
         held = self.held(gang)
-        capacity, free = self.capacity.copy(), self._free.nodes.copy()
-
-        def freed() -> Capacity:
-            waiting = summed(*places(held, not_arrived(held)))
-            arrived = summed(*places(held, held.arrived))
-            for node in {*waiting, *arrived}:
-                if node in capacity.forest.index:
-                    amounts = dict(free.free_on(node, waiting.get(node, {})))
-                    if node not in free.unusable:
-                        for name, amount in arrived.get(node, {}).items():
-                            amounts[name] = amounts.get(name, 0) + amount
-                    capacity.set_free(node, amounts)
-            return capacity
-
-        return freed
+        return partial(without, held, self.capacity_for(held.request).copy(), self._free.nodes.copy())
 
     # Inputs
 
@@ -157,6 +154,11 @@ class Placements:
         """Set the unused resources of one node; None = use the default. Raises CapacityError."""
         self._free.set_unused_of(node, unused)
 
+    def set_zones_of(self, node: str, zones: Sequence[ZoneDevices]) -> None:
+        """Set the NUMA zones of a node; () = unknown."""
+        if self._free.set_zones_of(node, zones):
+            self.zones_freed()
+
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Set the nodes on which nothing is free, because they are down or accept no work."""
         self._free.set_unusable(nodes)
@@ -172,18 +174,22 @@ class Placements:
         masks: Mapping[str, Mask] = NO_MASKS,
         dry_run: bool = False,
         expires_ns: int = 0,
+        on_kept: bool = False,
     ) -> Placement | Refusal:
-        """Place a gang, and reserve the nodes unless it is a dry run.
+        """Place a gang, and reserve the nodes unless it is a dry run. `on_kept`: also use the kept nodes.
 
         Raises NotReadyError, HeldError, TooManyError, RequestError.
         """
         if not dry_run:
             self._check_new(gang, request)
         began_s = self._timer()
-        answer = self._engine(self.capacity, request, masks)
+        capacity = self.capacity_for(request)
+        answer = self._answer(None if on_kept else self._around(expires_ns), capacity, request, masks)
         reserves = not dry_run
-        if reserves and isinstance(answer, Placement):
-            self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
+        if isinstance(answer, Placement):
+            answer = with_zones(self._free.nodes, request, answer)
+            if reserves:
+                self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
         self._count(answer, self._timer() - began_s, reserves)
         return answer
 
@@ -202,11 +208,12 @@ class Placements:
         Raises the errors of `place`, and NoRoomError where the free resources change faster than a place is
         found.
         """
-        if _is_quick(request):
+        if is_quick(request):
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
         for _ in range(_ATTEMPTS):
             self._check_new(gang, request)
-            capacity, trial = self.trial(request, masks)
+            drain = self._around(expires_ns)
+            capacity, trial = self.trial(request, masks, expires_ns)
             found = await in_thread(trial)
             if isinstance(found.answer, Refusal):
                 self.tried(found)
@@ -215,31 +222,51 @@ class Placements:
             held = Reservation(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
-            if same and self._free.nodes.lacking(nodes, needs) is None:
-                self._hold(held)
-                self._count(found.answer, found.seconds, reserves=True)
-                return found.answer
+            as_before = drain is self._around(expires_ns)
+            if same and as_before and self._free.nodes.lacking(nodes, needs) is None:
+                answer = with_zones(self._free.nodes, request, found.answer)
+                self._hold(replace(held, placement=answer))
+                self._count(answer, found.seconds, reserves=True)
+                return answer
             if masks and not same:
                 break  # the masks belong to the forest of the first attempt
         raise NoRoomError(f"gang {gang!r}: the free resources change faster than a place is found: try again")
 
     def trial(
-        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS, expires_ns: int = 0
     ) -> tuple[Capacity, Callable[[], Trial]]:
         """A copy of the free resources, and a function for a thread that places the gang in that copy.
 
         Pass the result of the function to `tried`. Raises NotReadyError.
         """
-        capacity = self.capacity.copy()
+        capacity, drain = self.capacity_for(request).copy(), self._around(expires_ns)
+        nodes = self._free.nodes.copy() if shares(request) else None
 
         def answered() -> Trial:
             began_s = self._timer()
-            return Trial(self._engine(capacity, request, masks), self._timer() - began_s)
+            answer = self._answer(drain, capacity, request, masks)
+            if nodes is not None and isinstance(answer, Placement):
+                answer = with_zones(nodes, request, answer)
+            return Trial(answer, self._timer() - began_s)
 
         return capacity, answered
 
     def tried(self, trial: Trial) -> None:
         self._count(trial.answer, trial.seconds, reserves=False)
+
+    def _around(self, expires_ns: int) -> Drain | None:
+        """The drain whose nodes a gang must leave free; None if it ends before they are needed."""
+        drain = self.drain
+        if drain is None or 0 < expires_ns <= drain.free_at_ns(self.capacity, self._held.values()):
+            return None
+        return drain
+
+    def _answer(
+        self, around: Drain | None, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
+    ) -> Placement | Refusal:
+        if around is None:
+            return self._engine(capacity, request, masks)
+        return place_around(around, self._engine, capacity, request, masks)
 
     def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
         outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"
@@ -249,16 +276,17 @@ class Placements:
     def restore(self, held: Reservation) -> None:
         """Record a reservation that was decided before (a stored plan), whether it fits now or not.
 
-        It replaces the gang's present reservation. Raises PlacementsError unless it has one node for each
-        rank.
+        It replaces the gang's present reservation. Workers that stay on their nodes keep their NUMA zones.
+        Raises PlacementsError unless it has one node for each rank.
         """
         if len(held.placement.nodes) != size(held.request.gang):
             raise PlacementsError(
                 f"gang {held.gang!r}: {len(held.placement.nodes)} nodes for {size(held.request.gang)} ranks"
             )
-        if held.gang in self._held:
+        before = self._held.get(held.gang)
+        if before is not None:
             self._let_go(held.gang)
-        self._hold(held)
+        self._hold(restored(self._free.nodes, held, before))
 
     def arrive(self, gang: str, ranks: Collection[int]) -> None:
         """Record that the pods of these ranks run on their nodes.
@@ -294,22 +322,16 @@ class Placements:
         if lacking := free.lacking(nodes, needs):
             free.book(*left)
             raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: plan the moves again")
-        self._free.refresh(touched | free.book(nodes, needs))
+        placement = with_zones(free, held.request, kept_zones(placement, held.placement))
+        after = replace(after, placement=placement)
+        self._free.refresh(touched | free.book(*places(after, moved)))
         self._set(after)
 
     def set_failed(self, gang: str, failed: Failed) -> None:
         """Set the failed nodes that a gang remembers. Raises NoReservationError, TooManyError."""
         held = self.held(gang)
         remembered = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
-        for number, whose, limit in (
-            (len(failed), f"gang {gang!r}", MAX_FAILED_OF_GANG),
-            (remembered, "all gangs together", MAX_FAILED),
-        ):
-            if number > limit:
-                raise TooManyError(
-                    f"{whose} would remember {number} failed nodes, the limit is {limit}: clear those that "
-                    "are repaired"
-                )
+        check_failed(gang, len(failed), remembered)
         if failed != held.failed:
             self._set(replace(held, failed=failed))
 
@@ -345,11 +367,7 @@ class Placements:
     # Bookkeeping
 
     def _check_new(self, gang: str, request: Request) -> None:
-        if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
-            raise RequestError(
-                f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable "
-                "characters"
-            )
+        check_name(gang)
         if (held := self._held.get(gang)) is not None:
             raise HeldError(
                 f"gang {gang!r} already holds {count(held.placement.cost.nodes, 'node')}: release it first, "
@@ -377,17 +395,3 @@ class Placements:
     def _set(self, held: Reservation) -> None:
         self._held[held.gang] = held
         self.changed(held.gang, held)
-
-
-def _is_quick(request: Request) -> bool:
-    """Whether a decision takes milliseconds at most.
-
-    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
-    take as long as several kinds of workers.
-    """
-    part: Group | Workers = request.gang
-    while isinstance(part, Group):
-        if len(part.parts) != 1:
-            return False
-        part = part.parts[0]
-    return size(request.gang) <= _QUICK

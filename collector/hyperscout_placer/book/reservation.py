@@ -1,11 +1,17 @@
 """A gang's reservation, the errors of the book of placements, and helpers."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.request import Request, Workers, ranks
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.numa_zones import Zone, in_zone
+from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks, size
+
+MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
+MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
+_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 
 
 class PlacementsError(Exception):
@@ -58,6 +64,27 @@ class Trial:
     seconds: float
 
 
+def check_name(gang: str) -> None:
+    """Raises RequestError."""
+    if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
+        raise RequestError(
+            f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable characters"
+        )
+
+
+def check_failed(gang: str, of_gang: int, of_all: int) -> None:
+    """Check the numbers of failed nodes that a gang, and all gangs, would remember. Raises TooManyError."""
+    for number, whose, limit in (
+        (of_gang, f"gang {gang!r}", MAX_FAILED_OF_GANG),
+        (of_all, "all gangs together", MAX_FAILED),
+    ):
+        if number > limit:
+            raise TooManyError(
+                f"{whose} would remember {number} failed nodes, the limit is {limit}: clear those that are "
+                "repaired"
+            )
+
+
 def not_arrived(held: Reservation) -> Collection[int]:
     """Ranks that the unused resources of their nodes do not count yet."""
     all_ranks = range(len(held.placement.nodes))
@@ -65,9 +92,21 @@ def not_arrived(held: Reservation) -> Collection[int]:
 
 
 def places(held: Reservation, which: Collection[int]) -> tuple[list[str], list[Workers]]:
-    """Nodes of these ranks, and the workers that run there."""
-    nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
+    """Nodes of these ranks, and the workers that run there, with their NUMA zones."""
+    nodes, needs, zones = held.placement.nodes, tuple(ranks(held.request.gang)), held.placement.zones
+    if zones:
+        needs = tuple(map(_in_zone, needs, zones))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
+
+
+def _in_zone(worker: Workers, zone: Zone | None) -> Workers:
+    return worker if zone is None else replace(worker, resources=in_zone(worker.resources, zone))
+
+
+def avoiding_failed(held: Reservation, forest: Forest) -> Request:
+    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
+    failed = forest.index.keys() & {x.node for x in held.failed}
+    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
 
 
 def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:
@@ -80,3 +119,17 @@ def is_where(held: Reservation, moved: Collection[int], placement: Placement) ->
             old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
         )
     )
+
+
+def is_quick(request: Request) -> bool:
+    """Whether a decision takes milliseconds at most.
+
+    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
+    take as long as several kinds of workers.
+    """
+    part: Group | Workers = request.gang
+    while isinstance(part, Group):
+        if len(part.parts) != 1:
+            return False
+        part = part.parts[0]
+    return size(request.gang) <= _QUICK

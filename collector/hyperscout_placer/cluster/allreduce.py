@@ -81,9 +81,7 @@ def predict(
     return predict_at(forest, speeds, at, message_bytes)
 
 
-def predict_at(
-    forest: Forest, speeds: Sequence[TierSpeed], nodes: Longs, message_bytes: int = MESSAGE_BYTES
-) -> Predicted:
+def predict_at(forest: Forest, speeds: Sequence[TierSpeed], nodes: Longs, message_bytes: int) -> Predicted:
     """Like `predict`, for nodes given by number."""
     count = len(nodes)
     if count < 2:

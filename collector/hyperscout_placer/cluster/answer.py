@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hyperscout_placer.cluster.numa_zones import Zone
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
@@ -27,7 +29,8 @@ class Placement:
 
     `nodes`: by rank. `tier`, `hypernode`: the lowest HyperNode that contains all of them, None where there is
     none. `exact`: no placement has a lower `cost`. Otherwise `bound` is a cost that no placement is below.
-    `relaxed`: preferences that could not be met, in words.
+    `relaxed`: preferences that could not be met, in words. `zones`: by rank, the NUMA zone of a worker that
+    needs one; () = no worker does, or it is not decided yet.
     """
 
     nodes: tuple[str, ...]
@@ -37,6 +40,7 @@ class Placement:
     exact: bool = True
     bound: Cost | None = None
     relaxed: tuple[str, ...] = ()
+    zones: tuple[Zone | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,16 @@ class Mask:
         return cls(digest, allowed, taints)
 
 
+def narrowed(masks: Mapping[str, Mask], roles: Iterable[str], more: Mask) -> dict[str, Mask]:
+    """The masks of these roles, restricted to the nodes that `more` allows too."""
+    found = {}
+    for role in roles:
+        mask = masks.get(role)
+        both = more if mask is None else Mask(f"{mask.key} & {more.key}", mask.allowed & more.allowed)
+        found[role] = both
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Fit:
     """How many workers of one kind fit: on `nodes` (nodes,), and summed in `domains`, by tier from 1 up."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hyperscout_placer.cluster.numa_zones import shares_that_overlap
+
 MAX_WORKERS = 1_000_000
 MAX_DEPTH = 16  # levels of nested groups
 MAX_PARTS = 64  # in one group
@@ -137,6 +139,11 @@ def checked(request: Request, tiers: int) -> Request:
     names = {name for kind in ends(gang) for name, _ in kind.resources}
     if len(names) > MAX_RESOURCES:
         raise RequestError(f"gang: {len(names)} different resources: at most {MAX_RESOURCES}")
+    if device := shares_that_overlap(kind.resources for kind in ends(gang)):
+        raise RequestError(
+            f"gang: different kinds of workers need {device}, and one needs it in one NUMA zone: give all of "
+            "them the same resources and the same zone, or make them gangs of their own"
+        )
     return request
 
 

@@ -11,9 +11,11 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_placer.book.failed_nodes import Failed, FailedNode
 from hyperscout_placer.book.reservation import Reservation
+from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.cluster.request import Request, ranks
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
@@ -66,7 +68,7 @@ def _placed_message(
     gang: str, request: Request, answer: Placement, tiers: int, predicted: Predicted | None
 ) -> pb.Placement:
     assignment = pb.Assignment
-    return pb.Placement(
+    message = pb.Placement(
         gang=gang,
         placed=True,
         tier=answer.tier,
@@ -83,6 +85,11 @@ def _placed_message(
         bound=None if answer.bound is None else cost_message(answer.bound),
         predicted=predicted_message(predicted),
     )
+    for one, zone in zip(message.assignments, answer.zones, strict=False):  # () = no worker needs one zone
+        if zone is not None and zone.number is not None:
+            one.numa_zone = zone.number
+            one.nics.extend(zone.nics)
+    return message
 
 
 def placement_of(message: pb.Placement) -> Placement:
@@ -95,6 +102,16 @@ def placement_of(message: pb.Placement) -> Placement:
         message.exact,
         _cost(message.bound) if message.HasField("bound") else None,
         (message.reason,) if message.reason else (),
+        _zones(message),
+    )
+
+
+def _zones(message: pb.Placement) -> tuple[Zone | None, ...]:
+    if not any(one.HasField("numa_zone") for one in message.assignments):
+        return ()
+    return tuple(
+        Zone(one.numa_zone, tuple(one.nics)) if one.HasField("numa_zone") else None
+        for one in message.assignments
     )
 
 
@@ -193,6 +210,22 @@ def defragment_message(
     )
 
 
+def waiting_message(waiting: Waiting) -> pb.WaitingGang:
+    message = pb.WaitingGang(
+        gang=waiting.gang,
+        holder=waiting.holder,
+        priority=waiting.priority,
+        workers=waiting.workers,
+        reason=waiting.reason,
+    )
+    message.waits_since.FromNanoseconds(waiting.since_ns)
+    if (kept := waiting.kept) is not None:
+        domain = pb.KeptDomain(tier=kept.tier, hypernode=kept.hypernode, nodes=kept.nodes, fits=kept.fits)
+        domain.since.FromNanoseconds(kept.since_ns)
+        message.kept.CopyFrom(domain)
+    return message
+
+
 def moves_message(moves: Iterable[Move]) -> list[pb.Move]:
     return [pb.Move(rank=x.rank, source=x.source, target=x.target) for x in moves]
 
@@ -231,7 +264,7 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
         "placed": message.placed,
         "tier": message.tier if message.HasField("tier") else None,
         "hypernode": message.hypernode if message.HasField("hypernode") else None,
-        "assignments": [{"rank": x.rank, "node": x.node, "role": x.role} for x in message.assignments],
+        "assignments": list(map(_assignment_json, message.assignments)),
         "domains": {str(tier): message.domains[tier] for tier in sorted(message.domains)},
         "nodes": message.nodes,
         "cost": _if_set(message, "cost", _cost_json),
@@ -251,6 +284,12 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
     if message.failed_nodes:
         found["failedNodes"] = [_failed_json(x) for x in message.failed_nodes]
     return found
+
+
+def _assignment_json(one: pb.Assignment) -> dict[str, Any]:
+    """`numaZone` and `nics` are there only if the worker has a NUMA zone."""
+    zone = {"numaZone": one.numa_zone, "nics": list(one.nics)} if one.HasField("numa_zone") else {}
+    return {"rank": one.rank, "node": one.node, "role": one.role, **zone}
 
 
 def _failed_json(failed: pb.FailedNode) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.numa_zones import in_one_zone, without_share, zone_share
 from hyperscout_placer.cluster.quantity import QuantityError, amount
 from hyperscout_placer.cluster.request import (
     MAX_PARTS,
@@ -142,6 +143,11 @@ def _workers(message: pb.Workers, where: str) -> Workers:
         if need:  # an amount of 0 constrains nothing
             resources.append((name, need))
     needs = tuple(resources) if message.resources else ONE_WORKER
+    if message.single_numa:
+        try:
+            needs = in_one_zone(needs)
+        except ValueError as error:
+            raise RequestError(f"{where}.single_numa: {error}") from error
     return Workers(message.count, needs, message.role or "worker")
 
 
@@ -206,10 +212,13 @@ def _part_message(part: Group | Workers) -> pb.Part:
     if isinstance(part, Workers):
         resources = {
             name: f"{need}m" if name == _MILLI else str(need)
-            for name, need in part.resources
+            for name, need in without_share(part.resources)
             if part.resources != ONE_WORKER
         }
-        return pb.Part(workers=pb.Workers(count=part.count, resources=resources, role=part.role))
+        single_numa = zone_share(part.resources) is not None
+        return pb.Part(
+            workers=pb.Workers(count=part.count, resources=resources, role=part.role, single_numa=single_numa)
+        )
     return pb.Part(
         group=pb.Group(
             count=part.count,

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask, narrowed
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
 from hyperscout_placer.repair.calculations import width
@@ -167,12 +167,8 @@ class _Search:
 
     def _inside(self, target: _Target) -> dict[str, Mask]:
         """The masks of the new gang, restricted to the target."""
-        found: dict[str, Mask] = {}
-        for role in sorted({kind.role for kind in self._layout.kinds}):
-            mask = self._masks.get(role)
-            allowed = target.inside if mask is None else mask.allowed & target.inside
-            found[role] = Mask(f"{mask.key if mask is not None else ''} in {target.name}", allowed)
-        return found
+        roles = {kind.role for kind in self._layout.kinds}
+        return narrowed(self._masks, roles, Mask(f"in {target.name}", target.inside))
 
     # Gangs that leave
 

@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import are, first_few
 from hyperscout_runtime.units import NS
 from hyperscout_topology.health import LINK_KINDS, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
+
+_NAMED = 5  # nodes in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +150,13 @@ class TaintPolicy:
         return TaintDecision(tuple(due[:free]), tuple(clear), tuple(due[free:]), min(times, default=None))
 
 
-def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) -> str | None:
+def say_over(decision: TaintDecision, limit: int, nodes: int) -> str | None:
     """Return the message about nodes above the cap; None if there are none."""
     if not decision.over:
         return None
     return (
         f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
-        f"{first_few(decision.over, named)} {'is' if len(decision.over) == 1 else 'are'} degraded "
-        "but not tainted"
+        f"{first_few(decision.over, _NAMED)} {are(len(decision.over))} degraded but not tainted"
     )
 
 

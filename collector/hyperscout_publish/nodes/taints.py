@@ -6,7 +6,6 @@ writes it at the version that was read. If the policy is disabled, remaining tai
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
@@ -74,7 +73,7 @@ class TaintsPublisher(Publisher):
         say: Callable[[str], None],
         *,
         events: EventRecorder | None = None,
-        clock_ns: Callable[[], int] = time.time_ns,
+        clock_ns: Callable[[], int],
     ) -> None:
         super().__init__()
         self.notice: str | None = None

@@ -56,15 +56,15 @@ class SlurmFilesPublisher(Publisher):
 
     async def publish(self, topology: Topology) -> None:
         """Write the files that differ, and run the hook if any did. Raises PublishError."""
+        self.notice = None
         if not topology.hypernodes:
             self.notice = "no hierarchy is known: the files are unchanged"
             return
-        if is_empty(topology):
-            self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
-            return
-        self.notice = None
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
         if members == self._members:
+            return
+        if is_empty(topology):
+            self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
         due = await self._in_thread(self._write, topology)
         if due and self._hook:

@@ -22,6 +22,9 @@
   "gates_degraded_wait_s" .Values.gates.onDegradation.waitSeconds
   "gates_moves_per_hour" .Values.gates.onDegradation.movesPerHour
   "gates_hook_timeout_s" .Values.gates.onDegradation.hookTimeoutSeconds
+  "gates_drain_after_s" .Values.gates.drainAfterSeconds
+  "gates_defragment_every_s" .Values.gates.defragment.everySeconds
+  "gates_defragment_most_moves" .Values.gates.defragment.mostMoves
 }}
 {{- if include "hyperscout.tls" . }}
 {{- if include "hyperscout.issues" . }}
@@ -84,6 +87,9 @@
   "lldp" (dict "enabled" .Values.agent.lldp.enabled "source" "listener" "socket" "/run/hyperscout/lldp.sock" "spawn_listener" false)
   "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
 }}
+{{- if .Values.agent.podResources.enabled }}
+{{- $_ := set $a "pod_resources" (dict "enabled" true "socket" "/run/hyperscout/pod-resources.sock") }}
+{{- end }}
 {{- /* If it is exposed, a variable has the address of the node. */ -}}
 {{- $metrics := dict "port" (int .Values.agent.metrics.port) }}
 {{- if not .Values.agent.metrics.expose }}

@@ -65,7 +65,7 @@ class FindingKey(_message.Message):
     """
     probe: _builtins.str
     """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl",
-    "switch", "snmp", "ufm", "netq", "nmx".
+    "pod_resources", "switch", "snmp", "ufm", "netq", "nmx".
     """
     subject: _builtins.str
     """What was observed, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
@@ -102,6 +102,7 @@ class Finding(_message.Message):
     NCCL_FIELD_NUMBER: _builtins.int
     SWITCH_PORT_FIELD_NUMBER: _builtins.int
     SWITCH_TABLE_FIELD_NUMBER: _builtins.int
+    DEVICE_RESOURCE_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     """Data, nothing there, or failed."""
     reason: _builtins.str
@@ -146,6 +147,10 @@ class Finding(_message.Message):
     def switch_table(self) -> Global___SwitchTable:
         """Of probes that query whole switches."""
 
+    @_builtins.property
+    def device_resource(self) -> Global___DeviceResource:
+        """Of probe "pod_resources"."""
+
     def __init__(
         self,
         *,
@@ -161,12 +166,13 @@ class Finding(_message.Message):
         nccl: Global___NcclRun | None = ...,
         switch_port: Global___SwitchPort | None = ...,
         switch_table: Global___SwitchTable | None = ...,
+        device_resource: Global___DeviceResource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["device_resource", b"device_resource", "gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_resource", b"device_resource", "gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl", "switch_port", "switch_table"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl", "switch_port", "switch_table", "device_resource"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -462,6 +468,7 @@ class InfinibandPort(_message.Message):
     LINK_DOWNED_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     ACTIVE_SINCE_NS_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """Name of the device, "mlx5_0"."""
     port: _builtins.int
@@ -494,6 +501,8 @@ class InfinibandPort(_message.Message):
     """Since when this agent has seen the port as ACTIVE, Unix nanoseconds by its own clock: since the port came up, or
     since the agent's first reading. 0 = the port is not ACTIVE, or the agent is of an earlier version.
     """
+    numa_node: _builtins.int
+    """NUMA node of the device. Unset = unknown."""
     @_builtins.property
     def counters(self) -> Global___PortCounters:
         """rx_errors: symbol errors and other receive errors of the port. tx_dropped: packets that it could not send."""
@@ -517,12 +526,15 @@ class InfinibandPort(_message.Message):
         link_downed: _builtins.int = ...,
         counters: Global___PortCounters | None = ...,
         active_since_ns: _builtins.int = ...,
+        numa_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "counters", b"counters", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "numa_node", b"numa_node", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___InfinibandPort: _TypeAlias = InfinibandPort  # noqa: Y015
 
@@ -1053,3 +1065,63 @@ class NcclResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NcclResult: _TypeAlias = NcclResult  # noqa: Y015
+
+@_typing.final
+class DeviceResource(_message.Message):
+    """The devices of one resource of this node, as its kubelet reports them. Subject: the name of the resource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the resource, "nvidia.com/gpu"."""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeDevice]:
+        """Its devices, sorted by id; at most 512."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        devices: _abc.Iterable[Global___NodeDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceResource: _TypeAlias = DeviceResource  # noqa: Y015
+
+@_typing.final
+class NodeDevice(_message.Message):
+    """One device that a device plugin offers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NUMA_NODES_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Identity that the device plugin gave the device."""
+    in_use: _builtins.bool
+    """Whether a container uses it. Which one is not reported."""
+    @_builtins.property
+    def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """NUMA nodes of the device, sorted; empty = the device plugin reports none."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
+        in_use: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "in_use", b"in_use", "numa_nodes", b"numa_nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeDevice: _TypeAlias = NodeDevice  # noqa: Y015

@@ -99,10 +99,13 @@ class Workers(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    SINGLE_NUMA_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of workers."""
     role: _builtins.str
     """"" = "worker"."""
+    single_numa: _builtins.bool
+    """Each worker's devices must be in one NUMA zone of its node. Only nodes fit whose agent reports the zones."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: each node takes one worker,
@@ -115,10 +118,11 @@ class Workers(_message.Message):
         count: _builtins.int = ...,
         resources: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         role: _builtins.str = ...,
+        single_numa: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role", "single_numa", b"single_numa"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,24 +267,36 @@ class Assignment(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    NUMA_ZONE_FIELD_NUMBER: _builtins.int
+    NICS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """From 0."""
     node: _builtins.str
     """Name of the node."""
     role: _builtins.str
     """Role of the worker in its gang; "worker" if none was given."""
+    numa_zone: _builtins.int
+    """The NUMA zone that the worker's devices are planned in. Unset: the worker does not need one zone."""
+    @_builtins.property
+    def nics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """RDMA devices (else network interfaces) in that zone, sorted."""
+
     def __init__(
         self,
         *,
         rank: _builtins.int = ...,
         node: _builtins.str = ...,
         role: _builtins.str = ...,
+        numa_zone: _builtins.int | None = ...,
+        nics: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone", "numa_zone", b"numa_zone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "rank", b"rank", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone", "nics", b"nics", "node", b"node", "numa_zone", b"numa_zone", "rank", b"rank", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_zone: _TypeAlias = _typing.Literal["numa_zone"]  # noqa: Y015
+    _WhichOneofArgType__numa_zone: _TypeAlias = _typing.Literal["_numa_zone", b"_numa_zone"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_zone) -> _WhichOneofReturnType__numa_zone | None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
 
@@ -986,24 +1002,159 @@ class ImproveResponse(_message.Message):
 Global___ImproveResponse: _TypeAlias = ImproveResponse  # noqa: Y015
 
 @_typing.final
+class ListQueueRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQueueRequest: _TypeAlias = ListQueueRequest  # noqa: Y015
+
+@_typing.final
+class ListQueueResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def gangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingGang]:
+        """The waiting gangs, in the order in which they are tried."""
+
+    def __init__(
+        self,
+        *,
+        gangs: _abc.Iterable[Global___WaitingGang] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQueueResponse: _TypeAlias = ListQueueResponse  # noqa: Y015
+
+@_typing.final
+class WaitingGang(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    WAITS_SINCE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    """Name of the gang: namespace/kind/name."""
+    holder: _builtins.str
+    """Kind of its workload."""
+    priority: _builtins.int
+    """Priority of its pods. A higher one is tried earlier, then the gang whose first pod is older."""
+    workers: _builtins.int
+    """Number of workers."""
+    reason: _builtins.str
+    """Why it was not placed when it was tried last; "" = it was not tried yet."""
+    @_builtins.property
+    def waits_since(self) -> _timestamp_pb2.Timestamp:
+        """When its first pod was created."""
+
+    @_builtins.property
+    def kept(self) -> Global___KeptDomain:
+        """What is kept for it; unset = nothing is."""
+
+    def __init__(
+        self,
+        *,
+        gang: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        workers: _builtins.int = ...,
+        waits_since: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        kept: Global___KeptDomain | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept", b"_kept", "kept", b"kept", "waits_since", b"waits_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept", b"_kept", "gang", b"gang", "holder", b"holder", "kept", b"kept", "priority", b"priority", "reason", b"reason", "waits_since", b"waits_since", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__kept: _TypeAlias = _typing.Literal["kept"]  # noqa: Y015
+    _WhichOneofArgType__kept: _TypeAlias = _typing.Literal["_kept", b"_kept"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kept) -> _WhichOneofReturnType__kept | None: ...
+
+Global___WaitingGang: _TypeAlias = WaitingGang  # noqa: Y015
+
+@_typing.final
+class KeptDomain(_message.Message):
+    """A domain that drains for a waiting gang: its nodes that become free are kept for the gang."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    HYPERNODE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    FITS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    tier: _builtins.int
+    """Tier of the domain; one above the highest tier = all islands together."""
+    hypernode: _builtins.str
+    """Name of the HyperNode; unset = all islands together."""
+    nodes: _builtins.int
+    """Number of kept nodes."""
+    fits: _builtins.int
+    """Number of workers of the gang's most numerous role that fit on them now."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when it is kept."""
+
+    def __init__(
+        self,
+        *,
+        tier: _builtins.int = ...,
+        hypernode: _builtins.str | None = ...,
+        nodes: _builtins.int = ...,
+        fits: _builtins.int = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "hypernode", b"hypernode", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "fits", b"fits", "hypernode", b"hypernode", "nodes", b"nodes", "since", b"since", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
+    _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hypernode) -> _WhichOneofReturnType__hypernode | None: ...
+
+Global___KeptDomain: _TypeAlias = KeptDomain  # noqa: Y015
+
+@_typing.final
 class DefragmentRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
     MOST_MOVES_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
     most_moves: _builtins.int
     """Maximum number of workers to move; 0 = 64."""
+    last: _builtins.bool
+    """Return the newest plan of the schedule, which is for a waiting gang. NOT_FOUND if there is none."""
     @_builtins.property
-    def request(self) -> Global___PlaceRequest: ...
+    def request(self) -> Global___PlaceRequest:
+        """Unset if `last` is true."""
+
     def __init__(
         self,
         *,
         request: Global___PlaceRequest | None = ...,
         most_moves: _builtins.int = ...,
+        last: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["most_moves", b"most_moves", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "most_moves", b"most_moves", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1039,6 +1190,7 @@ class DefragmentResponse(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     GANGS_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
+    PLANNED_AT_FIELD_NUMBER: _builtins.int
     moved: _builtins.int
     @_builtins.property
     def placement(self) -> Global___Placement:
@@ -1048,16 +1200,21 @@ class DefragmentResponse(_message.Message):
     def gangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GangMoves]:
         """In an order in which they can be carried out."""
 
+    @_builtins.property
+    def planned_at(self) -> _timestamp_pb2.Timestamp:
+        """When the schedule made it; unset = it was made for this request."""
+
     def __init__(
         self,
         *,
         placement: Global___Placement | None = ...,
         gangs: _abc.Iterable[Global___GangMoves] | None = ...,
         moved: _builtins.int = ...,
+        planned_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement", "planned_at", b"planned_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs", "moved", b"moved", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs", "moved", b"moved", "placement", b"placement", "planned_at", b"planned_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,6 +70,11 @@ class PlacementServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.FromString,
                 _registered_method=True)
+        self.ListQueue = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/ListQueue',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.ListQueueRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ListQueueResponse.FromString,
+                _registered_method=True)
         self.Defragment = channel.unary_unary(
                 '/hyperscout.v1.PlacementService/Defragment',
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.DefragmentRequest.SerializeToString,
@@ -129,6 +134,13 @@ class PlacementServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueue(self, request, context):
+        """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Defragment(self, request, context):
         """Which workers of other gangs to move so that a gang fits. Changes nothing.
         """
@@ -173,6 +185,11 @@ def add_PlacementServiceServicer_to_server(servicer, server):
                     servicer.Improve,
                     request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.SerializeToString,
+            ),
+            'ListQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueue,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ListQueueRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.ListQueueResponse.SerializeToString,
             ),
             'Defragment': grpc.unary_unary_rpc_method_handler(
                     servicer.Defragment,
@@ -370,6 +387,33 @@ class PlacementService:
             '/hyperscout.v1.PlacementService/Improve',
             hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.SerializeToString,
             hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/ListQueue',
+            hyperscout_dot_v1_dot_placement__pb2.ListQueueRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.ListQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

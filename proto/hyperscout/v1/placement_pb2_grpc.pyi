@@ -46,6 +46,8 @@ class PlacementServiceStub:
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+    ListQueue: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ListQueueRequest, _placement_pb2.ListQueueResponse]
+    """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not."""
     Defragment: _grpc.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]
     """Which workers of other gangs to move so that a gang fits. Changes nothing."""
 
@@ -67,6 +69,8 @@ class PlacementServiceAsyncStub(PlacementServiceStub):
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _aio.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]  # type: ignore[assignment]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+    ListQueue: _aio.UnaryUnaryMultiCallable[_placement_pb2.ListQueueRequest, _placement_pb2.ListQueueResponse]  # type: ignore[assignment]
+    """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not."""
     Defragment: _aio.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]  # type: ignore[assignment]
     """Which workers of other gangs to move so that a gang fits. Changes nothing."""
 
@@ -127,6 +131,14 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.ImproveResponse, _abc.Awaitable[_placement_pb2.ImproveResponse]]:
         """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+
+    @_abc_1.abstractmethod
+    def ListQueue(
+        self,
+        request: _placement_pb2.ListQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_placement_pb2.ListQueueResponse, _abc.Awaitable[_placement_pb2.ListQueueResponse]]:
+        """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not."""
 
     @_abc_1.abstractmethod
     def Defragment(

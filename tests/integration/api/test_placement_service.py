@@ -17,11 +17,14 @@ from hyperscout_collector.serve.grpc import placement_queries, placement_service
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError
+from hyperscout_placer.book.waiting import Kept, Planned, Waiting
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -412,6 +415,70 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
         await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))
     assert len(seen) == 6
     assert free_of(world.placements) == free
+
+
+class Waits:
+    """A queue of one gang, for which leaf-a is kept, and a plan for it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.last_plan: Planned | None = None
+
+    def waiting(self) -> list[Waiting]:
+        kept = Kept(1, "leaf-a", 2, 0, 7 * 10**9)
+        return [Waiting("ns/Job/a", "Job", -3, 2, 5 * 10**9, "no room", kept)]
+
+    def plan(self, found: MovePlan | Refusal) -> None:
+        self.last_plan = Planned(
+            "ns/Job/a", gang(2), found, self._world.placements.capacity.copy(), 9 * 10**9
+        )
+
+
+async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
+    last = pb.DefragmentRequest(last=True)
+    async with serving(world, Reader()) as service:
+        assert not (await service.ListQueue(pb.ListQueueRequest())).gangs
+        code, reason = await refused(service.Defragment(last))
+        assert (code, "gates_defragment_every_s" in reason) == (Code.NOT_FOUND, True)
+    queue = world.service._queue = Waits(world)
+    async with serving(world, Reader()) as service:
+        (found,) = (await service.ListQueue(pb.ListQueueRequest())).gangs
+        assert (found.gang, found.holder, found.priority, found.workers) == ("ns/Job/a", "Job", -3, 2)
+        assert (found.waits_since.seconds, found.reason) == (5, "no room")
+        assert (found.kept.hypernode, found.kept.nodes, found.kept.since.seconds) == ("leaf-a", 2, 7)
+        assert (await refused(service.Defragment(last)))[0] == Code.NOT_FOUND
+        queue.plan(Refusal(1, "no plan was found"))
+        answer = await service.Defragment(last)
+        assert (answer.placement.reason, answer.planned_at.seconds) == ("no plan was found", 9)
+        placement = world.placements.place("x", gang(2), holder="Job", dry_run=True)
+        assert isinstance(placement, Placement)
+        queue.plan(MovePlan((), placement, 0))
+        answer = await service.Defragment(last)
+        assert (answer.placement.gang, answer.placement.placed) == ("ns/Job/a", True)
+
+
+async def test_callers_are_placed_around_a_kept_domain(world: World) -> None:
+    """Also in a dry run, in a thread, and with an expiry that is too late."""
+    placements = world.placements
+    placements.place("busy", gang(1), holder="Job")
+    placements.drain = choose("ns/Job/large", gang(2, tier=1), {}, placements.capacity, list(placements))
+    assert placements.drain is not None
+    assert placements.drain.hypernode == "leaf-b"
+    two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])
+    async with serving(world) as service:
+        for asked in (
+            request(2, gang="b"),
+            request(2, gang="b", dry_run=True),
+            request(2, gang="b", expires_in=Duration(seconds=60)),
+            two_kinds,
+        ):
+            answer = (await service.Place(asked)).placement
+            assert not answer.placed
+            assert "kept for gang ns/Job/large, which has waited longer (HyperNode leaf-b)" in answer.reason
+        explained = await service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(2)))
+        assert "kept for gang ns/Job/large" in explained.placement.reason
+        answer = (await service.Place(request(1, gang="c"))).placement
+        assert [one.node for one in answer.assignments] == ["n02"]
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

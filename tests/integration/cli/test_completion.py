@@ -103,6 +103,7 @@ def completed(line: str, where: Mapping[str, str]) -> list[str]:
         ("hyperscout place --avoid n03", ["n03"]),
         ("hyperscout place --avoid le", ["leaf-a", "leaf-b"]),
         ("hyperscout placements release t", ["train-7"]),
+        ("hyperscout hostfile t", ["train-7"]),
         ("hyperscout placements repair train-7 --failed n01", ["n01"]),
         ("hyperscout explain-placement --gang ", ["train-7"]),
         ("hyperscout measure nccl n09", ["n09"]),

@@ -241,7 +241,7 @@ def test_tree_in_every_output(run: CommandLine, service: FakeTopologyService) ->
 def test_a_collector_gives_every_text_that_files_give(
     run: CommandLine, service: FakeTopologyService, output: str
 ) -> None:
-    assert run("tree", "-o", output).out == "".join(written(two_leaves(), output))
+    assert run("tree", "-o", output).out == "".join(written(two_leaves(), output, unnamed=False))
 
 
 def test_describe(run: CommandLine, service: FakeTopologyService) -> None:

@@ -21,7 +21,15 @@ from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService
 
 # What shows nothing: processes, what writes a file or a script, a play.
-SILENT = {"agent", "agent lldp-listener", "collector", "demo", "completion", "snapshot save"}
+SILENT = {
+    "agent",
+    "agent lldp-listener",
+    "agent pod-resources-relay",
+    "collector",
+    "demo",
+    "completion",
+    "snapshot save",
+}
 # What these tests cannot ask here: other tests run them against a cluster, a host, a history.
 ELSEWHERE = {"crd columns", "doctor", "history"}
 STREAMS = {"watch", "placements watch"}
@@ -48,7 +56,9 @@ ASKED: dict[str, Sequence[object]] = {
     "infer": ("--lldp", "LLDP"),
     "place": ("--workers", 2),
     "explain-placement": ("--workers", 2),
+    "hostfile": ("train",),
     "placements list": (),
+    "placements queue": (),
     "placements watch": (),
     "placements release": ("train",),
     "placements repair": ("train", "--failed", "n01"),
@@ -90,6 +100,7 @@ def asked(run: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     gangs.repaired = placement_pb2.RepairResponse(placement=placed("train", "n03", "n02"))
     gangs.improved = placement_pb2.ImproveResponse(better=True, placement=placed("train", "n01"))
     gangs.plan = placement_pb2.DefragmentResponse(placement=placed("", "n01"))
+    gangs.waiting = [placement_pb2.WaitingGang(gang="ns/Job/waits", workers=2)]
     gangs.explanation = placement_pb2.ExplainPlacementResponse(placement=placed("", "n01"))
     gangs.events = [placement_pb2.WatchPlacementsResponse(snapshot=True, placements=[placed("a", "n01")])]
     measuring = FakeMeasurementService(measuring=measurement_pb2.GetMeasuringResponse(probes=7))
@@ -122,7 +133,7 @@ def test_every_command_takes_the_same_words(name: str) -> None:
     assert set(color.type.to_info_dict()["choices"]) == {"auto", "always", "never"}
 
 
-@pytest.mark.parametrize("name", sorted(SILENT - {"agent lldp-listener"}))
+@pytest.mark.parametrize("name", sorted(SILENT - {"agent lldp-listener", "agent pod-resources-relay"}))
 def test_what_shows_nothing_has_help_all_the_same(name: str) -> None:
     assert isinstance(ALL[name], Command | Group)
 

@@ -417,6 +417,44 @@ def test_defragment(run: CommandLine, service: FakePlacementService) -> None:
     assert (answer["moved"], answer["placement"]["placed"]) == (1, True)
 
 
+def test_the_plan_of_the_schedule(run: CommandLine, service: FakePlacementService) -> None:
+    service.plan = pb.DefragmentResponse(
+        placement=placed("ns/Job/large", "n01", "n02"),
+        gangs=[pb.GangMoves(gang="small", moves=MOVES)],
+        moved=1,
+        planned_at=stamp(time.time_ns() - 180 * NS),
+    )
+    ran = run("placements", "defragment", "--last")
+    assert (ran.code, service.asked[0]) == (0, pb.DefragmentRequest(last=True))
+    assert ran.out.startswith("Planned: 3m")
+    assert "Gang:         ns/Job/large" in ran.out
+    assert "plannedAt" in json.loads(run("placements", "defragment", "--last", "-o", "json").out)
+    assert run("placements", "defragment", "--last", "--workers", 2).code == 2
+
+
+def test_the_queue(run: CommandLine, service: FakePlacementService) -> None:
+    assert run("placements", "queue").err == "no gang waits for nodes\n"
+    now_ns = time.time_ns()
+    kept = pb.KeptDomain(tier=2, hypernode="pod-2", nodes=100, fits=12, since=stamp(now_ns))
+    service.waiting = [
+        pb.WaitingGang(
+            gang="a/Job/x", priority=5, workers=40, reason="full", waits_since=stamp(now_ns), kept=kept
+        ),
+        pb.WaitingGang(gang="a/Pod/y", holder="Pod", workers=1, waits_since=stamp(now_ns - 3600 * NS)),
+    ]
+    ran = run("placements", "queue", "-o", "wide")
+    assert ran.code == 0
+    heads, first, second = ran.out.splitlines()
+    assert heads.split() == ["GANG", "PRIORITY", "WORKERS", "WAITS", "KEPT", "REASON", "HOLDER"]
+    assert "pod-2 (12 of 40 fit)" in first
+    assert second.split() == ["a/Pod/y", "0", "1", "1h", "-", "-", "Pod"]
+    listed = json.loads(run("placements", "queue", "-o", "json").out)
+    assert [x["gang"] for x in listed] == ["a/Job/x", "a/Pod/y"]
+    assert (listed[0]["kept"]["hypernode"], listed[0]["kept"]["fits"]) == ("pod-2", 12)
+    assert "kept" not in listed[1]
+    assert run("placements", "queue", "-o", "name").out == "gang/a/Job/x\ngang/a/Pod/y\n"
+
+
 def test_watch(run: CommandLine, service: FakePlacementService) -> None:
     service.events = [
         pb.WatchPlacementsResponse(placements=[placed("g", "n01"), placed("f", "n02")], snapshot=True),
@@ -447,7 +485,7 @@ def test_watch_of_nothing_shows_what_columns_will_come() -> None:
     assert next(changes([pb.WatchPlacementsResponse(snapshot=True)])).startswith("GANG   HOLDER")
 
 
-@pytest.mark.parametrize("name", ["list", "watch", "release", "repair", "improve", "defragment"])
+@pytest.mark.parametrize("name", ["list", "queue", "watch", "release", "repair", "improve", "defragment"])
 def test_each_has_help_with_examples(run: CommandLine, name: str) -> None:
     ran = run("placements", name, "--help")
     assert ran.code == 0

@@ -32,7 +32,7 @@ from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import AgentStream
 from support.evidence_rows import all_rows
-from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
+from support.findings import T0, S, adapter, called, failed, gpus, lldp, sweep, switch_port, table
 from support.waiting import TIMEOUT_S
 
 HOUR = 3600 * S
@@ -266,6 +266,17 @@ async def test_whole_switches_are_reported_by_role_fabric_which_reports_nothing_
         assert (words if why == "wrong_probe" else f"not a finding of {reporter}") in reason
         assert r.stored() == {}
         assert r.streams.counters.refusals == {why: 1}
+
+
+async def test_devices_of_the_kubelet_are_reported_by_their_probe_of_the_own_node(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        assert await agent.store(gpus("g0")) == []
+        other = called(gpus("g0"), "n1", "nvlink")
+        assert "only the probe `pod_resources` reports devices" in (await agent.store(other))[0]
+        foreign = called(gpus("g0"), "n2", "pod_resources")
+        assert "not a finding of n1" in (await agent.store(foreign))[0]
+        assert r.streams.counters.refusals == {"wrong_probe": 1, "foreign_finding": 1}
+        assert len(r.stored()) == 1
 
 
 async def test_what_a_device_reports_no_agent_does(tmp_path: Path) -> None:

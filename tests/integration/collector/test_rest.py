@@ -225,6 +225,7 @@ async def _placement_s_life(collector: Collector) -> None:
     tried = await ask(address, "/v1/placements", method="POST", body={**gang, "dryRun": True})
     assert (tried.status, tried.json["placed"], tried.json["tier"]) == (200, True, 1)
     assert tried.json["predicted"]["sources"] == "latency assumed, bandwidth read"
+    assert (await get(collector, "/v1/queue")).json == {"gangs": []}
     assert (await get(collector, "/v1/placements")).json["items"] == []
     done = await ask(address, "/v1/placements", method="POST", body={**gang, "expiresIn": "3600s"})
     assert done.json["assignments"] == tried.json["assignments"]

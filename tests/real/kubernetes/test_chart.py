@@ -221,6 +221,7 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
         assert fabric.metrics.host == ("::" if profile == "IPv6" else "0.0.0.0")
     else:
         assert collector.fabric_service_account == ""
+    assert agent.pod_resources.enabled is (profile == "devices of the kubelet")
     assert (agent.tls_ca is None) is (profile == "insecure")
     assert (collector.tls_cert is None) is (profile == "insecure")
     assert collector.rest_listen == ("" if profile == "no map" else f"{collector.listen[:-5]}50080")
@@ -256,13 +257,19 @@ def test_containers_are_confined(profile: str) -> None:
             assert context["capabilities"]["add"] == ["NET_RAW"]
             assert {mount["name"] for mount in container["volumeMounts"]} == {"run"}
             assert (context["runAsUser"], context["runAsNonRoot"]) == (0, False)
+        elif container["name"] == "pod-resources":
+            assert "add" not in context["capabilities"]
+            mounts = {mount["name"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+            assert mounts == {"run": False, "pod-resources": True}
+            assert (context["runAsUser"], context["runAsNonRoot"]) == (0, False)
         else:
             assert "add" not in context["capabilities"]
             assert {**pod["securityContext"], **context}["runAsNonRoot"] is True
     agents = 1 + ("infiniband" in PROFILES[profile].get("agent", {}))
     lldp = [] if profile == "no LLDP" else ["lldp"] * agents
     fabric = ["fabric"] if "fabric" in PROFILES[profile] else []
-    assert sorted(names) == [*["agent"] * agents, "collector", *fabric, *lldp]
+    relay = ["pod-resources"] if profile == "devices of the kubelet" else []
+    assert sorted(names) == [*["agent"] * agents, "collector", *fabric, *lldp, *relay]
 
 
 @pytest.mark.parametrize("profile", [name for name, values in PROFILES.items() if "fabric" in values])
@@ -414,7 +421,13 @@ def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
             for source in volume.get("projected", {}).get("sources", ()):
                 token = source["serviceAccountToken"]
                 assert (token["audience"], token["expirationSeconds"]) == ("hyperscout", 3600)
-        assert not any("hostPath" in volume for volume in pod["volumes"])
+        paths = [volume for volume in pod["volumes"] if "hostPath" in volume]
+        if profile == "devices of the kubelet":  # only the relay mounts it
+            path = {"path": "/data/kubelet/pod-resources", "type": "Directory"}
+            assert paths == [{"name": "pod-resources", "hostPath": path}]
+            assert "pod-resources" not in {mount["name"] for mount in container["volumeMounts"]}
+        else:
+            assert paths == []
 
 
 @profiles

@@ -105,6 +105,45 @@ async def test_a_gang_is_bound_on_one_leaf_and_the_next_waits_whole(kube: Cluste
         assert {held.gang for held in ours.placements} == {"default/Gang/small", "default/Gang/next"}
 
 
+async def test_a_leaf_is_kept_for_the_first_that_waits_long_also_by_the_next_leader(
+    kube: Cluster, me: Path
+) -> None:
+    """A gang runs on three nodes of each leaf, and one of four waits for a leaf."""
+    seen, settings = Seen(kube), GateSettings(drain_after_s=0.5)
+    urgent = {"metadata": {"name": "urgent"}, "value": 1000}
+    kube.api.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    async with controller(me, TOPOLOGY, settings=settings) as ours:
+        for gang in ("first", "second"):
+            post_gang(kube, gang, 3, "1")
+            await seen.until("it is bound", lambda gang=gang: seen.nodes(gang, 3))
+        post_gang(kube, "large", 4, "1")
+        await seen.until("a leaf is kept", lambda: [x for x in seen.events("large") if "Drains: " in x])
+        kept = ours.gates.queue.draining.kept()
+        assert kept is not None
+        leaf = A if kept.hypernode == "l1" else B
+        post_gang(kube, "small", 1)
+        (other,) = await seen.until("a smaller one is outside", lambda: seen.nodes("small", 1))
+        assert other not in leaf
+        post_gang(kube, "next", 1)
+        text = "kept for gang default/Gang/large"
+        await seen.until("the next waits", lambda: [x for x in seen.events("next") if text in x])
+        post_gang(kube, "vip", 5, "1", priorityClassName="urgent")
+        await seen.until("it waits", lambda: seen.events("vip"))
+        waiting = [(one.gang.rpartition("/")[2], one.priority) for one in ours.gates.queue.waiting()]
+        assert waiting == [("vip", 1000), ("large", 0), ("next", 0)]
+    async with controller(me, TOPOLOGY, settings=settings) as ours:
+
+        def kept_again() -> bool:
+            found = ours.gates.queue.draining.kept()
+            return found is not None and (found.hypernode, found.fits) == (kept.hypernode, 1)
+
+        await seen.until("the same leaf is kept", kept_again)
+        assert seen.gated("next") == 1
+        seen.finish("first" if set(seen.nodes("first", 3)) <= set(leaf) else "second")
+        assert await seen.until("it gets the leaf", lambda: seen.nodes("large", 4)) == leaf
+        assert seen.gated("next") == 1
+
+
 async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
     for name in ("a1", "a2", "b1", "b2", "b3"):

@@ -12,7 +12,7 @@ import pytest
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hyperscout_gates.control.pods import PATH as ALL_PODS
 from hyperscout_gates.state.gang_plan import SELECTOR
-from hyperscout_gates.workloads.membership import READ
+from hyperscout_gates.workloads.kinds import KINDS, WorkloadKind
 from hyperscout_kubernetes.client import APPLY, MERGE, STRATEGIC, Kube, connect
 from hyperscout_kubernetes.errors import ForbiddenError, GoneError, NotFoundError
 from kube.api import ApiError
@@ -143,16 +143,9 @@ async def _update_plan(kube: Cluster, client: Kube) -> None:
     await client.write("PUT", f"{PLANS}/hyperscout-gang-x", _plan("hyperscout-gang-x"))
 
 
-def _reads(group: str, version: str, plural: str) -> "Do":
-    return lambda _, c: _absent(c, f"/apis/{group}/{version}/namespaces/default/{plural}/none")
+def _reads(kind: WorkloadKind) -> "Do":
+    return lambda _, c: _absent(c, f"/apis/{kind.versions[0]}/namespaces/default/{kind.plural}/none")
 
-
-_VERSIONS = {
-    "batch": "v1",
-    "jobset.x-k8s.io": "v1alpha2",
-    "leaderworkerset.x-k8s.io": "v1",
-    "kubeflow.org": "v1",
-}
 
 Do = Callable[[Cluster, Kube], Awaitable[Any]]
 # (API group, resource, verb) -> the collector's request that needs it.
@@ -201,11 +194,7 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("", "configmaps", "create"): lambda _, c: _make_plan(c),
     ("", "configmaps", "update"): _update_plan,
     ("", "configmaps", "delete"): lambda k, c: _delete(k, c, PLANS, _plan("hyperscout-gang-y")),
-    **{
-        (group, plural, "get"): _reads(group, _VERSIONS[group], plural)
-        for group, kinds in READ.items()
-        for plural in kinds.values()
-    },
+    **{(kind.group, kind.plural, "get"): _reads(kind) for kind in KINDS},
 }
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hyperscout_gates.state.gang import GATE
-from hyperscout_gates.workloads.membership import is_gated, membership, path_of
+from hyperscout_gates.workloads.membership import membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_placer.cluster.request import Workers
 from kube.control_plane import Options
@@ -75,7 +76,7 @@ def test_jobs_of_the_real_controller_are_gangs(own_kube: Callable[..., Cluster])
     for key, pods in gangs.items():
         owner = membership(pods[0]).owner
         assert owner is not None
-        job = kube.api.ask("GET", path_of(owner))
+        job = kube.api.ask("GET", next(paths_of(owner)))
         gang = gang_of(pods, job, Tiers())
         assert (gang.key, gang.uid, gang.ready) == (key, job["metadata"]["uid"], 3)
         assert {membership(pod).run for pod in pods} == {gang.uid}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hyperscout_collector.app.placing.evidence_capacity import EvidenceCapacity
-from hyperscout_formats.facts.facts import Gpu, MigInstance
+from hyperscout_formats.facts.facts import DeviceResource, Gpu, MigInstance, NodeDevice
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.devices import devices_of
 from support.placing import free_of
@@ -74,3 +74,17 @@ def test_the_free_capacity_follows_what_agents_find() -> None:
     state.gpus = {"n01": [gpu(0), gpu(1)], "n02": [gpu(0)]}
     room.follow([change("n01", [], [gpu(0), gpu(1)])])
     assert free_of(placements)["n01"] == one | {"nvidia.com/gpu": 2}
+
+
+def test_devices_of_the_kubelet_count_whether_in_use_or_not() -> None:
+    placements = Placements(clock_ns=lambda: 0, timer=lambda: 0.0)
+    placements.set_topology(two_leaves())
+    devices = (NodeDevice("a", (0,)), NodeDevice("b", (1,), in_use=True), NodeDevice("c"))
+    found: Any = [gpu(0), DeviceResource("nvidia.com/gpu", devices), DeviceResource("rdma/hca", devices[:1])]
+    state = State(n01=found)
+    room = EvidenceCapacity(placements, state)  # type: ignore[arg-type]
+    room.follow([change("n01", [], found[1:])])
+    assert free_of(placements)["n01"] == {"workers": 1, "nvidia.com/gpu": 3, "rdma/hca": 1}
+    state.gpus = {}
+    room.follow([change("n01", found[1:], [])])
+    assert free_of(placements)["n01"] == {"workers": 1}

@@ -44,7 +44,6 @@ class World:
         ids = iter(range(1, 1000))
         self.runs = NcclRuns(
             self.streams,
-            self.state,
             why_not_free=self.not_free.get,
             why_paused=lambda: self.paused,
             clock_ns=lambda: self.now_ns,

@@ -13,6 +13,7 @@ from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_topology.topology import Adapter, Link, Topology
 from support.findings import T0, S, adapter, failed, sweep
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class World:
         self.now_ns = T0
         self.state, self.streams = EvidenceState(), Streams(10)
         texts, guard = cast(SweepTexts, None), EvidenceGuard(self.state)
-        self.sweeps = Sweeps(60.0, self.streams, self.state, texts, guard, lambda: self.now_ns)
+        self.topology = Topology(0)
+        parts = self.streams, self.state, texts, guard
+        self.sweeps = Sweeps(60.0, *parts, lambda: self.now_ns, topology=lambda: self.topology)
 
     def connect(self, node: str, *probes: str) -> None:
         self.take(adapter(node))
@@ -76,15 +79,36 @@ def test_it_names_why_sweeps_fail() -> None:
     assert "failed on 1 node, on n1: exit 255: can't open UMAD port; `hyperscout doctor n1` says" in problem
 
 
-@pytest.mark.parametrize(("manager", "shows_it"), [("ufm", True), ("netq", False), ("nmx", False)])
-def test_ufm_alone_shows_the_fabric(manager: str, shows_it: bool) -> None:
+def test_a_probe_that_is_off_hides_no_failure() -> None:
     world = World()
-    world.connect("n1")
-    found = sweep("fabric/a", b"x" * 32, lease_id="")
-    found.key.probe = found.sweep.format = manager
-    world.take(found)
-    assert world.after(0) == []
-    assert (world.after(2 * GRACE_S) == []) is shows_it
+    world.connect("n1", "ibnetdiscover")
+    world.connect("n2")
+    world.take(failed("n1", "ibnetdiscover", "mlx5_0/1", reason="exit 255"))
+    world.after(0)
+    [problem] = world.after(GRACE_S)
+    assert "2 nodes (n[1-2]): the probe ibnetdiscover failed on 1 node, on n1: exit 255; " in problem
+    assert "; and the probe ibnetdiscover is off on 1 node (n2); in the Helm chart set" in problem
+
+
+@pytest.mark.parametrize(
+    ("sources", "shown"),
+    [(("ufm",), True), (("ibnetdiscover", "ufm"), True), (("ibnetdiscover",), False), (("nmx",), False)],
+)
+def test_ufm_alone_shows_the_nodes_of_its_fabric_and_no_others(sources: tuple[str, ...], shown: bool) -> None:
+    world = World()
+    for node in ("n1", "n2"):
+        world.connect(node)
+    of_ufm = sweep("fabric/a", b"x" * 32, lease_id="")
+    of_ufm.key.probe = of_ufm.sweep.format = "ufm"
+    world.take(of_ufm)
+    links = (
+        Link("a1", "1", "s1", "1", "ib", sources),
+        Link("a2", "1", "s2", "1", "ib", ("ibnetdiscover",)),
+    )
+    world.topology = Topology(1, adapters=(Adapter("a1", "n1", ""), Adapter("a2", "n2", "")), links=links)
+    world.after(0)
+    [problem] = world.after(GRACE_S)
+    assert f" of {'1 node (n2)' if shown else '2 nodes (n[1-2])'}: " in problem
 
 
 def test_a_node_without_active_ports_needs_no_sweep() -> None:

@@ -308,6 +308,16 @@ def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
     assert nodes_of(files.placed(topology, "--workers", 4)) == ["a", "b", "c", "d"]
 
 
+def test_one_numa_zone_needs_agents_that_report_the_zones(files: Files) -> None:
+    topology = replace(leaves(("a", "b")), devices={"a": {GPU: 8}, "b": {GPU: 8}})
+    ran = files.place(topology, "--workers", 1, "--gpus-per-worker", 4, "--single-numa")
+    assert ran.code == 3
+    assert "no node that accepts work has any NUMA zone of 4 nvidia.com/gpu" in ran.out + ran.err
+    ran = files.place(topology, "--workers", 1, "--single-numa")
+    assert ran.code == 2
+    assert "--single-numa: no device is requested, such as nvidia.com/gpu" in ran.err
+
+
 def test_gpus_that_no_host_reported_are_said_to_be_assumed(files: Files) -> None:
     ran = files.place(leaves(("a", "b")), "--workers", 2, "--gpus-per-worker", 8)
     assert ran.code == 0

@@ -115,13 +115,19 @@ def test_bad_settings_are_one_clear_line(
     assert ran == {}
 
 
-def test_the_listener_gets_its_own_arguments(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "main"),
+    [("lldp-listener", "lldp.listener.main"), ("pod-resources-relay", "pod_resources.relay.main")],
+)
+def test_helpers_of_the_agent_get_their_own_arguments(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str, main: str
+) -> None:
     got: list[list[str]] = []
 
-    def listen(arguments: list[str]) -> int:
+    def helper(arguments: list[str]) -> int:
         got.append(arguments)
         return 0
 
-    monkeypatch.setattr("hyperscout_agent.lldp.listener.main", listen)
-    assert run("agent", "lldp-listener", "--socket", "/x", "--help").code == 0
+    monkeypatch.setattr(f"hyperscout_agent.{main}", helper)
+    assert run("agent", command, "--socket", "/x", "--help").code == 0
     assert got == [["--socket", "/x", "--help"]]

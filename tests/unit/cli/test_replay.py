@@ -52,3 +52,8 @@ def test_bad_files_are_refused_with_their_line(run: CommandLine, file: Path) -> 
     missing = run("doctor", "--replay", file.parent / "none")
     assert missing.err == f"error: {file.parent}/none: No such file or directory: check the path\n"
     assert run("doctor", "gpu-1", "--replay", file).code == 2
+
+
+def test_the_byte_that_is_not_utf_8_is_counted_from_the_start(run: CommandLine, file: Path) -> None:
+    file.write_bytes(b" " * 100_000 + b"\xff")
+    assert run("doctor", "--replay", file).err.startswith(f"error: {file}: not UTF-8 at byte 100000: ")

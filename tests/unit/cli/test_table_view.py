@@ -33,6 +33,7 @@ def has(key: str, *values: str, negated: bool = False) -> Requirement:
         ("in=in", [has("in", "in")]),
         ("a=gpu-01 mlx5_0", [has("a", "gpu-01 mlx5_0")]),
         ("change=up -> down", [has("change", "up -> down")]),
+        ("nodes in (n[01,03],x)", [has("nodes", "n[01,03]", "x")]),
         ("failed=n-[3-4,6],tier=1", [has("failed", "n-[3-4,6]"), has("tier", "1")]),
     ],
 )

@@ -41,6 +41,8 @@ def test_how_long_ago_or_when(text: str, ago_s: float) -> None:
         ("9999w", "before 1970"),
         ("1969-01-01T00:00:00Z", "before 1970"),
         ("2026-13-01T00:00:00Z", "expected an age"),
+        ("x" * 9999, "^'x{100}': expected an age"),
+        (f"2026-01-01T00:00:00.{'0' * 9999}", r"^'2026-01-01T00:00:00\.0{80}': no time zone"),
     ],
 )
 def test_what_is_no_time_says_what_is_one(text: str, words: str) -> None:
@@ -79,3 +81,8 @@ def test_no_durations(text: str) -> None:
     limits = r"expected a duration such as 10s, 5m or 2h \(0\.001s to 3650d\)"
     with pytest.raises(click.BadParameter, match=limits):
         Duration(0.001, 3650 * 86_400).convert(text, click.Option(["--x"]), None)
+
+
+def test_an_error_shows_the_beginning_of_a_long_duration() -> None:
+    with pytest.raises(click.BadParameter, match=r"^'x{100}': expected a duration"):
+        Duration(0, 1).convert("x" * 9999, click.Option(["--x"]), None)

@@ -12,7 +12,7 @@ from support.real import ROOT
 
 console: Any = module_of(ROOT / "deploy" / "console.py", "deploy_console")
 # Languages of blocks that hyperscout, another program or a person reads.
-INPUTS = {"conf", "console", "csv", "ini", "json", "mermaid", "promql", "yaml"}
+INPUTS = {"conf", "console", "csv", "ini", "json", "mermaid", "promql", "python", "yaml"}
 # The first word of a command: a program, perhaps with its folder, or the value of a variable.
 FIRST_WORD = re.compile(
     r"(\S*/)?(\.|apt|cd|ctr|curl|docker|done|eval|export|for|go|helm|hyperscout(-agent)?|ibqueryerrors|kubectl"

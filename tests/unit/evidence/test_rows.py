@@ -12,7 +12,7 @@ from hyperscout_collector.evidence.rows import (
     newer,
     row_of,
 )
-from support.findings import T0, S, failed, lldp, stamp, sweep
+from support.findings import T0, S, failed, gpus, lldp, stamp, sweep
 
 HOUR = 3600 * S
 
@@ -100,6 +100,11 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
         (Finding(key=lldp("n1", "eth0").key, outcome=Outcome.OUTCOME_DATA), "observed_at"),
         (failed("n1", "lldp", "eth0", reason="x" * 2000), "reason"),
         (sweep("n1", b"short"), "sha256"),
+        (gpus("g0", subject="other"), "device_resource.name"),
+        (gpus(*(f"g{i}" for i in range(513))), "513 devices; expected at most 512"),
+        (gpus("g0", "g0"), "two devices"),
+        (gpus(""), "an id has 0 characters"),
+        (gpus("g0", numa_nodes=[1024]), "g0: NUMA nodes are below 1024"),
     ],
 )
 def test_what_no_agent_sends_is_refused_with_the_reason(finding: Finding, word: str) -> None:

@@ -24,4 +24,3 @@ def test_a_noun_follows_its_number() -> None:
     assert (count(1, "node"), count(0, "node")) == ("1 node", "0 nodes")
     for one, many in (("switch", "switches"), ("anomaly", "anomalies"), ("key", "keys"), ("pass", "passes")):
         assert count(2, one) == f"2 {many}"
-    assert count(2, "child", "children") == "2 children"

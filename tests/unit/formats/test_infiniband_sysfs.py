@@ -75,6 +75,10 @@ def test_a_port() -> None:
         (with_device("node_desc", b"x" * 10_000), "node_description", "x" * 4096),
         (with_device("board_id", b""), "board_id", ""),
         (with_device("sys_image_guid", b""), "system_image_guid", 0),
+        (with_device("device/numa_node", b"1\n"), "numa_node", 1),
+        (with_device("device/numa_node", b"-1\n"), "numa_node", None),
+        (with_device("device/numa_node", b"1024\n"), "numa_node", None),
+        (with_device("device/numa_node", b"\xb2\n"), "numa_node", None),
     ],
 )
 def test_a_file_that_says_otherwise(tree: dict[str, bytes], field: str, value: object) -> None:

@@ -19,6 +19,7 @@ from hyperscout_gates.state.gang_plan import (
     to_object,
 )
 from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +80,23 @@ def test_the_stored_form_of_0_1_0_stays() -> None:
     assert (
         from_object({"metadata": {"name": name_of(PLAN.key, PLAN.uid)}, "data": {"plan.json": text}}) == PLAN
     )
+
+
+def test_numa_zones_are_stored_in_runs() -> None:
+    zones = (None, None, Zone(0, ("mlx5_0",)), Zone(0, ("mlx5_0",)), Zone(1), Zone(None), None)
+    plan = replace(PLAN, placement=replace(PLAN.placement, zones=zones))
+    found = to_object(plan, "own")
+    assert json.loads(found["data"]["plan.json"])["zones"] == [
+        [2], [2, 0, ["mlx5_0"]], [1, 1, []], [1, None, []], [1],
+    ]  # fmt: skip
+    assert from_object(json.loads(json.dumps(found))) == plan
+    assert plan.zone_of(2, "n2") == Zone(0, ("mlx5_0",))
+    assert plan.zone_of(2, "n1") is None, "the rank has another node"
+    assert PLAN.zone_of(2, "n2") is None
+    for wrong in ([[8]], [[2]], [[7, 0]], [[0]], [[7, 0, [1]]], [[7, -1, []]], "x", 1):
+        text = json.loads(found["data"]["plan.json"]) | {"zones": wrong}
+        with pytest.raises(PlanError):
+            from_object({**found, "data": {"plan.json": json.dumps(text)}})
 
 
 def test_one_a_gang_and_run() -> None:

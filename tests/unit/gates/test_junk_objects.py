@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.eligible import demands_key
-from hyperscout_gates.workloads.membership import membership, path_of
+from hyperscout_gates.workloads.membership import membership, paths_of
 from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
 from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_kubernetes.nodes import kept
@@ -15,6 +15,19 @@ from hyperscout_placer.cluster.request import size
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import slow_after
+from support.operator_workloads import (
+    clique_pods,
+    grouped_pods,
+    pod_clique_set,
+    pod_group,
+    ray_cluster,
+    ray_group,
+    ray_pods,
+    scaling_group,
+    volcano_job,
+    volcano_pods,
+    volcano_task,
+)
 from support.workloads import (
     Object,
     ThreeTiers,
@@ -50,6 +63,19 @@ CASES: dict[str, tuple[list[Object], Object | None]] = {
         training_job("PyTorchJob", "p", "pytorchReplicaSpecs", {"Worker": (4, template())}, **CONSTRAINTS),
     ),
     "lws": (list(leader_worker_pods("s", 0, 4)), leader_worker_set("s", 2, 4, **CONSTRAINTS)),
+    "ray": (
+        [*ray_pods("r", "headgroup", 1), *ray_pods("r", "g", 2, 2)],
+        ray_cluster("r", ray_group("g", 2, 2), mode="hard"),
+    ),
+    "volcano": (
+        list(volcano_pods("v", "a", 4)),
+        volcano_job("v", volcano_task("a", 4), volcano_task("b", 1, "a"), mode="soft"),
+    ),
+    "grove": (
+        [*clique_pods("i", "i-0", "i-0-a", 2), *clique_pods("i", "i-0", "i-0-g-0-b", 2)],
+        pod_clique_set("i", {"a": 2, "b": 2}, scaling_group("g", 2, 1, "b"), mode="hard"),
+    ),
+    "pod group": (list(grouped_pods("g", "a", "b", "c", "d")), pod_group("g", 4, **CONSTRAINTS)),
     "plain": (list(plain_pods("g", 4, "a", "b", "c", "d")), None),
 }
 
@@ -94,7 +120,7 @@ def read(pods: list[Object], owner: Object | None) -> None:
         gang = gang_of(pods, owner, ThreeTiers())
         for one in pods:
             if found := membership(one).owner:
-                assert path_of(found).startswith("/apis/")
+                assert next(paths_of(found)).startswith("/apis/")
         taken = seated(gang, pods)
     except GangError:
         return
@@ -163,6 +189,12 @@ _KEYS = st.sampled_from(
         "jobset.sigs.k8s.io/job-index",
         "training.kubeflow.org/job-name",
         "leaderworkerset.sigs.k8s.io/name",
+        "grove.io/podgang",
+        "app.kubernetes.io/part-of",
+        "schedulingGroup",
+        "podGroupName",
+        "hostname",
+        "subdomain",
         "tolerations",
         "nodeSelector",
     ]

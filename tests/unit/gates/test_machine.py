@@ -105,6 +105,43 @@ def test_a_restart_finishes_a_plan_with_an_open_gate_and_drops_any_other(opened:
     assert found.plans[A].nodes == (("n0", "n0", "n1") if opened else ("n2",) * 3)
 
 
+def coordinators(found: World) -> dict[int, tuple[int, str]]:
+    """What pods learn that are about to be opened, by rank: the number of ranks, and where rank 0 is."""
+    opens = (x for _, x in found.to_do if isinstance(x, e.Open))
+    return {x.rank: (x.ranks, x.coordinator) for x in opens}
+
+
+def test_each_pod_learns_where_rank_0_is() -> None:
+    found = world(1, 1, 1)
+    found.submit(gang_of("a", 3))
+    found.settle(until=lambda: len(coordinators(found)) == 3)
+    assert coordinators(found) == dict.fromkeys(range(3), (3, "a-0.svc"))
+    found.settle()
+    [last] = [uid for uid, pod in found.pods.items() if pod.rank == 2]
+    found.crash()
+    found.put(replace(found.pods[last], failed=True))
+    found.start()
+    found.settle(until=lambda: bool(coordinators(found)))
+    assert coordinators(found) == {2: (3, "a-0.svc")}
+
+
+def test_rank_0_of_the_nodes_network_is_reached_at_its_node() -> None:
+    found = world(1, 1)
+    found.submit(gang_of("g", 2, seats=False))
+    found.settle(until=lambda: len(coordinators(found)) == 2)
+    assert coordinators(found) == dict.fromkeys(range(2), (2, "n0"))
+
+
+def test_a_pod_learns_of_no_coordinator_while_rank_0_is_missing() -> None:
+    found = world(3)
+    found.submit(gang_of("a", 3, ready=2))
+    found.jobs[A].makes = False
+    for slot in ("worker/1", "worker/2"):
+        found.make(A, slot)
+    found.settle(until=lambda: len(coordinators(found)) == 2)
+    assert coordinators(found) == dict.fromkeys((1, 2), (3, ""))
+
+
 def test_pods_without_a_seat_keep_their_ranks_over_a_restart() -> None:
     found = world(1, 1, 1)
     key = "ns/Gang/g"

@@ -2,9 +2,12 @@
 
 from typing import Any, cast
 
+import pytest
 from hyperscout_gates.control.owners import Owners
 from hyperscout_gates.control.pods import keep
 from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import NotFoundError
+from support.operator_workloads import grouped_pods, pod_group, volcano_job, volcano_pods, volcano_task
 from support.workloads import job, job_pods
 
 
@@ -39,3 +42,43 @@ async def test_that_a_job_has_ended_is_seen_at_once() -> None:
     assert not (await owners.read(opened, "")).over
     server.found = running | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     assert (await owners.read(opened, "")).over
+
+
+class Versions(Server):
+    """Has one API version, in which an object is there or not."""
+
+    def __init__(self, version: str, found: Any) -> None:
+        super().__init__(found)
+        self._version = version
+
+    async def get(self, path: str) -> Any:
+        if self.found is None or f"/{self._version}/" not in path:
+            raise NotFoundError(f"{path}: not found")
+        return await super().get(path)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
+async def test_a_pod_group_is_read_in_the_version_that_the_server_has(version: str) -> None:
+    owners = Owners(cast("Kube", Versions(version, pod_group("g", 2))), Tiers, lambda: 0.0)
+    found = await owners.read([keep(pod) for pod in grouped_pods("g", "a", "b")], "")
+    assert found.gang is not None
+    assert found.gang.ready == 2
+
+
+async def test_pods_may_be_there_before_their_pod_group() -> None:
+    owners = Owners(cast("Kube", Versions("v1alpha2", None)), Tiers, lambda: 0.0)
+    pods = [keep(pod) for pod in grouped_pods("g", "a")]
+    found = await owners.read(pods, "")
+    assert (found.over, found.problem) == (False, "PodGroup ml/g: it is not there yet: create it")
+    opened = [pod | {"gate": pod["gate"] | {"gated": False}} for pod in pods]
+    assert (await owners.read(opened, "")).over
+
+
+@pytest.mark.parametrize(
+    ("phase", "over"),
+    [("Running", False), ("Restarting", False), ("Completed", True), ("Failed", True), ("Aborted", True)],
+)
+async def test_the_phase_of_a_volcano_job_says_whether_it_has_ended(phase: str, over: bool) -> None:
+    found = volcano_job("v", volcano_task("a", 1)) | {"status": {"state": {"phase": phase}}}
+    owners = Owners(cast("Kube", Server(found)), Tiers, lambda: 0.0)
+    assert (await owners.read([keep(pod) for pod in volcano_pods("v", "a", 1)], "")).over == over

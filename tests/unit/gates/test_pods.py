@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 from hyperscout_gates.control.pods import (
+    COORDINATOR,
+    NICS,
+    NUMA_ZONE,
     PLACED,
     RANK,
+    RANKS,
     Mark,
     deletion,
     is_ours,
@@ -18,6 +22,7 @@ from hyperscout_gates.control.pods import (
 from hyperscout_gates.degradation.hook import HOOK, Hook
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
+from hyperscout_placer.cluster.numa_zones import Zone
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod
@@ -193,8 +198,49 @@ def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
     assert patch["metadata"]["uid"] == "u1"
     assert "resourceVersion" not in patch["metadata"], "a status that changes meanwhile is no conflict"
     annotations = patch["metadata"]["annotations"]
-    assert annotations[RANK] == "3"
+    assert (annotations[RANK], annotations[RANKS]) == ("3", "1")
+    assert COORDINATOR not in annotations
     assert mark_of(train_pod(gated=False, annotations=annotations)) == Mark(3, "n1", NOW_S + 60)
+
+
+def test_the_patch_says_where_rank_0_is() -> None:
+    patch = opening(
+        keep(train_pod()), 3, "n1", int(NOW_S) * 10**9, ranks=8, coordinator="train-0.train.ns.svc"
+    )
+    annotations = patch["metadata"]["annotations"]
+    assert (annotations[RANKS], annotations[COORDINATOR]) == ("8", "train-0.train.ns.svc")
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+@pytest.mark.parametrize(
+    ("spec", "host"),
+    [
+        ({}, ""),
+        ({"hostname": "train-3"}, ""),
+        ({"hostname": "train-3", "subdomain": "train"}, "train-3.train.ns.svc"),
+        ({"subdomain": "train"}, "train-3-x.train.ns.svc"),
+        ({"subdomain": "train", "hostNetwork": False}, "train-3-x.train.ns.svc"),
+        ({"subdomain": "train", "hostNetwork": True}, None),
+        ({"hostname": 5, "subdomain": ["x"]}, ""),
+    ],
+)
+def test_the_name_by_which_other_pods_reach_a_pod(spec: Object, host: str | None, node: str) -> None:
+    found = train_pod(gated=not node, annotations=placed(), **spec, **({"nodeName": node} if node else {}))
+    assert seen(keep(found)).host == host
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        (Zone(1, ("mlx5_2", "mlx5_3")), {NUMA_ZONE: "1", NICS: "mlx5_2,mlx5_3"}),
+        (Zone(0), {NUMA_ZONE: "0", NICS: ""}),
+        (Zone(None), {}),
+        (None, {}),
+    ],
+)
+def test_the_patch_names_the_numa_zone_of_the_plan(zone: Zone | None, expected: dict[str, str]) -> None:
+    annotations = opening(keep(train_pod()), 3, "n1", 10**9, zone=zone)["metadata"]["annotations"]
+    assert {key: annotations[key] for key in (NUMA_ZONE, NICS) if key in annotations} == expected
 
 
 def test_the_pin_is_added_to_every_term_that_is_there() -> None:

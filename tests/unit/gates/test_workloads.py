@@ -7,9 +7,11 @@ import pytest
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, Gang, GangError
 from hyperscout_gates.state.gang_state import Members
-from hyperscout_gates.workloads.membership import Owner, is_gated, membership, path_of
+from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
+from hyperscout_placer.cluster.numa_zones import in_one_zone
 from hyperscout_placer.cluster.request import Group, Spread, Workers, size
 from support.workloads import (
     GPU,
@@ -132,7 +134,7 @@ def test_a_jobset_is_one_gang_of_all_its_jobs() -> None:
     assert ranked(gang, pods)["llm-pipe-1-2-ab2"] == 7
     assert set(gang.templates) == {"driver", "pipe"}
     assert membership(pods[0]).owner == Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm")
-    assert path_of(Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm")) == (
+    assert next(paths_of(Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "ml", "llm"))) == (
         "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/llm"
     )
     assert (membership(pods[3]).key, membership(pods[3]).run, membership(pods[-1]).slot) == (
@@ -397,6 +399,7 @@ def test_what_pods_need_is_read_off_them_and_not_off_the_template() -> None:
         ),
         ({"spread": "1:node"}, Group(1, (Workers(16, FULL),), None, Spread(1, 0)), "soft"),
         ({"prefer_spread": "2:leaf"}, Group(1, (Workers(16, FULL),), None, Spread(2, 1, False)), "soft"),
+        ({"numa": "single"}, Group(1, (Workers(16, in_one_zone(FULL)),)), "soft"),
     ],
 )
 def test_constraints_of_the_owner(annotations: dict[str, str], expected: Group, mode: str) -> None:
@@ -520,6 +523,11 @@ def test_groups_that_are_alike_are_told_once() -> None:
             "Job ml/t: annotation hyperscout.io/prefer-spread: '1:0': and hyperscout.io/spread is",
         ),
         (
+            job_pods("t", 1),
+            job("t", 4, numa="two"),
+            "Job ml/t: annotation hyperscout.io/numa: 'two': write single",
+        ),
+        (
             [admitted_pod("a", labels={"hyperscout.io/gang": "g"})],
             None,
             "pod ml/a: label hyperscout.io/gang-size: '': write how many pods are in hyperscout.io/gang=g",
@@ -546,9 +554,9 @@ def test_groups_that_are_alike_are_told_once() -> None:
         ),
         (plain_pods("g", 1, "a", cpu="x"), None, "pod ml/a: spec.containers[0].resources.requests.cpu: 'x'"),
         (
-            [admitted_pod("a", ownerReferences=owned_by("ray.io/v1", "RayCluster", "r"))],
+            [admitted_pod("a", ownerReferences=owned_by("spark.apache.org/v1", "SparkApplication", "r"))],
             None,
-            "pod ml/a: of RayCluster r, and hyperscout cannot read the size of this kind",
+            "pod ml/a: of SparkApplication r, and hyperscout cannot read the size of this kind",
         ),
         (
             [admitted_pod("a", labels={"jobset.sigs.k8s.io/jobset-name": "j"})],

@@ -63,6 +63,23 @@ async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Pat
         assert "moved to history.db.damaged-" in (recorder.problem or "")
 
 
+async def test_damage_from_before_a_clean_end_is_found_before_the_first_record(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        for number in range(1, 5):
+            recorder.offer(generation(number), why(number))
+            assert await recorder.queue.flush()
+        with sqlite3.connect(tmp_path / "history.db") as db:
+            db.execute("UPDATE pictures SET at_ns = 0 WHERE id = 3")
+        db.close()
+    async with recording(tmp_path) as recorder:
+        assert published(recorder)
+        assert recorder.problem is None
+        recorder.offer(generation(9), why(9))
+        assert await recorder.queue.flush()
+        assert "damaged rows were dropped" in (recorder.problem or "")
+        assert published(recorder)[-1].generation == 9
+
+
 async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     async with recording(tmp_path / "data") as recorder:

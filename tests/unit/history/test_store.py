@@ -384,6 +384,92 @@ def test_a_picture_that_cannot_be_read_begins_a_new_span(tmp_path: Path) -> None
     reader.close()
 
 
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for each check of all rows."""
+    found: list[object] = []
+    real = store_module.drop_damaged
+    monkeypatch.setattr(store_module, "drop_damaged", lambda db: found.append(db) or real(db))
+    return found
+
+
+def test_a_file_that_was_closed_is_opened_without_a_check(tmp_path: Path, checks: list[object]) -> None:
+    path, lock = tmp_path / "history.db", tmp_path / "history.db.lock"
+    store = opened(path)
+    record(store, T0, cut(0), WHY)
+    store.close()
+    checks.clear()
+    store = opened(path)
+    assert lock.read_bytes() == b"", "a process that is killed leaves no seal"
+    assert same(store.newest or Topology(0)) == same(cut(0))
+    assert checks == []
+    store.check()
+    store.check()
+    assert len(checks) == 1
+    assert store.problem == ""
+    store.close()
+    lock.write_bytes(b"")
+    opened(path).close()
+    assert len(checks) == 2
+
+
+@given(where=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
+def test_a_changed_byte_of_a_closed_file_makes_the_next_start_check_it(
+    tmp_path_factory: pytest.TempPathFactory, where: float, change: int
+) -> None:
+    path = tmp_path_factory.mktemp("history") / "history.db"
+    store = opened(path)
+    for i in range(3):
+        record(store, T0 + i * S, cut(i), WHY)
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[int(where * len(content))] ^= change
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HistoryFile, "_drop_damaged", lambda _: checks.append(1))
+        checks: list[int] = []
+        opened(path, now_ns=T0 + 9 * S).close()
+        assert checks
+
+
+@pytest.mark.parametrize("is_row", [True, False], ids=["a row", "an index"])
+def test_damage_from_before_the_file_was_closed_is_found_by_the_check(tmp_path: Path, is_row: bool) -> None:
+    path = tmp_path / "history.db"
+    store = opened(path)
+    for i in range(3):
+        record(store, T0 + i * S, cut(i), WHY)
+    with sqlite3.connect(path, isolation_level=None) as db:
+        if is_row:
+            db.execute("UPDATE pictures SET at_ns = 0 WHERE id = 3")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_thing'").fetchone()
+        (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    if not is_row:
+        with path.open("r+b") as file:
+            file.seek((page - 1) * page_bytes)
+            file.write(bytes(page_bytes))
+    store.close()
+    damage = Damage()
+    store = opened(path, now_ns=T0 + 9 * S, damage=damage)
+    assert store.problem == ""
+    if is_row:
+        store.check()
+        assert (damage.rows["history.db"] >= 1, damage.files) == (True, {})
+        assert "damaged rows were dropped" in store.problem
+    else:
+        with pytest.raises(StoreError, match="restart the collector"):
+            store.check()
+        store.close()
+        store = opened(path, now_ns=T0 + 9 * S, damage=damage)
+        assert damage.files == {"history.db": 1}
+    record(store, T0 + 9 * S, cut(1), WHY)
+    reader = reading(path)
+    assert same(reader.topology_at(T0 + 9 * S)) == same(cut(1))
+    reader.close()
+    store.close()
+
+
 def test_one_collector_a_file(tmp_path: Path) -> None:
     store = opened(tmp_path / "history.db")
     with pytest.raises(StoreError, match="another collector"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hyperscout_placer.book import free_capacity
+from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import (
     HeldError,
@@ -687,3 +688,20 @@ def sums(
 
 TestBook = Book.TestCase
 TestBook.settings = settings(stateful_step_count=40)
+
+
+def test_a_domain_that_is_kept_meanwhile_repeats_a_decision() -> None:
+    """A slow decision took nodes of it: it is made again, around the domain."""
+    placements, tries = book(), []
+    two_kinds = gang(Workers(1, role="leader"), Workers(1))
+
+    async def in_thread(trial: Callable[[], Trial]) -> Trial:
+        found = trial()
+        tries.append(found.answer)
+        if len(tries) == 1:
+            placements.drain = choose("large", gang(2, tier=1), {}, placements.capacity, [])
+        return found
+
+    answer = asyncio.run(placements.decide("a", two_kinds, holder="api", in_thread=in_thread))
+    assert [placed(x).nodes for x in tries] == [("n1", "n2"), ("n3", "n4")]
+    assert placed(answer).nodes == ("n3", "n4")

@@ -8,6 +8,7 @@ from hyperscout_agent.runtime.infiniband_tree import read_tree
 from hyperscout_formats.facts.facts import LldpNeighbour
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.infiniband import sysfs as infiniband_sysfs
+from hyperscout_formats.infiniband.ibnetdiscover_line import LANE_GBPS
 from hyperscout_formats.lldp import frame as lldp_frame
 from hyperscout_formats.lldp import lldpctl
 from hyperscout_sim.fabric import shapes
@@ -185,6 +186,11 @@ def test_no_two_ports_have_one_mac() -> None:
 
 
 # sysfs
+
+
+def test_every_rate_that_a_sweep_may_contain_is_a_rate_of_a_port() -> None:
+    rates = [sysfs.rate_gbps(f"4x{rate.decode()}") for rate in LANE_GBPS]
+    assert rates == [10.0, 20.0, 40.0, 40.0, 56.0, 100.0, 200.0, 400.0, 800.0]
 
 
 def test_the_tree_of_a_host_reads_back_as_its_ports(tmp_path: Path) -> None:

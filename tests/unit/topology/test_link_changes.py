@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from hyperscout_topology.link_changes import (
+    DENIED,
     extended,
     link_changes,
     links_at,
     lost_links,
+    ports_in_use,
     wired_devices,
     without,
 )
@@ -30,6 +32,19 @@ def test_other_witnesses_or_the_other_way_round_is_the_same_cable() -> None:
     assert lost_links([A, B, C], LinkTable.of([C, TURNED])) == [B]
     assert lost_links([A], []) == [A]
     assert lost_links([], [A]) == []
+
+
+@given(tables, st.sets(st.sampled_from("abc")), st.sets(st.integers(0, 11)))
+def test_ports_in_use_are_those_of_links_that_count(
+    links: list[Link], devices: set[str], denied: set[int]
+) -> None:
+    links = [replace(x, note=f"{DENIED}x") if i in denied else x for i, x in enumerate(links)]
+    assert ports_in_use(links, devices) == {
+        end
+        for x in links_at(links, devices)
+        if not x.note
+        for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))
+    }
 
 
 def test_what_ends_where() -> None:

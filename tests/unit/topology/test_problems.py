@@ -13,6 +13,11 @@ OFF = (
     "agent.infiniband.nodeSelector so that it selects these nodes; without the chart set "
     "ibnetdiscover.enabled"
 )
+FAILURES = {"n3": "exit 1", "n2": "exit 255: no port"}
+FAILED = (
+    "the probe ibnetdiscover failed on 2 nodes, on n2: exit 255: no port; "
+    "`hyperscout doctor n2` says what is missing"
+)
 COMMANDS = "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say why"
 
 
@@ -65,20 +70,21 @@ def test_the_lack_of_hypernodes_is_one_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "failures", "words"),
+    ("nodes", "off", "failures", "words"),
     [
-        (("n1",), {}, f"1 node (n1): {OFF}"),
-        (("n1", "n2"), {}, f"2 nodes (n[1-2]): {OFF}"),
+        (("n1",), ("n1",), {}, f"1 node (n1): {OFF}"),
+        (("n1", "n2"), ("n1", "n2"), {}, f"2 nodes (n[1-2]): {OFF}"),
+        (("n1", "n2", "n3"), (), FAILURES, f"3 nodes (n[1-3]): {FAILED}"),
         (
-            ("n1", "n2", "n3"),
-            {"n3": "exit 1", "n2": "exit 255: no port"},
-            (
-                "3 nodes (n[1-3]): the probe ibnetdiscover failed on 2 nodes, on n2: exit 255: no port; "
-                "`hyperscout doctor n2` says what is missing"
-            ),
+            ("n1", "n2", "n3", "n4"),
+            ("n4",),
+            FAILURES,
+            f"4 nodes (n[1-4]): {FAILED}; and {OFF.replace('there', 'on 1 node (n4)')}",
         ),
     ],
 )
-def test_what_sweeps_need(nodes: tuple[str, ...], failures: Mapping[str, str], words: str) -> None:
-    why = why_no_sweeps(nodes, failures)
+def test_what_sweeps_need(
+    nodes: tuple[str, ...], off: tuple[str, ...], failures: Mapping[str, str], words: str
+) -> None:
+    why = why_no_sweeps(nodes, off, failures)
     assert why == f"no InfiniBand sweeps: no agent sweeps from the active ports of {words}"

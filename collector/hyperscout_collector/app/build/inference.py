@@ -105,7 +105,6 @@ async def build_inference(
     )
     nccl = NcclRuns(
         streams,
-        evidence.state,
         why_not_free=cluster.why_not_reserved,
         why_paused=measuring.why_paused,
         clock_ns=clock_ns,

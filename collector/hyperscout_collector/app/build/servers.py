@@ -91,6 +91,7 @@ async def start_servers(
         publishing.placing.watchers,
         publishing.placing.reservations,
         clock_ns=components.clock_ns,
+        queue=None if publishing.gates is None else publishing.gates.queue,
     )
     lifecycle.on_stop("placement requests", placing.close)
     if callers.reviews is not None:

@@ -66,7 +66,7 @@ class LinkMonitor:
         owners: PortOwners,
         clock_ns: Callable[[], int],
         changed: Callable[[], None],
-        published: Topology | None = None,
+        published: Topology | None,
     ) -> None:
         """`published`: the published topology at the start, which says until when flaps of before count."""
         self._guard = guard

@@ -5,11 +5,13 @@ only when it lasts.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from hyperscout_formats.text.reporters import is_fabric
+import numpy as np
+from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 from hyperscout_runtime.units import NS
+from hyperscout_topology.link_changes import table_of, wired_devices, without
 from hyperscout_topology.problems import why_no_sweeps
+from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.ingest.lasting_problem import REVIEW_S, LastingProblem
 from hyperscout_collector.decisions.fabric.sweep_events import SWEEP_PROBE
@@ -17,12 +19,10 @@ from hyperscout_collector.evidence.rows import FAILED
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.ingest.streams import Streams
 
-_UFM: Final = "ufm"  # the probe that reports whole InfiniBand fabrics
-
 
 class NoSweeps:
     """`unswept()`: connected nodes with active InfiniBand ports, of which no lease covers any. `clock_ns`:
-    Unix ns. Call `tick` about once a second."""
+    Unix ns. `topology()`: as published. Call `tick` about once a second."""
 
     def __init__(
         self,
@@ -30,11 +30,13 @@ class NoSweeps:
         streams: Streams,
         state: EvidenceState,
         clock_ns: Callable[[], int],
+        topology: Callable[[], Topology | None],
     ) -> None:
         self._unswept = unswept
         self._streams = streams
         self._state = state
         self._clock_ns = clock_ns
+        self._topology = topology
         self._review_ns = 0
         self._lasting = LastingProblem()
 
@@ -53,30 +55,31 @@ class NoSweeps:
             self._lasting.describe(why, now_ns)
 
     def _why(self) -> str | None:
-        """The sentence. None = all fabrics are swept, or one is being explored, or UFM shows them."""
+        """The sentence. None = every node is swept, is being explored, or is shown by UFM."""
         nodes = self._unswept()
-        if not nodes or self._is_shown_by_ufm():
-            return None
-        able = [node for node in nodes if self._runs_sweeps(node)]
-        if off := sorted(set(nodes).difference(able)):
-            return why_no_sweeps(off, {})
+        if nodes:
+            nodes = sorted(set(nodes) - self._shown_by_managers())
+        off = [node for node in nodes if not self._runs_sweeps(node)]
         failures = {
             node: row.reason
-            for node in able
+            for node in set(nodes).difference(off)
             for row in self._state.rows_of_node(node)
             if row.key.probe == SWEEP_PROBE and row.rank == FAILED
         }
-        return why_no_sweeps(nodes, failures) if failures else None
+        named = nodes if failures else off  # without a failure, the others are being explored
+        return why_no_sweeps(named, off, failures) if named else None
 
     def _runs_sweeps(self, node: str) -> bool:
         stream = self._streams.get(node)
         return stream is not None and SWEEP_PROBE in stream.hello.probes
 
-    def _is_shown_by_ufm(self) -> bool:
-        """Whether an agent of role fabric has reported the fabrics that UFM manages."""
-        return any(
-            row.sha256 and row.key.probe == _UFM
-            for node in self._state.nodes
-            if is_fabric(node)
-            for row in self._state.rows_of_node(node)
-        )
+    def _shown_by_managers(self) -> set[str]:
+        """The nodes with a published link that a fabric manager reports."""
+        topology = self._topology()
+        if topology is None:
+            return set()
+        table = table_of(topology.links)
+        others = [i for i, sources in enumerate(table.source_sets) if MANAGERS.isdisjoint(sources)]
+        rows = np.flatnonzero(np.isin(table.sources, others)).tolist()
+        devices = wired_devices(without(table, rows))
+        return {adapter.node for adapter in topology.adapters if adapter.id in devices}

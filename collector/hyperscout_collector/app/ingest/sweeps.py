@@ -78,7 +78,7 @@ class Sweeps:
         self._machine = SweepLeases(settings, self._started_ns, log)
         self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._topology = topology
-        self._no_sweeps = NoSweeps(self._machine.unswept, streams, state, clock_ns)
+        self._no_sweeps = NoSweeps(self._machine.unswept, streams, state, clock_ns, topology)
         self._held: tuple[str, ...] = ()
         # By node and device: since when no other node has swept what a held sweep shows, Unix ns.
         self._waits: dict[tuple[str, str], int] = {}

@@ -93,8 +93,8 @@ class Measuring:
         topology: Callable[[], Topology],
         tools: MeasuringTools,
         *,
-        enabled: bool = True,
-        learned: Callable[[], None] = lambda: None,
+        enabled: bool,
+        learned: Callable[[], None],
     ) -> None:
         self.problem: str | None = None
         self._settings = settings

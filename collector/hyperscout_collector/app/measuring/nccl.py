@@ -19,7 +19,7 @@ from hyperscout_formats.facts.facts import NcclRun
 from hyperscout_formats.facts.wire_measured import nccl_to_proto
 
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError, RunFailedError
 
@@ -80,7 +80,6 @@ class NcclRuns:
     def __init__(
         self,
         streams: Streams,
-        state: EvidenceState,
         *,
         why_not_free: Callable[[str], str | None],
         why_paused: Callable[[], str | None],
@@ -88,7 +87,6 @@ class NcclRuns:
         new_id: Callable[[], int],
     ) -> None:
         self._streams = streams
-        self._state = state
         self._why_not_free = why_not_free
         self._why_paused = why_paused
         self._clock_ns = clock_ns

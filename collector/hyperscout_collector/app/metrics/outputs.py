@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hyperscout_formats.text.prometheus_text import counter, gauge
+from hyperscout_gates.control.queue import Queue
 from hyperscout_kubernetes.client import KubeCounters
 from hyperscout_kubernetes.errors import WORDS
 from hyperscout_mqtt.counters import INBOUND_OUTCOMES, MqttCounters
 from hyperscout_placer.book.placements import OUTCOMES, Placements
+from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_runtime.units import NS
 
@@ -64,7 +66,21 @@ DECISIONS = counter(
     "Decisions of the placer, by outcome: reserved, fits (a dry run), refused.",
     "outcome",
 )
-
+WAITING_GANGS = gauge("hyperscout_collector_waiting_gangs", "Gangs of pods that wait for nodes.")
+LONGEST_WAIT = gauge(
+    "hyperscout_collector_longest_wait_seconds",
+    "Time in seconds since the first pod of the gang that has waited longest was created; 0 = no gang waits.",
+)
+KEPT_NODES = gauge("hyperscout_collector_kept_nodes", "Nodes that are kept for a waiting gang.")
+DRAINS = counter("hyperscout_collector_drains_total", "Waiting gangs for which nodes were kept.")
+PLANS = counter(
+    "hyperscout_collector_defragment_plans_total",
+    "Plans of the schedule to defragment, by outcome: found, none.",
+    "outcome",
+)
+PLANNED_MOVES = gauge(
+    "hyperscout_collector_defragment_moves", "Workers to move in the newest plan; 0 = there is none."
+)
 
 WATCHERS = gauge("hyperscout_collector_watchers", "Clients that watch the topology by gRPC.")
 RESNAPSHOTS = counter(
@@ -116,6 +132,8 @@ def outputs(components: Components) -> Iterator[str]:
     if publishing.mqtt is not None:
         yield from _mqtt(publishing.mqtt.counters)
     yield from _placements(publishing.placing.placements)
+    if publishing.gates is not None:
+        yield from _queue(publishing.gates.queue, components.clock_ns())
     yield WATCHERS.of(len(publishing.watchers))
     yield RESNAPSHOTS.of(publishing.watchers.resnapshots)
     yield PLACEMENT_WATCHERS.of(len(publishing.placing.watchers))
@@ -156,6 +174,18 @@ def _placements(placements: Placements) -> Iterator[str]:
     yield PLACEMENTS.by({"api": 0, **dict(sorted(held.items()))})
     yield PLACED_WORKERS.of(placements.ranks)
     yield DECISIONS.by({outcome: placements.decisions[outcome] for outcome in OUTCOMES})
+
+
+def _queue(queue: Queue, now_ns: int) -> Iterator[str]:
+    waiting, plans = queue.waiting(), queue.plans
+    yield WAITING_GANGS.of(len(waiting))
+    since_ns = min((gang.since_ns for gang in waiting), default=now_ns)
+    yield LONGEST_WAIT.of(max(now_ns - since_ns, 0) / NS)
+    yield KEPT_NODES.of(sum(gang.kept.nodes for gang in waiting if gang.kept is not None))
+    yield DRAINS.of(queue.draining.begun)
+    yield PLANS.by({"found": plans.plans, "none": plans.refusals})
+    found = None if plans.last is None else plans.last.found
+    yield PLANNED_MOVES.of(found.moved if isinstance(found, MovePlan) else 0)
 
 
 def _rest(counters: RestCounters) -> Iterator[str]:

@@ -51,9 +51,7 @@ class Timings:
 class Metrics:
     """The page of the leader. `transitions()`: how often the Lease moved to another replica."""
 
-    def __init__(
-        self, components: Components, timings: Timings, transitions: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, components: Components, timings: Timings, transitions: Callable[[], int]) -> None:
         self._components = components
         self._timings = timings
         self._transitions = transitions

@@ -1,12 +1,13 @@
 """Sets the free resources of nodes from evidence where pods are not watched.
 
-Each node has one worker and the GPUs that its agent found. The use of those GPUs is not known here, so the
-free resources are the existing ones minus the reservations.
+Each node has one worker, the GPUs that its agent found, and the devices of its kubelet. Their use does not
+count, because a reservation may be for the pods that use them. So the free resources are the existing ones
+minus the reservations. Workers in one NUMA zone are limited by the use, too (`evidence_zones`).
 """
 
 from collections.abc import Iterable, Sequence
 
-from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.facts.facts import DeviceResource, Gpu
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.devices import devices_of
 from hyperscout_placer.cluster.request import WORKERS
@@ -23,7 +24,7 @@ class EvidenceCapacity:
     def __init__(self, placements: Placements, state: EvidenceState) -> None:
         self._placements = placements
         self._state = state
-        self._set: dict[str, dict[str, int]] = {}  # GPUs set last, by node; nodes without GPUs are left out
+        self._set: dict[str, dict[str, int]] = {}  # devices set last, by node; nodes without any are left out
         placements.set_default_unused({WORKERS: 1})
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
@@ -32,14 +33,16 @@ class EvidenceCapacity:
             {
                 change.key.node
                 for change in changes
-                if any(isinstance(row.fact, Gpu) for row in (*change.before, *change.after))
+                if any(isinstance(row.fact, Gpu | DeviceResource) for row in (*change.before, *change.after))
             }
         )
 
     def touch(self, nodes: Iterable[str]) -> None:
         """Set the resources of these nodes again."""
         for node in list(nodes):
-            gpus = devices_of(row.fact for row in self._state.rows_of_node(node) if isinstance(row.fact, Gpu))
+            facts = [row.fact for row in self._state.rows_of_node(node)]
+            gpus = devices_of(fact for fact in facts if isinstance(fact, Gpu))
+            gpus |= {fact.name: len(fact.devices) for fact in facts if isinstance(fact, DeviceResource)}
             if gpus == self._set.get(node, {}):
                 continue
             if gpus:

@@ -10,6 +10,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.inference.cluster import Cluster
 from hyperscout_collector.app.placing.evidence_capacity import EvidenceCapacity
+from hyperscout_collector.app.placing.evidence_zones import EvidenceZones
 from hyperscout_collector.app.placing.reservations import Reservations
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
@@ -46,6 +47,7 @@ class Placing:
         self._cluster_changed = False
         self._topology = Topology(0)
         self._capacity = None if pods_are_watched else EvidenceCapacity(self.placements, state)
+        self._zones = EvidenceZones(self.placements, state)
         for held in reservations.restored:  # even if their resources are not free now
             self.placements.restore(held)
         self.placements.changed.subscribe(self.watchers.changed)
@@ -69,11 +71,14 @@ class Placing:
         """A commit changed the evidence."""
         if self._capacity is not None:
             self._capacity.follow(changes)
+        self._zones.follow(changes)
 
     def touch(self, nodes: Iterable[str]) -> None:
         """Read the evidence of these nodes: call it with the nodes that were loaded at the start."""
+        nodes = list(nodes)
         if self._capacity is not None:
             self._capacity.touch(nodes)
+        self._zones.touch(nodes)
 
     def tick(self) -> None:
         """Remove expired reservations, mark down nodes as unusable, and forget failed nodes that are healthy

@@ -54,7 +54,7 @@ async def published_before(
     return replace(before, generation=highest)
 
 
-async def recalled(kube: Kube, *, sleep: Sleep = asyncio.sleep) -> Topology | None:
+async def recalled(kube: Kube, *, sleep: Sleep) -> Topology | None:
     """The collector's HyperNodes in the cluster as a topology; None = there are none. Raises StartError.
 
     A start without them could rename every domain, so a failed request is repeated, at most `_ATTEMPTS`

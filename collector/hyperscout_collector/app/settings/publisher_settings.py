@@ -119,6 +119,24 @@ class PublisherSettings(BaseModel):
     gates_hook_timeout_s: float = Field(
         120.0, gt=0, le=3600, description="wait at most this long for the checkpoint hooks of a gang"
     )
+    gates_drain_after_s: float = Field(
+        600.0,
+        ge=0,
+        description="the first gang that waits for longer gets a domain that drains for it: nodes of it that "
+        "become free are kept; 0 = never. Raise it if large gangs may wait longer, to lose less utilisation",
+    )
+    gates_defragment_every_s: float = Field(
+        0.0,
+        ge=0,
+        description="interval between plans of which workers to move so that the first waiting gang fits; "
+        "nothing moves; 0 = no plans. Raise it to save CPU: a plan takes up to some seconds of one core",
+    )
+    gates_defragment_most_moves: int = Field(
+        64,
+        ge=1,
+        le=100_000,
+        description="maximum number of workers that such a plan moves; lower it to what you would move",
+    )
     slurm_tree_file: Path | None = Field(
         None, description="file of Slurm's topology.conf for topology/tree to maintain"
     )

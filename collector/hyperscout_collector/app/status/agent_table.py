@@ -49,7 +49,7 @@ class AgentTable:
         state: EvidenceState,
         streams: Streams,
         stale_after_ns: int,
-        earlier: Iterable[pb.AgentStatus] = (),
+        earlier: Iterable[pb.AgentStatus],
     ) -> None:
         self.away: set[str] = set()  # listed and not connected
         self.blind: set[str] = set()  # agents of role fabric whose findings all failed

@@ -255,16 +255,6 @@ class LeaseFacts:
     count: int
 
 
-def unswept(agents: Mapping[str, Agent], leases: Iterable[Lease]) -> list[str]:
-    """Return the connected nodes with active ports of which no lease covers any, sorted."""
-    covered = frozenset[int]().union(*(lease.covered for lease in leases))
-    return sorted(
-        name
-        for name, agent in agents.items()
-        if agent.connected and agent.ports and covered.isdisjoint(port.port_guid for port in agent.ports)
-    )
-
-
 def best_place(
     places: Iterable[Place],
     avoid: Set[str],

@@ -27,7 +27,6 @@ from hyperscout_collector.decisions.fabric.lease_state import (
     OpenPorts,
     best_place,
     remembered,
-    unswept,
 )
 from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
@@ -142,14 +141,14 @@ class SweepLeases:
 
     def unswept(self) -> list[str]:
         """Returns the connected nodes with active ports of which no lease covers any, sorted."""
-        return unswept(self._agents, self._leases.values())
+        covered = frozenset[int]().union(*(lease.covered for lease in self._leases.values()))
+        active = ((name, x.ports) for name, x in self._agents.items() if x.connected and x.ports)
+        return sorted(name for name, ports in active if covered.isdisjoint(p.port_guid for p in ports))
 
     def is_alone(self, node: str, lease_id: str) -> bool:
         """Whether no other agent can confirm the sweeps of this lease (`Lease.is_alone`)."""
         lease = self._leases.get(lease_id)
-        if lease is None or lease.node != node:
-            return False
-        return lease.is_alone(self._agents, self._silent_ns())
+        return lease is not None and lease.node == node and lease.is_alone(self._agents, self._silent_ns())
 
     def _silent_ns(self) -> int:
         return self._now_ns - round(self.settings.silence_s * NS)

@@ -63,7 +63,7 @@ class NcclRunner(Protocol):
 class MeasurementService:
     """`add_to(server)` registers the service. `nccl`: None = this collector does not run NCCL."""
 
-    def __init__(self, measuring: Measuring, nccl: NcclRunner | None = None) -> None:
+    def __init__(self, measuring: Measuring, nccl: NcclRunner | None) -> None:
         self._measuring = measuring
         self._nccl = nccl
 

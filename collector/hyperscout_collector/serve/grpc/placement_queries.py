@@ -4,15 +4,16 @@ No function changes a reservation: PlacementService applies a computed repair.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.book.reservation import Reservation, Trial
+from hyperscout_placer.book.drain import Drain, place_around
+from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed
+from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
-from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.messages.placements import (
@@ -22,8 +23,9 @@ from hyperscout_placer.messages.placements import (
     improve_message,
     placement_message,
     repair_message,
+    waiting_message,
 )
-from hyperscout_placer.repair.defrag import Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.explain import explain
 from hyperscout_placer.solve.place import NO_MASKS, place
@@ -53,10 +55,16 @@ def reserved(held: Reservation, free: Free) -> pb.Placement:
     return held_message(held, free.capacity.forest.top, _predicted(held.placement, free))
 
 
-def explained(gang: str, request: Request, free: Free, limit: int) -> pb.ExplainPlacementResponse:
-    capacity = free.capacity
-    answer = _for_current_tiers(lambda: place(capacity, request))
-    found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=free.speeds)
+def explained(
+    gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
+) -> pb.ExplainPlacementResponse:
+    capacity, masks = free.capacity, NO_MASKS
+    if drain is None:
+        answer = _for_current_tiers(lambda: place(capacity, request))
+    else:
+        answer = place_around(drain, place, capacity, request, NO_MASKS)
+        masks = drain.masks_of_others(request, capacity.forest)
+    found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
 
@@ -64,7 +72,7 @@ def explained_held(
     held: Reservation, without: Callable[[], Capacity], speeds: Sequence[TierSpeed], limit: int
 ) -> pb.ExplainPlacementResponse:
     capacity = without()
-    return explained(held.gang, _without_failed(held, capacity.forest), Free(capacity, speeds), limit)
+    return explained(held.gang, avoiding_failed(held, capacity.forest), Free(capacity, speeds), limit)
 
 
 def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
@@ -80,7 +88,7 @@ def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> 
 
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
-    asked = _without_failed(held, capacity.forest)
+    asked = avoiding_failed(held, capacity.forest)
     found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, NO_MASKS))
     predicted = None if found is None else _predicted(found.placement, free)
     return improve_message(held.gang, held.request, found, capacity.forest, predicted)
@@ -90,16 +98,28 @@ def defragmented(
     gang: str, request: Request, book: Sequence[Reservation], free: Free, most_moves: int
 ) -> pb.DefragmentResponse:
     forest = free.capacity.forest
-    gangs = [Running(held.gang, _without_failed(held, forest), held.placement.nodes) for held in book]
+    gangs = [Running(held.gang, avoiding_failed(held, forest), held.placement.nodes) for held in book]
     found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
+    return defragmented_message(gang, request, found, free)
+
+
+def defragmented_message(
+    gang: str, request: Request, found: MovePlan | Refusal, free: Free
+) -> pb.DefragmentResponse:
     predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return defragment_message(gang, request, found, forest, predicted)
+    return defragment_message(gang, request, found, free.capacity.forest, predicted)
 
 
-def _without_failed(held: Reservation, forest: Forest) -> Request:
-    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
-    failed = forest.index.keys() & {x.node for x in held.failed}
-    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
+def queued(waiting: Sequence[Waiting]) -> pb.ListQueueResponse:
+    return pb.ListQueueResponse(gangs=map(waiting_message, waiting))
+
+
+def planned(plan: Planned, speeds: Sequence[TierSpeed]) -> pb.DefragmentResponse:
+    """The plan of a schedule."""
+    free = Free(plan.capacity, speeds)
+    message = defragmented_message(plan.gang, plan.request, plan.found, free)
+    message.planned_at.FromNanoseconds(plan.at_ns)
+    return message
 
 
 def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:

@@ -27,8 +27,9 @@ from hyperscout_placer.book.reservation import (
     Reservation,
     TooManyError,
 )
+from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.answer import Refusal
-from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
@@ -61,6 +62,21 @@ class OtherHolderError(Exception):
     """The reservation belongs to another holder. Only that holder can release or move it."""
 
 
+class NoPlanError(Exception):
+    """The schedule has made no plan to defragment."""
+
+
+class Queue(Protocol):
+    """The gangs that wait for nodes."""
+
+    def waiting(self) -> list[Waiting]:
+        """The gangs in the order in which they are tried."""
+
+    @property
+    def last_plan(self) -> Planned | None:
+        """The newest plan to defragment for the first of them; None if no gang waited then."""
+
+
 class Book(Protocol):
     """The storage of reservations."""
 
@@ -72,6 +88,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (RequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (HeldError, grpc.StatusCode.ALREADY_EXISTS),
     (NoReservationError, grpc.StatusCode.NOT_FOUND),
+    (NoPlanError, grpc.StatusCode.NOT_FOUND),
     (NotReadyError, grpc.StatusCode.FAILED_PRECONDITION),
     (OutdatedRequestError, grpc.StatusCode.FAILED_PRECONDITION),
     (OtherHolderError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -84,7 +101,10 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 
 
 class PlacementService:
-    """`add_to(server)` registers the service. Call `close` after the last call has ended."""
+    """`add_to(server)` registers the service. Call `close` after the last call has ended.
+
+    `queue`: None = no gang ever waits.
+    """
 
     def __init__(
         self,
@@ -93,8 +113,10 @@ class PlacementService:
         book: Book,
         *,
         clock_ns: Callable[[], int],
+        queue: Queue | None = None,
     ) -> None:
         self._placements = placements
+        self._queue = queue
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
@@ -121,6 +143,7 @@ class PlacementService:
             "ExplainPlacement": unary(self.explain_placement, pb.ExplainPlacementRequest),
             "Release": unary(self.release, pb.ReleaseRequest),
             "ListPlacements": unary(self.list_placements, pb.ListPlacementsRequest),
+            "ListQueue": unary(self.list_queue, pb.ListQueueRequest),
             "Repair": unary(self.repair, pb.RepairRequest),
             "Improve": unary(self.improve, pb.ImproveRequest),
             "Defragment": unary(self.defragment, pb.DefragmentRequest),
@@ -199,7 +222,7 @@ class PlacementService:
             held = self._same(first)
             if request.dry_run:
                 held = replace(held, failed=failed)
-            free = self._free()
+            free = self._free(held.request)
             lost = frozenset(x.node for x in held.failed)
             work = self._queries if request.dry_run else self._decide
             found = await work(queries.repaired, held, lost, free)
@@ -261,12 +284,16 @@ class PlacementService:
             held, speeds = placements.held(request.gang), placements.speeds
             without = placements.without(held.gang)
             return await self._queries(queries.explained_held, held, without, speeds, limit)
-        free, gang = self._free(), request.request.gang
-        asked = request_of(request.request, free.capacity.forest)
-        return await self._queries(queries.explained, gang, asked, free, limit)
+        gang, asked = request.request.gang, request_of(request.request, placements.capacity.forest)
+        free = self._free(asked)
+        return await self._queries(queries.explained, gang, asked, free, limit, placements.drain)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
+
+    async def list_queue(self, request: pb.ListQueueRequest, context: Any) -> pb.ListQueueResponse:
+        waiting = [] if self._queue is None else self._queue.waiting()
+        return await self._list(queries.queued, waiting)
 
     async def watch_placements(
         self, request: pb.WatchPlacementsRequest, context: Any
@@ -289,20 +316,28 @@ class PlacementService:
             watchers.discard(watcher)
 
     async def improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:
-        return await self._queries(queries.improved, self._placements.held(request.gang), self._free())
+        held = self._placements.held(request.gang)
+        return await self._queries(queries.improved, held, self._free(held.request))
 
     async def defragment(self, request: pb.DefragmentRequest, context: Any) -> pb.DefragmentResponse:
+        if request.last:
+            plan = None if self._queue is None else self._queue.last_plan
+            if plan is None:
+                raise NoPlanError(
+                    "there is no plan: no gang waited at the last look, or gates_defragment_every_s is 0"
+                )
+            return await self._queries(queries.planned, plan, self._placements.speeds)
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
-        free, gang = self._free(), request.request.gang
-        asked = request_of(request.request, free.capacity.forest)
+        gang, asked = request.request.gang, request_of(request.request, self._placements.capacity.forest)
+        free = self._free(asked)
         return await self._queries(queries.defragmented, gang, asked, self._by_name(), free, most)
 
     # Helpers
 
-    def _free(self) -> Free:
-        return Free(self._placements.capacity.copy(), self._placements.speeds)
+    def _free(self, request: Request) -> Free:
+        return Free(self._placements.capacity_for(request).copy(), self._placements.speeds)
 
     def _by_name(self) -> list[Reservation]:
         return sorted(self._placements, key=lambda held: held.gang)

@@ -34,8 +34,8 @@ class RestServer:
         app: ASGIApp,
         *,
         max_streams: int,
-        files: ServerCertificates | None = None,
-        demanded: bool = False,
+        files: ServerCertificates | None,
+        demanded: bool,
     ) -> None:
         self.address = ""
         self._listen = listen
@@ -52,7 +52,7 @@ class RestServer:
             listeners = await _listen(host, port)
         except CertificateError as error:
             raise StartError(f"{error}: check tls_cert, tls_key and tls_client_ca") from error
-        except (OSError, socket.gaierror) as error:
+        except OSError as error:
             raise StartError(why_not_listening("rest_listen", host, port, error)) from error
         self._exit.push_async_callback(self._end)
         for listener in listeners:

@@ -231,6 +231,10 @@ class Handlers:
 
         return await self._in_thread(answer)
 
+    async def get_queue(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        found = await self._placing.answered("list_queue")(placement_pb2.ListQueueRequest(), Context())
+        return await self._in_thread(lambda: json_answer(request, objects.plain(found)))
+
     async def place(
         self, request: Request, values: Values, message: placement_pb2.PlaceRequest, caller: Caller
     ) -> Response:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from google.protobuf.message import Message
 from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
 
 from hyperscout_collector.serve.rest.kinds import KINDS, Kind
@@ -10,14 +11,7 @@ from hyperscout_collector.serve.rest.pages import PAGING, paging
 from hyperscout_collector.serve.rest.parameters import Parameter
 from hyperscout_collector.serve.rest.rendered import OUTPUTS
 
-Body = (
-    type[placement_pb2.PlaceRequest]
-    | type[placement_pb2.ExplainPlacementRequest]
-    | type[placement_pb2.RepairRequest]
-    | type[measurement_pb2.SetMeasuringRequest]
-    | type[measurement_pb2.RunNcclRequest]
-    | type[topology_pb2.ApproveRequest]
-)
+Body = type[Message]
 
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
 _PLACEMENT = "/hyperscout.v1.PlacementService/"
@@ -209,6 +203,14 @@ OPERATIONS: tuple[Operation, ...] = (
         "Selects nodes for a gang, and reserves them unless `dryRun` is true.",
         "Placement",
         body=placement_pb2.PlaceRequest,
+    ),
+    Operation(
+        "get_queue",
+        "GET",
+        "/v1/queue",
+        _PLACEMENT + "ListQueue",
+        "The gangs of pods that wait for nodes, in the order in which they are tried.",
+        "ListQueueResponse",
     ),
     Operation(
         "release",

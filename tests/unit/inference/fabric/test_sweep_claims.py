@@ -11,13 +11,16 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
+from hyperscout_inference.fabric.sweep_record import guid_of, record_of
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Link, LinkTable, Topology
+from hypothesis import given
+from hypothesis import strategies as st
 from support.real import ROOT
 
 PAGE = ROOT / "docs/probes/ibnetdiscover.md"
@@ -345,3 +348,20 @@ def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
     moved = replace(FABRIC, cables=(*cut.cables, elsewhere))
     (found, _) = judged(from_host(moved), from_host(cut, HOSTS[1]), record=record)
     assert (found.counts, found.is_known) == ("nothing", False), "it may be in another port by its own word"
+
+
+_DEVICES = st.one_of(
+    st.text("0123456789abcdefABCDEF", min_size=16, max_size=16),
+    st.text("0123456789abcdefxX_ +:", min_size=16, max_size=16),
+    st.text("0123456789abcdef:", max_size=17),
+)
+
+
+@given(st.lists(st.tuples(_DEVICES, _DEVICES), max_size=6))
+def test_the_record_has_the_cables_between_guids(ends: list[tuple[str, str]]) -> None:
+    links = [Link(a, "1", b, "2", "infiniband", ("ibnetdiscover",)) for a, b in ends]
+    guids = [(guid_of(a), guid_of(b)) for a, b in ends]
+    record = record_of(LinkTable.of(links))
+    assert list(zip(record.a.tolist(), record.b.tolist(), strict=True)) == [x for x in guids if all(x)]
+    assert record.guids[record.a_at].tolist() == record.a.tolist()
+    assert record.guids[record.b_at].tolist() == record.b.tolist()

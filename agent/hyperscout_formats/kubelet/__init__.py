@@ -1,0 +1,1 @@
+"""Reader of the answers of the kubelet's PodResources API."""

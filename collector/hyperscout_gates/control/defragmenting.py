@@ -1,0 +1,94 @@
+"""Plans on a schedule which workers to move so that the first waiting gang fits. It moves nothing.
+
+A plan is advice. The collector cannot carry it out: it does not know when the holder of a reservation has
+moved its workers, and a running pod moves only by being deleted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from hyperscout_formats.text.counts import count, first_few
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import NotReadyError, avoiding_failed
+from hyperscout_placer.book.waiting import Planned
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+
+from hyperscout_gates.control.gang_record import GangRecord
+from hyperscout_gates.control.placement_requests import PlacementRequests
+from hyperscout_gates.state.events import Place
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 10  # moves in a log line
+
+
+class Defragmenting:
+    """`last`: the newest plan; None = no gang waited. `plans`, `refusals`: numbers since the start.
+
+    `first`: returns the waiting gang to plan for. `every_s`: seconds between two plans; 0 = never plan.
+    `most_moves`: most workers that a plan moves.
+    """
+
+    def __init__(
+        self,
+        placements: Placements,
+        requests: PlacementRequests,
+        first: Callable[[], GangRecord | None],
+        every_s: float,
+        most_moves: int,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self.last: Planned | None = None
+        self.plans = self.refusals = 0
+        self._placements = placements
+        self._requests = requests
+        self._first = first
+        self._most_moves = most_moves
+        self._clock_ns = clock_ns
+        self.every_s = every_s
+        self._in_thread = BoundedExecutor("defragment")
+
+    async def run(self) -> None:
+        """Plan until cancelled."""
+        while True:
+            await asyncio.sleep(self.every_s)
+            try:
+                await self.plan()
+            except (NotReadyError, RequestError) as error:
+                _log.info("no plan to defragment: %s", error)
+
+    async def plan(self) -> None:
+        """Make one plan. Raises NotReadyError, RequestError."""
+        record = self._first()
+        if record is None or record.machine.gang is None:
+            self.last = None
+            return
+        asked = Place(record.machine.gang, frozenset(record.machine.refused))
+        request, masks = self._requests.constrained(asked)
+        capacity = self._placements.capacity.copy()
+        gangs = [
+            Running(held.gang, avoiding_failed(held, capacity.forest), held.placement.nodes)
+            for held in self._placements
+        ]
+
+        def plan() -> MovePlan | Refusal:
+            return defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
+
+        found = await self._in_thread(plan)
+        self.last = Planned(record.machine.key, request, found, capacity, self._clock_ns())
+        if isinstance(found, Refusal):
+            self.refusals += 1
+            _log.info("%s: no plan to defragment: %s", record.machine.key, found.reason)
+            return
+        self.plans += 1
+        moves = [
+            f"{name} rank {step.rank}: {step.source} -> {step.target}"
+            for name, steps in found.moves
+            for step in steps
+        ]
+        what = f"fits when {count(found.moved, 'worker')} of {count(len(found.moves), 'gang')} move"
+        _log.info("%s: %s (dry run): %s", record.machine.key, what, first_few(moves, _SHOWN))

@@ -1,0 +1,52 @@
+"""Gangs that wait for nodes, as the API shows them."""
+
+from dataclasses import dataclass
+
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.request import Request
+from hyperscout_placer.repair.defrag import MovePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The domain that is kept for a waiting gang. `hypernode`: None = all islands together.
+
+    `nodes`: number of kept nodes. `fits`: how many workers of the gang's most numerous kind fit on them now.
+    """
+
+    tier: int
+    hypernode: str | None
+    nodes: int
+    fits: int
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A waiting gang. `holder`: kind of its workload. `since_ns`: when its first pod was created, Unix ns.
+
+    `reason`: why it was not placed when it was tried last; "" = it was not tried yet.
+    """
+
+    gang: str
+    holder: str
+    priority: int
+    workers: int
+    since_ns: int
+    reason: str
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Which workers to move so that a waiting gang fits, planned at `at_ns` (Unix ns).
+
+    `capacity`: a copy of the free resources, on which the plan was made.
+    """
+
+    gang: str
+    request: Request
+    found: MovePlan | Refusal
+    capacity: Capacity
+    at_ns: int

@@ -1,0 +1,41 @@
+"""Plans of a schedule: for the first gang that was refused, and nothing moves."""
+
+import pytest
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.repair.defrag import MovePlan
+from support.controller_world import World, running
+from support.waiting import until
+
+
+async def test_the_first_waiting_gang_gets_a_plan(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One worker is on each leaf: the gang of two fits in a leaf when one of them moves."""
+    world = World()
+    plans = world.gates.queue.plans
+    async with running(world, monkeypatch):
+        await plans.plan()
+        assert world.gates.queue.last_plan is None, "no gang waits"
+        for number in range(1, 5):
+            world.submit(f"small-{number}", 1)
+            await until(lambda number=number: world.opened(f"small-{number}"))  # type: ignore[misc]
+        world.end("small-2")
+        world.end("small-3")
+        await until(lambda: len(world.held()) == 2)
+        world.submit("large", 2, highest_tier_allowed="leaf")
+        await until(lambda: world.waiting() == ["large"])
+        with caplog.at_level("INFO"):
+            await plans.plan()
+        held = world.held()
+        last = world.gates.queue.last_plan
+        assert last is not None
+        assert isinstance(last.found, MovePlan)
+        assert (last.gang, last.found.moved, plans.plans, plans.refusals) == ("default/Gang/large", 1, 1, 0)
+        assert "fits when 1 worker of 1 gang move (dry run): default/Gang/small-" in caplog.text
+        assert world.held() == held, "nothing moves"
+        plans._most_moves = 0
+        await plans.plan()
+        last = world.gates.queue.last_plan
+        assert last is not None
+        assert isinstance(last.found, Refusal)
+        assert (plans.plans, plans.refusals) == (1, 1)
