@@ -20,13 +20,14 @@ from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.units import NS, rfc3339
+from hyperscout_topology.topology import Endpoint
 
 from support.fake_kube import FakeKube, Object
-from support.topologies import two_leaves
+from support.topologies import LEAF, on_leaf_b, two_leaves
 
 NODES = ["n01", "n02", "n03", "n04"]
 PODS = "/api/v1/namespaces/default/pods"
-
+_OWNER = {"apiVersion": "example.com/v1", "kind": "Set", "name": "set", "uid": "u", "controller": True}
 
 _SETTINGS = GateSettings(patience_s=0.0)
 
@@ -49,7 +50,7 @@ class Server(FakeKube):
             self.before(method, path)
             found = copy.deepcopy(self.objects[path])
             found["spec"] |= {"schedulingGates": [], "affinity": body["spec"]["affinity"]}
-            found["metadata"]["annotations"] = body["metadata"]["annotations"]
+            found["metadata"]["annotations"] |= body["metadata"]["annotations"]
             self.put(path, found)
             self.told(copy.deepcopy(found))
             return found
@@ -103,7 +104,10 @@ class World:
         """Another collector on the same API server, which begins now."""
         return World(self.settings, self.server, self.now_s)
 
-    def submit(self, gang: str, size: int, priority: int = 0, **annotations: str) -> None:
+    def submit(
+        self, gang: str, size: int, priority: int = 0, *, owned: bool = False, **annotations: str
+    ) -> None:
+        """Create the pods of a gang. `owned`: a controller would create them again."""
         for rank in range(size):
             name = f"{gang}-{rank}"
             metadata = {
@@ -115,6 +119,7 @@ class World:
                 },
                 "labels": {GANG_LABEL: gang, SIZE_LABEL: str(size)},
                 "creationTimestamp": rfc3339(int(self.now_s * NS)),
+                "ownerReferences": [_OWNER] if owned else [],
             }
             limits = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
             spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "w", **limits}]}
@@ -142,6 +147,32 @@ class World:
         pods = (x for path, x in self.server.objects.items() if path.startswith(f"{PODS}/{gang}-"))
         marks = [pod["metadata"].get("annotations", {}).get(PLACED) for pod in pods]
         return sorted(json.loads(mark)["node"] for mark in marks if mark)
+
+    def bind(self) -> None:
+        """The scheduler and the kubelets accept what is open."""
+        for path, pod in list(self.server.objects.items()):
+            mark = pod["metadata"].get("annotations", {}).get(PLACED)
+            if path.startswith(PODS) and mark and not pod["spec"].get("nodeName"):
+                spec = pod["spec"] | {"nodeName": json.loads(mark)["node"]}
+                status = {"phase": "Running", "podIP": "10.9.9.9"}
+                bound = self.server.put(path, copy.deepcopy(pod) | {"spec": spec, "status": status})
+                self.gates.pods.learn(copy.deepcopy(bound))
+
+    def degrade(self, *nodes: str) -> None:
+        """One cable of each of these nodes has errors; none of the others."""
+        found = [
+            on_leaf_b("ErroringLink", Endpoint(f"a{n[1:]}", n, "1"), LEAF, hypernode="leaf-a") for n in nodes
+        ]
+        self.placements.set_topology(replace(two_leaves(), anomalies=tuple(found)))
+
+    def messages(self, reason: str) -> list[str]:
+        events = (body for _, path, body in self.server.writes if path.endswith("/events"))
+        return [body["message"] for body in events if body["reason"] == reason]
+
+    def deleted(self) -> list[str]:
+        """Names of deleted pods."""
+        found = (path for method, path, _ in self.server.writes if method == "DELETE")
+        return [path.rpartition("/")[2] for path in found if path.startswith(PODS)]
 
     def told(self) -> list[str]:
         """Events, by reason."""

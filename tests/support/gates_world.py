@@ -230,6 +230,16 @@ class World:
         else:
             self.to_do.append((key, instruction))
 
+    def move(self, key: str, nodes: dict[int, str], *, is_late: bool = False) -> None:
+        """Degraded links make ranks move. `is_late`: the gang has changed since that was decided."""
+        machine = self.machines[key]
+        plan = machine.plan
+        assert plan is not None
+        assert machine.can_move
+        after = [nodes.get(rank, node) for rank, node in enumerate(plan.nodes)]
+        self.held[key] |= {rank: node for rank, node in nodes.items() if plan.nodes[rank] != node}
+        self.handle(key, e.Moves(replace(plan) if is_late else plan, placement(after)))
+
     def free(self, node: str) -> int:
         if node in self.down:
             return 0
@@ -272,7 +282,9 @@ class World:
             pod = self.pods.get(instruction.pod.uid)
             if pod is None or pod.version != instruction.pod.version:
                 return pod is None
-            assert not pod.node, "a pod that runs is never deleted"
+            plan = self.plans.get(key)
+            leaves = plan is not None and plan.moves and plan.nodes[pod.rank or 0] != pod.node
+            assert not pod.node or leaves, "a pod that runs is deleted only where its rank moves"
             self.remove(pod.uid)
         return True
 
@@ -286,7 +298,7 @@ class World:
         for other in self._alive(key):
             if other.is_open and other.rank is not None:
                 assert other.rank != instruction.rank, "two pods have one rank"
-                assert plan.nodes[other.rank] == other.pin, "half a gang on another plan"
+                assert plan.moves or plan.nodes[other.rank] == other.pin, "half a gang on another plan"
         self.opened += 1
         self.put(replace(pod, gated=False, rank=instruction.rank, pin=instruction.node))
         return True

@@ -34,6 +34,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_gates.control.free_report import FreeReport
 from hyperscout_gates.control.gang_record import GangRecord, GangRecords
+from hyperscout_gates.control.mover import Mover
 from hyperscout_gates.control.owners import Owners
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
@@ -95,6 +96,7 @@ class Gates:
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         self._records = GangRecords()
+        self._mover = Mover(settings.degradation, self._requests, self._reports, self._tell, self._now_s)
         self._dirty: deque[GangRecord] = deque()
         self._flush_soon = Debouncer(self._flush, _GATHER_S)
         self._begun = False
@@ -115,6 +117,7 @@ class Gates:
             "pod-watch": self.pods.run,
             "gates": self.run,
             "gate-writes": self._writer.run,
+            "gate-moves": self._mover.run,
             "gate-events": self._recorder.run,
             **self.queue.services,
         }
@@ -123,8 +126,7 @@ class Gates:
     def problems(self) -> list[str]:
         """Why gangs may wait indefinitely."""
         not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
-        found = [problem for problem in (not_followed, self._writer.problem) if problem]
-        return found + self._records.problems
+        return [x for x in (not_followed, self._writer.problem) if x] + self._records.problems
 
     # Start
 
@@ -144,7 +146,6 @@ class Gates:
         """Start all gangs. Those with stored plans reserve their nodes before any other gang is placed."""
         for plan in plans:
             self._records.add(GangMachine(plan.key, plan.uid, self._settings, plan, self._log))
-        with_plans = list(self._records)
         for pod in self.pods:
             if is_ours(pod):
                 self._feed(pod, begins=False)
@@ -154,8 +155,6 @@ class Gates:
             self._look_at_nodes(record)
             self._tell(record, e.Began())
         self._flush()
-        if with_plans:
-            _log.info("%d stored plans of gangs", len(with_plans))
 
     # Changes of pods, nodes and free resources
 
@@ -236,6 +235,7 @@ class Gates:
 
     def _tick(self) -> None:
         now_s = self._now_s()
+        self._mover.look(self._records)
         for record in list(self._records):
             if record.parked_until_s is not None:
                 if record.parked_until_s <= now_s and not record.writes:

@@ -15,7 +15,7 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, ends
-from hyperscout_placer.repair.repair import repair
+from hyperscout_placer.repair.repair import Improvement, improvement, repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
 from hyperscout_gates.state.gang import Gang
@@ -110,6 +110,24 @@ class PlacementRequests:
         arrived = held.arrived - set(asked.ranks)
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
         return Placed(self._placements.held(name).placement)
+
+    def improvement_of(self, name: str, gang: Gang | None) -> Callable[[], Improvement | None]:
+        """Return a function for a thread that looks for a better place of a running gang.
+
+        Without `gang`, the pods' selectors are unknown and are not applied. Raises PlacementsError.
+        """
+        held = self._placements.held(name)
+        capacity = self._placements.capacity_for(held.request).copy()
+        masks = {} if gang is None else self._masks_for(gang, held.request)
+        return lambda: improvement(capacity, held.request, held.placement.nodes, masks)
+
+    def move(self, name: str, found: Improvement) -> Placement:
+        """Move the reservation of a running gang, and return where it is then.
+
+        Raises PlacementsError if it does not fit any more.
+        """
+        self._placements.move(name, found.moves, found.placement)
+        return self._placements.held(name).placement
 
     def update(self, name: str, instruction: Hold | Arrive | Depart | Release) -> str:
         """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""

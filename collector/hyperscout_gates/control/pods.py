@@ -14,6 +14,7 @@ from hyperscout_kubernetes.paths import api_path
 from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_runtime.units import rfc3339
 
+from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
 from hyperscout_gates.workloads.membership import membership
@@ -59,6 +60,7 @@ def keep(pod: Object) -> Object:
         "gated": gated,
         "mark": mark,
         "stuck_s": _unschedulable_since_s(pod, mark),
+        "hook": hook_of(pod),
         # Once the pod has a node, the version is not needed: no patch or deletion follows.
         "version": "" if kept["spec"].get("nodeName") else metadata.get("resourceVersion", ""),
     }

@@ -70,6 +70,8 @@ class GangWriter:
                 await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
             else:
                 self.problem = None
+                if plans:
+                    _log.info("%d stored plans of gangs", len(plans))
                 return plans
 
     async def plans(self) -> list[GangPlan]:

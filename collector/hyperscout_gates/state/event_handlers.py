@@ -86,6 +86,14 @@ class EventHandlers(GangFacts):
     def _nodes_down(self, event: e.NodesDown) -> None:
         self.down = event.nodes
 
+    def _moves(self, event: e.Moves) -> None:
+        if self.plan is event.plan and self.can_move:
+            self.plan = replace(event.plan, placement=event.placement, moves=True)
+            self.arrived &= self.members.arrived(self.plan.nodes)
+        elif self.plan is not None and self.has_reservation:
+            self.out.append(e.Release())  # the gang has changed since the move was decided
+            self.reserve(self.plan)
+
     def _plan_stored(self, event: e.PlanStored) -> None:
         self.storing = False
         self.backoff.forgive("store")
@@ -201,5 +209,6 @@ _HANDLERS: Final[dict[type, Callable[[EventHandlers, Any], None]]] = {
     e.PodDeleted: EventHandlers._pod_deleted,
     e.PodNotDeleted: EventHandlers._pod_not_deleted,
     e.NodesDown: EventHandlers._nodes_down,
+    e.Moves: EventHandlers._moves,
     e.Tick: EventHandlers._nothing,
 }

@@ -165,6 +165,14 @@ class NodesDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """The reservation of the running gang `plan` was changed to `placement`, away from degraded links."""
+
+    plan: GangPlan
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     pass
 
@@ -187,6 +195,7 @@ Event = (
     | PodDeleted
     | PodNotDeleted
     | NodesDown
+    | Moves
     | Tick
 )
 

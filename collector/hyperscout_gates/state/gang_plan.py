@@ -47,7 +47,8 @@ class PlanError(ValueError):
 class GangPlan:
     """Nodes by rank for the gang `key`. `uid`: of its owner ("" = labels only).
 
-    `pods`: rank by pod uid, for pods that carry no slot of their own.
+    `pods`: rank by pod uid, for pods that carry no slot of their own. `moves`: pods that run on other nodes
+    than these are deleted, because the gang moves.
     """
 
     key: str
@@ -57,6 +58,7 @@ class GangPlan:
     request: Request
     placement: Placement
     pods: Mapping[str, int] = field(default_factory=dict)
+    moves: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -99,6 +101,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             **({"costRest": rest} if any(rest) else {}),
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
+            **({"moves": True} if plan.moves else {}),
             **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
         }
     )
@@ -176,6 +179,7 @@ def _plan_in(found: Any) -> GangPlan:
             zones=_zones_in(found.get("zones", []), count),
         ),
         pods,
+        _bool(found.get("moves", False)),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from hyperscout_formats.text.host_list import natural_key
 
+from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.events import Place, Pod, Repair
 from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
@@ -30,18 +31,20 @@ State = Literal[
 # How events change the state. Events in other states leave the state as it is.
 TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "waiting")},
-    "waiting": {"OwnerRead": ("ended",), "PodGone": ("ended",), "Turn": ("placing",)},
+    "waiting": {"OwnerRead": ("ended", "storing"), "PodGone": ("ended",), "Turn": ("placing",)},
     "placing": {"NotPlaced": ("open", "waiting"), "Placed": ("storing",)},
     "storing": {
         "PlanNotStored": ("dropping",),
-        "PlanStored": ("dropping", "open"),
+        "PlanStored": ("clearing", "dropping", "open", "placed"),
+        "PodSeen": ("dropping", "empty"),
         "PodGone": ("dropping", "empty"),
     },
     "placed": {"OwnerRead": ("dropping", "open"), "PodGone": ("empty",)},
     "open": {
-        "PodDeleted": ("empty",),
+        "PodDeleted": ("dropping", "empty"),
         "PodGone": ("dropping", "empty", "placed"),
         "PodSeen": ("clearing", "dropping", "empty", "placed"),
+        "Moves": ("storing",),
         "Tick": ("clearing",),
         "Turn": ("placing",),
     },
@@ -72,6 +75,7 @@ class GateSettings:
     patience_s: float = 15.0  # until a gang reports that pods are missing
     retry_s: float = 1.0  # until a failed request is repeated; doubles each time
     retry_most_s: float = 60.0
+    degradation: DegradationSettings = field(default_factory=DegradationSettings)
     drain_after_s: float = 600.0  # how long a gang waits until a domain is kept for it; 0 = no domain is kept
     defragment_every_s: float = 0.0  # between plans for the first waiting gang; 0 = no plans
     defragment_most_moves: int = 64  # most workers that a plan moves
@@ -135,10 +139,13 @@ class Members:
         found.update(r for r, p in self.opened() if p.node and r < len(nodes) and nodes[r] == p.node)
         return found
 
-    def strays(self, nodes: tuple[str, ...]) -> Iterator[Pod]:
-        """Yield unbound pods that are pinned to another node than the plan has for them."""
+    def strays(self, nodes: tuple[str, ...], *, bound: bool) -> Iterator[Pod]:
+        """Yield pods that are pinned to another node than the plan has for them.
+
+        `bound`: also those that run there.
+        """
         for rank, pod in self.opened():
-            if not pod.node and not (rank < len(nodes) and nodes[rank] == pod.pin):
+            if (bound or not pod.node) and not (rank < len(nodes) and nodes[rank] == (pod.node or pod.pin)):
                 yield pod
 
     def seat(self, gang: Gang, size: int, before: Mapping[str, int], last: set[int]) -> list[Pod]:
@@ -265,6 +272,13 @@ class GangFacts:
             return False
         busy = self.opening | self.maybe_open
         return any(self.is_bad(plan, rank) for uid, rank in self.members.seats.items() if uid not in busy)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the gang runs as planned, so that its ranks can move to other nodes."""
+        if self.plan is None or self.plan is not self.stored or self.asked is not None:
+            return False
+        return self.begun and self.engaged and not (self.ended or self.clearing or self.storing)
 
     @property
     def gathers(self) -> bool:

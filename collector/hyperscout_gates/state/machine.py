@@ -121,7 +121,7 @@ class GangMachine(EventHandlers):
         elif plan is not self.stored:
             self._store()
         else:
-            for pod in self.members.strays(plan.nodes):
+            for pod in self.members.strays(plan.nodes, bound=plan.moves):
                 self._delete(pod)
             self._look_for_stuck()
             if not self.clearing:

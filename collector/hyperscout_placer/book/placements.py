@@ -11,6 +11,7 @@ Everything runs on the event loop. No call blocks it for long.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hyperscout_formats.text.counts import count
 from hyperscout_runtime.signals import Signal
@@ -19,8 +20,8 @@ from hyperscout_topology.topology import Topology
 from hyperscout_placer.book.drain import Drain, Engine, place_around
 from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
-from hyperscout_placer.book.node_capacity import summed
 from hyperscout_placer.book.reservation import (
+    MAX_NAME_CHARS,
     HeldError,
     NoReservationError,
     NoRoomError,
@@ -29,16 +30,19 @@ from hyperscout_placer.book.reservation import (
     Reservation,
     TooManyError,
     Trial,
+    check_failed,
+    check_name,
     is_quick,
     is_where,
     not_arrived,
     places,
 )
+from hyperscout_placer.book.without import without
 from hyperscout_placer.book.zone_choice import kept_zones, restored, shares, with_zones
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
 from hyperscout_placer.cluster.numa_zones import ZoneDevices
-from hyperscout_placer.cluster.request import Request, RequestError, size
+from hyperscout_placer.cluster.request import Request, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
 from hyperscout_placer.solve.place import NO_MASKS
@@ -46,10 +50,8 @@ from hyperscout_placer.solve.place import place as best_place
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs together
-MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
 _ATTEMPTS = 3
-MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
 
 class Placements:
@@ -132,17 +134,7 @@ class Placements:
         NoReservationError.
         """
         held = self.held(gang)
-        capacity, free = self.capacity_for(held.request).copy(), self._free.nodes.copy()
-
-        def freed() -> Capacity:
-            waiting = summed(*places(held, not_arrived(held)))
-            arrived = summed(*places(held, held.arrived))
-            for node in {*waiting, *arrived}:
-                if node in capacity.forest.index:
-                    capacity.set_free(node, free.free_on(node, waiting.get(node, {}), arrived.get(node, {})))
-            return capacity
-
-        return freed
+        return partial(without, held, self.capacity_for(held.request).copy(), self._free.nodes.copy())
 
     # Inputs
 
@@ -339,15 +331,7 @@ class Placements:
         """Set the failed nodes that a gang remembers. Raises NoReservationError, TooManyError."""
         held = self.held(gang)
         remembered = sum(len(x.failed) for x in self._held.values()) - len(held.failed) + len(failed)
-        for number, whose, limit in (
-            (len(failed), f"gang {gang!r}", MAX_FAILED_OF_GANG),
-            (remembered, "all gangs together", MAX_FAILED),
-        ):
-            if number > limit:
-                raise TooManyError(
-                    f"{whose} would remember {number} failed nodes, the limit is {limit}: clear those that "
-                    "are repaired"
-                )
+        check_failed(gang, len(failed), remembered)
         if failed != held.failed:
             self._set(replace(held, failed=failed))
 
@@ -383,11 +367,7 @@ class Placements:
     # Bookkeeping
 
     def _check_new(self, gang: str, request: Request) -> None:
-        if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
-            raise RequestError(
-                f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable "
-                "characters"
-            )
+        check_name(gang)
         if (held := self._held.get(gang)) is not None:
             raise HeldError(
                 f"gang {gang!r} already holds {count(held.placement.cost.nodes, 'node')}: release it first, "

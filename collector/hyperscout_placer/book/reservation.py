@@ -7,8 +7,10 @@ from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone, in_zone
-from hyperscout_placer.cluster.request import Group, Request, Workers, ranks, size
+from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks, size
 
+MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
+MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 
 
@@ -60,6 +62,27 @@ class Trial:
 
     answer: Placement | Refusal
     seconds: float
+
+
+def check_name(gang: str) -> None:
+    """Raises RequestError."""
+    if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
+        raise RequestError(
+            f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable characters"
+        )
+
+
+def check_failed(gang: str, of_gang: int, of_all: int) -> None:
+    """Check the numbers of failed nodes that a gang, and all gangs, would remember. Raises TooManyError."""
+    for number, whose, limit in (
+        (of_gang, f"gang {gang!r}", MAX_FAILED_OF_GANG),
+        (of_all, "all gangs together", MAX_FAILED),
+    ):
+        if number > limit:
+            raise TooManyError(
+                f"{whose} would remember {number} failed nodes, the limit is {limit}: clear those that are "
+                "repaired"
+            )
 
 
 def not_arrived(held: Reservation) -> Collection[int]:

@@ -81,13 +81,11 @@ def cost_of(forest: Forest, fits: Longs, nodes: Sequence[int], placed: int) -> C
     holder = forest.holder(used)
     top = forest.top + 1 if holder is None else holder[0]
     domains, left, whole = [], [], 0
-    degraded = int(forest.degraded[used].sum())
     for layer in reversed(forest.layers):
         which = np.unique(layer.of_node[used])
         start, stop = layer.start[which], layer.stop[which]
         left.append(int((sums[stop] - sums[start]).sum()) - placed)
         if layer.tier <= top:
-            degraded += int(layer.degraded[which].sum())
             whole += int((full[stop] == full[start]).sum())
         if layer.tier < top:
             domains.append(len(which))
@@ -96,4 +94,5 @@ def cost_of(forest: Forest, fits: Longs, nodes: Sequence[int], placed: int) -> C
         whole += int(full[-1] == 0)
     left.append(int(fits[used].sum()) - placed)
     higher = max(0, forest.top - top)
-    return Cost(top, tuple(domains), len(used), degraded, tuple(left[higher:]), tuple(left[:higher]), whole)
+    left_over = tuple(left[higher:]), tuple(left[:higher])
+    return Cost(top, tuple(domains), len(used), forest.degraded_links(used), *left_over, whole)

@@ -160,6 +160,14 @@ class Forest:
                 return layer.tier, layer.names[domain]
         return None
 
+    def degraded_links(self, nodes: Sequence[int] | Longs) -> int:
+        """Degraded links of these nodes and of their domains, up to the lowest one that contains all."""
+        used = np.unique(np.asarray(nodes, np.int64))
+        holder = self.holder(used)
+        layers = self.layers if holder is None else self.layers[: holder[0]]
+        domains = (int(layer.degraded[np.unique(layer.of_node[used])].sum()) for layer in layers)
+        return int(self.degraded[used].sum()) + sum(domains)
+
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
     """HyperNodes by name, tier 1 first.

@@ -173,6 +173,9 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- if and .Values.gates.admissionPolicy (ne .Values.gates.mode "on") -}}
 {{- fail "gates.admissionPolicy: without gates.mode \"on\" the collector never opens the gates that it adds; set gates.mode: \"on\" too" -}}
 {{- end -}}
+{{- if and (ne .Values.gates.onDegradation.action "off") (ne .Values.gates.mode "on") -}}
+{{- fail "gates.onDegradation.action: only gangs behind gates are watched; set gates.mode: \"on\" too" -}}
+{{- end -}}
 {{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
 {{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
 {{- end -}}

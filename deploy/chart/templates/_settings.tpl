@@ -18,6 +18,10 @@
   "gates_namespace" (include "hyperscout.gangs" .)
   "gates_replace_after_s" .Values.gates.replaceAfterSeconds
   "gates_hot_swap" .Values.gates.hotSwap
+  "gates_on_degradation" .Values.gates.onDegradation.action
+  "gates_degraded_wait_s" .Values.gates.onDegradation.waitSeconds
+  "gates_moves_per_hour" .Values.gates.onDegradation.movesPerHour
+  "gates_hook_timeout_s" .Values.gates.onDegradation.hookTimeoutSeconds
   "gates_drain_after_s" .Values.gates.drainAfterSeconds
   "gates_defragment_every_s" .Values.gates.defragment.everySeconds
   "gates_defragment_most_moves" .Values.gates.defragment.mostMoves

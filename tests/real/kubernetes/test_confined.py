@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hyperscout_gates.control.pods import PLACED, keep, opening
+from hyperscout_gates.degradation.hook import HOOK
 from hyperscout_gates.state.gang import GATE
 from hyperscout_kubernetes.client import MERGE, STRATEGIC, Kube, connect
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError
@@ -180,6 +181,27 @@ async def test_a_pod_that_runs_is_out_of_reach(kube: Cluster, attacker: Kube) ->
     with pytest.raises(ForbiddenError, match="may not delete pods that have a node"):
         await attacker.write("DELETE", f"{PODS}/runs", {})
     assert kube.api.ask("GET", f"{PODS}/runs")["metadata"]["uid"] == found["metadata"]["uid"]
+
+
+async def test_a_pod_that_runs_may_be_moved_if_it_has_a_hook(kube: Cluster) -> None:
+    """Only where the operator has allowed it, and the collector cannot add the hook."""
+    kube.service_account("default")
+    kube.nodes(["n1"])
+    async with await connect(collectors_account(kube, onDegradation={"action": "move"})) as client:
+        hook = {"metadata": {"annotations": {HOOK: "8080/save"}}}
+        for name, annotations in (("with", {HOOK: "none"}), ("without", {})):
+            pod = post(kube, name, annotations=annotations)
+            await until("the hook", True, lambda: patch(client, name, hook))  # noqa: B023
+            await place(client, pod)
+            target = {
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+                "metadata": {"name": name},
+            }
+            binding = {"apiVersion": "v1", "kind": "Binding", **target}
+            kube.api.ask("POST", f"{PODS}/{name}/binding", binding)
+        with pytest.raises(ForbiddenError, match="only if they have a checkpoint hook"):
+            await client.write("DELETE", f"{PODS}/without", {})
+        await client.write("DELETE", f"{PODS}/with", {})
 
 
 async def test_other_accounts_are_not_confined(kube: Cluster, attacker: Kube) -> None:

@@ -57,13 +57,15 @@ def plan_of(count: int, node: Callable[[int], str]) -> GangPlan:
     return GangPlan("ns/Job/large", "u", "Job", "d", request, placement)
 
 
-def test_what_is_stored_is_read_back() -> None:
-    found = to_object(PLAN, "own")
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_is_stored_is_read_back(*, moves: bool) -> None:
+    plan = replace(PLAN, moves=moves)
+    found = to_object(plan, "own")
     assert found["metadata"]["namespace"] == "own"
     assert found["metadata"]["name"] == name_of(PLAN.key, PLAN.uid)
     assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "hyperscout"
     # The server gives it back as JSON.
-    assert from_object(json.loads(json.dumps(found))) == PLAN
+    assert from_object(json.loads(json.dumps(found))) == plan
 
 
 def test_all_lines_of_the_cost_are_read_back() -> None:

@@ -19,6 +19,7 @@ from hyperscout_gates.control.pods import (
     opening,
     seen,
 )
+from hyperscout_gates.degradation.hook import HOOK, Hook
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
 from hyperscout_placer.cluster.numa_zones import Zone
@@ -55,6 +56,44 @@ def placed(pod_uid: str = "u1", **more: Any) -> dict[str, str]:
     return {
         PLACED: json.dumps({"pod": pod_uid, "rank": 3, "node": "n1", "time": "2026-01-01T00:01:00Z"} | more)
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "hook"),
+    [
+        (None, {}, None),
+        ("none", {}, Hook()),
+        ("8080/", {}, Hook("http://10.1.2.3:8080/")),
+        ("65535/a/b-c_d.e~f", {}, Hook("http://10.1.2.3:65535/a/b-c_d.e~f")),
+        ("8080/x", {"podIP": "fd00::1"}, Hook("http://[fd00::1]:8080/x")),
+        ("8080", {}, "expected PORT/PATH"),
+        ("0/x", {}, "expected PORT/PATH"),
+        ("65536/x", {}, "expected PORT/PATH"),
+        ("example.com:80/x", {}, "expected PORT/PATH"),
+        ("80/x?y", {}, "expected PORT/PATH"),
+        ("80/x\r\nHost: y", {}, "expected PORT/PATH"),
+        ("٨٠/x", {}, "expected PORT/PATH"),
+        (80, {}, "expected PORT/PATH"),
+        ("80/" + 201 * "x", {}, "expected PORT/PATH"),
+        ("80/x", {"podIP": None}, "the pod has no address yet"),
+        ("80/x", {"podIP": "metadata.internal"}, "the pod has no address yet"),
+        ("80/x", {"podIP": "127.0.0.1"}, "127.0.0.1 is not an address of a pod"),
+        ("80/x", {"podIP": "169.254.169.254"}, "169.254.169.254 is not an address of a pod"),
+        ("80/x", {"podIP": "::"}, ":: is not an address of a pod"),
+        ("80/x", {"podIP": "::ffff:127.0.0.1"}, "is not an address of a pod"),
+        ("80/x", {"hostNetwork": True}, "the pod is in the network of its node"),
+    ],
+)
+def test_the_checkpoint_hook(value: Any, more: dict[str, Any], hook: Hook | str | None) -> None:
+    annotations = placed() | ({} if value is None else {HOOK: value})
+    network = {"hostNetwork": True} if more.get("hostNetwork") else {}
+    status = {"phase": "Running", "podIP": more.get("podIP", "10.1.2.3")}
+    found = keep(train_pod(gated=False, annotations=annotations, status=status, **network))["gate"]["hook"]
+    if isinstance(hook, str):
+        assert found.url == ""
+        assert hook in found.problem
+    else:
+        assert found == hook
 
 
 def test_a_gated_pod() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hyperscout_placer.book import placements as book_module
+from hyperscout_placer.book import reservation as book_module
 from hyperscout_placer.book.failed_nodes import Failed, FailedNode, after_clearing, after_look, after_report
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoReservationError, TooManyError

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from hyperscout_gates.control.controller import Gates
+from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_inference.labels.cloud_labels import place_of
 from hyperscout_kubernetes.client import Fence, Kube, Object
@@ -237,6 +238,12 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
         GateSettings(
             settings.gates_replace_after_s,
             settings.gates_hot_swap,
+            degradation=DegradationSettings(
+                settings.gates_on_degradation,
+                settings.gates_degraded_wait_s,
+                settings.gates_moves_per_hour,
+                settings.gates_hook_timeout_s,
+            ),
             drain_after_s=settings.gates_drain_after_s,
             defragment_every_s=settings.gates_defragment_every_s,
             defragment_most_moves=settings.gates_defragment_most_moves,

@@ -20,6 +20,7 @@ def _word(value: object) -> object:
 
 
 Mode = Annotated[Literal["off", "dry-run", "on"], BeforeValidator(_word)]
+OnDegradation = Annotated[Literal["off", "advise", "move"], BeforeValidator(_word)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
 
 
@@ -103,6 +104,20 @@ class PublisherSettings(BaseModel):
     )
     gates_hot_swap: bool = Field(
         True, description="move pods of a failed node near their gang; off = they wait for their node"
+    )
+    gates_on_degradation: OnDegradation = Field(
+        "off",
+        description="what to do when the links of a running gang degrade: advise writes an Event with what "
+        "to drain, move also moves gangs whose pods have a checkpoint hook",
+    )
+    gates_degraded_wait_s: float = Field(
+        300.0, ge=0, description="wait this long for the links to recover before acting"
+    )
+    gates_moves_per_hour: int = Field(
+        4, ge=1, le=1000, description="at most this many gangs move within an hour"
+    )
+    gates_hook_timeout_s: float = Field(
+        120.0, gt=0, le=3600, description="wait at most this long for the checkpoint hooks of a gang"
     )
     gates_drain_after_s: float = Field(
         600.0,

@@ -1,0 +1,200 @@
+"""Moves running gangs away from degraded links, or advises to drain.
+
+    topology -> degraded links of each gang -> (longer than `wait_s`) -> a better place -> hook -> move
+
+A gang is worse off when it uses more degraded links than at its placement. If that lasts `wait_s` seconds, a
+thread looks for a better place. A gang moves only if its pods carry the annotation of the checkpoint hook, if
+a controller creates them again, if each call of the hook succeeds, and if the hour's budget has room. In all
+other cases an Event advises what to drain. Each degradation is handled once. A gang that recovers in time
+does not move.
+
+The new nodes are reserved and the plan is stored before the first pod is deleted, so that another collector
+continues the move. The number of moves in the last hour is lost with the leader.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from hyperscout_formats.text.counts import count, first_few
+from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.reservation import NotReadyError, PlacementsError
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.repair.repair import Improvement
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import described
+
+from hyperscout_gates.control.gang_record import GangRecord
+from hyperscout_gates.control.placement_requests import PlacementRequests
+from hyperscout_gates.control.reports import Reports
+from hyperscout_gates.degradation.hook import HOOK, Hook, call
+from hyperscout_gates.degradation.watch import Budget, DegradationSettings, Watch
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang_plan import GangPlan
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 5
+_ATTEMPTS = 3  # free resources can change while a thread looks for a better place
+
+
+class Mover:
+    """Call `look` often. `run` until cancelled. `tell` passes an event to a gang."""
+
+    def __init__(
+        self,
+        settings: DegradationSettings,
+        requests: PlacementRequests,
+        reports: Reports,
+        tell: Callable[[GangRecord, e.Event], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._requests = requests
+        self._reports = reports
+        self._tell = tell
+        self._now_s = now_s
+        self._watches: dict[GangRecord, Watch] = {}
+        self._seen: dict[GangRecord, tuple[Forest, GangPlan]] = {}
+        self._budget = Budget(settings.moves_per_hour)
+        self._due: dict[GangRecord, None] = {}
+        self._work = asyncio.Event()
+        self._threads = BoundedExecutor("gate-moves")
+
+    def look(self, records: Iterable[GangRecord]) -> None:
+        """Compare what the gangs use with the newest topology, and find out which of them are due."""
+        if self._settings.action == "off":
+            return
+        try:
+            forest = self._requests.forest()
+        except NotReadyError:
+            return
+        now_s, gone = self._now_s(), set(self._watches)
+        for record in records:
+            plan = record.machine.plan
+            if plan is None or record.parked_until_s is not None or not record.machine.can_move:
+                continue
+            gone.discard(record)
+            watch = self._watches.setdefault(record, Watch())
+            seen = self._seen.get(record)
+            if seen is None or seen[0] is not forest or seen[1] is not plan:
+                self._seen[record] = forest, plan
+                watch.look(_links(forest, plan), plan.placement.cost.degraded, now_s)
+            if watch.is_due(self._settings.wait_s, now_s) and record not in self._due:
+                self._due[record] = None
+                self._work.set()
+        for record in gone:
+            if record not in self._due:
+                del self._watches[record]
+                self._seen.pop(record, None)
+
+    async def run(self) -> None:
+        """Handle gangs that are due, one after the other."""
+        while True:
+            self._work.clear()
+            while self._due:
+                record = next(iter(self._due))
+                try:
+                    await self._handle(record, self._watches[record])
+                except Exception as error:  # one gang must not stop the others
+                    _log.exception("%s: the degraded links are not handled", record.machine.key)
+                    self._advise(record, f"a defect: {described(error)}")
+                del self._due[record]
+            await self._work.wait()
+
+    async def _handle(self, record: GangRecord, watch: Watch) -> None:
+        watch.handled = watch.links
+        plan = record.machine.plan
+        if plan is None:
+            return
+        for _ in range(_ATTEMPTS):
+            try:
+                search = self._requests.improvement_of(record.name, record.machine.gang)
+                found = await self._threads(search)
+            except (PlacementsError, RequestError) as error:
+                self._advise(record, str(error))
+                return
+            if found is None or found.placement.cost.degraded >= found.before.degraded:
+                self._advise(record, "there is no better place")
+                return
+            better = f"with {found.gain} ({found.price})"
+            if why := self._why_not(record, found):
+                self._advise(record, f"{why}; there is a place {better}")
+                return
+            if problems := await self._call_hooks(record, plan, found):
+                self._advise(record, f"the checkpoint hook fails: {first_few(problems, _SHOWN)}; {better}")
+                return
+            if record.machine.plan is not plan or not record.machine.can_move or watch.since_s is None:
+                return  # it recovered or changed meanwhile
+            try:
+                placement = self._requests.move(record.name, found)
+            except PlacementsError:
+                continue
+            self._budget.spend(self._now_s())
+            self._reports.announce(
+                record, e.Say("Warning", "Moves", f"moves away from degraded links, {better}")
+            )
+            self._tell(record, e.Moves(plan, placement))
+            return
+        self._advise(record, f"the free nodes changed in {_ATTEMPTS} attempts")
+
+    def _why_not(self, record: GangRecord, found: Improvement) -> str:
+        """Why the gang may not move; "" = it may."""
+        if self._settings.action == "advise":
+            return "the collector only advises"
+        pods = {pod.rank: pod for _, pod in record.machine.members.opened()}
+        moved = [pods[move.rank] for move in found.moves if move.rank in pods]
+        if bare := next((pod for pod in moved if not pod.owned), None):
+            return f"no controller creates pod {bare.name} again"
+        hooks = _hooks(record)
+        if missing := sorted(name for name, hook in hooks.items() if hook is None):
+            return f"pod {missing[0]} has no annotation {HOOK}"
+        if problems := sorted(hook.problem for hook in hooks.values() if hook is not None and hook.problem):
+            return problems[0]
+        if not self._budget.has_room(self._now_s()):
+            most = count(self._settings.moves_per_hour, "gang")
+            return f"{most} moved within the last hour, which is the limit"
+        return ""
+
+    async def _call_hooks(self, record: GangRecord, plan: GangPlan, found: Improvement) -> list[str]:
+        urls = {name: hook.url for name, hook in _hooks(record).items() if hook is not None and hook.url}
+        if not urls:
+            return []
+        ranks = [move.rank for move in found.moves]
+        body: Object = {"gang": plan.key, "ranks": ranks, "withinSeconds": self._settings.hook_timeout_s}
+        return list(await call(urls, body, self._settings.hook_timeout_s))
+
+    def _advise(self, record: GangRecord, why_not: str) -> None:
+        plan = record.machine.plan
+        if plan is None:
+            return
+        try:
+            parts = _degraded_parts(self._requests.forest(), plan)
+        except NotReadyError:
+            return
+        text = f"runs on degraded links and does not move: {why_not}. Drain and repair: "
+        self._reports.announce(record, e.Say("Warning", "Degraded", text + first_few(parts, _SHOWN)))
+
+
+def _hooks(record: GangRecord) -> dict[str, Hook | None]:
+    """The hook of each running pod, by its name."""
+    running = {pod.uid for _, pod in record.machine.members.opened() if pod.node}
+    kept = [record.pods[uid] for uid in running if uid in record.pods]
+    return {pod["metadata"]["name"]: pod["gate"]["hook"] for pod in kept}
+
+
+def _links(forest: Forest, plan: GangPlan) -> int:
+    used = [forest.index[name] for name in set(plan.nodes) if name in forest.index]
+    return forest.degraded_links(used) if used else 0
+
+
+def _degraded_parts(forest: Forest, plan: GangPlan) -> list[str]:
+    """The degraded nodes and domains that the gang uses, with the number of their degraded links."""
+    used = sorted({forest.index[name] for name in plan.nodes if name in forest.index})
+    found = [(forest.nodes[at], int(forest.degraded[at])) for at in used]
+    holder = forest.holder(used) if used else None
+    for layer in forest.layers if holder is None else forest.layers[: holder[0]]:
+        which = sorted({int(layer.of_node[at]) for at in used})
+        found += [(layer.names[at], int(layer.degraded[at])) for at in which]
+    return [f"{name} ({count(links, 'degraded link')})" for name, links in found if links]

@@ -1,0 +1,1 @@
+"""Moves running gangs away from degraded links."""
