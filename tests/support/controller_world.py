@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -85,17 +86,20 @@ class World:
         self.server.told = self.gates.pods.learn
         self.nodes.changed.subscribe(self.gates.node_changed)
         self.placements.set_topology(replace(two_leaves(), anomalies=()))
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        room = {"allocatable": {"nvidia.com/gpu": "8", "pods": "110", "cpu": "64"}}
         for name in NODES:
-            self.nodes.reflector.learn(
-                {"metadata": {"name": name, "uid": name, "labels": {}}, "spec": {}, "status": ready | room}
-            )
+            self.learn_node(name)
         self.nodes.reflector.synced.set()
         for path, found in self.server.objects.items():
             if path.startswith(PODS):
                 self.gates.pods.learn(copy.deepcopy(found))
         self.gates.pods.synced.set()
+
+    def learn_node(self, name: str, **labels: str) -> None:
+        """The watch tells of a node that is ready."""
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        room = {"allocatable": {"nvidia.com/gpu": "8", "pods": "110", "cpu": "64"}}
+        metadata = {"name": name, "uid": name, "labels": labels}
+        self.nodes.reflector.learn({"metadata": metadata, "spec": {}, "status": ready | room})
 
     def clock_ns(self) -> int:
         return int(self.now_s * 1e9)
@@ -105,7 +109,14 @@ class World:
         return World(self.settings, self.server, self.now_s)
 
     def submit(
-        self, gang: str, size: int, priority: int = 0, *, owned: bool = False, **annotations: str
+        self,
+        gang: str,
+        size: int,
+        priority: int = 0,
+        *,
+        owned: bool = False,
+        selector: Mapping[str, str] = MappingProxyType({}),
+        **annotations: str,
     ) -> None:
         """Create the pods of a gang. `owned`: a controller would create them again."""
         for rank in range(size):
@@ -123,7 +134,7 @@ class World:
             }
             limits = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
             spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "w", **limits}]}
-            spec |= {"priority": priority}
+            spec |= {"priority": priority, "nodeSelector": dict(selector)}
             pod = self.server.put(f"{PODS}/{name}", {"metadata": metadata, "spec": spec, "status": {}})
             self.gates.pods.learn(copy.deepcopy(pod))
 

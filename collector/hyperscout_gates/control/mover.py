@@ -110,7 +110,7 @@ class Mover:
             return
         for _ in range(_ATTEMPTS):
             try:
-                search = self._requests.improvement_of(record.name, record.machine.gang)
+                search = self._requests.improvement_of(record.name, _templates(record))
                 found = await self._threads(search)
             except (PlacementsError, RequestError) as error:
                 self._advise(record, str(error))
@@ -182,6 +182,15 @@ def _hooks(record: GangRecord) -> dict[str, Hook | None]:
     running = {pod.uid for _, pod in record.machine.members.opened() if pod.node}
     kept = [record.pods[uid] for uid in running if uid in record.pods]
     return {pod["metadata"]["name"]: pod["gate"]["hook"] for pod in kept}
+
+
+def _templates(record: GangRecord) -> dict[str, Object]:
+    """What pods demand of a node, by role; {} if it is not known."""
+    gang, pods = record.machine.gang, record.pods
+    if gang is not None:
+        return dict(gang.templates)
+    found = {pod.role: pods[pod.uid]["gate"]["demands"] for _, pod in record.machine.members.opened()}
+    return {role: demands for role, demands in found.items() if demands is not None}
 
 
 def _links(forest: Forest, plan: GangPlan) -> int:

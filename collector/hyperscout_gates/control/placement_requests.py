@@ -18,7 +18,6 @@ from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
-from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.workloads.eligible import demands_key, mask_for
 
@@ -74,7 +73,7 @@ class PlacementRequests:
 
     def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
         """Return the request of a gang and the masks by role. Raises NotReadyError."""
-        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang)
+        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang.templates)
 
     def place(
         self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
@@ -99,7 +98,7 @@ class PlacementRequests:
             request = self._without(plan.request, asked.avoid)
             # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
-            masks = self._masks_for(asked.gang, plan.request)
+            masks = self._masks_for(asked.gang.templates, plan.request)
             found = repair(self._placements.capacity_for(request), request, running, frozenset(), masks)
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
@@ -111,14 +110,15 @@ class PlacementRequests:
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
         return Placed(self._placements.held(name).placement)
 
-    def improvement_of(self, name: str, gang: Gang | None) -> Callable[[], Improvement | None]:
+    def improvement_of(self, name: str, templates: Mapping[str, Object]) -> Callable[[], Improvement | None]:
         """Return a function for a thread that looks for a better place of a running gang.
 
-        Without `gang`, the pods' selectors are unknown and are not applied. Raises PlacementsError.
+        `templates`: role -> what its pods demand of a node; {} = unknown, and not applied. Raises
+        PlacementsError.
         """
         held = self._placements.held(name)
         capacity = self._placements.capacity_for(held.request).copy()
-        masks = {} if gang is None else self._masks_for(gang, held.request)
+        masks = self._masks_for(templates, held.request)
         return lambda: improvement(capacity, held.request, held.placement.nodes, masks)
 
     def move(self, name: str, found: Improvement) -> Placement:
@@ -154,10 +154,12 @@ class PlacementRequests:
         index = self.forest().index
         return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
 
-    def _masks_for(self, gang: Gang, request: Request | None = None) -> Mapping[str, Mask]:
+    def _masks_for(
+        self, templates: Mapping[str, Object], request: Request | None = None
+    ) -> Mapping[str, Mask]:
         """Return the masks by role. A role without known pods gets the mask of the first role."""
         forest = self.forest()
-        found = {role: self._mask(spec, forest) for role, spec in gang.templates.items()}
+        found = {role: self._mask(spec, forest) for role, spec in templates.items()}
         if request is not None and found:
             first = next(iter(found.values()))
             found = {kind.role: found.get(kind.role, first) for kind in ends(request.gang)}

@@ -17,9 +17,10 @@ from hyperscout_runtime.units import rfc3339
 from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.workloads.eligible import DEMANDS
 from hyperscout_gates.workloads.membership import membership
 from hyperscout_gates.workloads.node_resources import IDENTITY, kept_pod
-from hyperscout_gates.workloads.objects import is_gated, text
+from hyperscout_gates.workloads.objects import is_gated, mapping, text
 
 PATH = api_path("v1", "pods")
 PLACED = "hyperscout.io/placed"
@@ -53,14 +54,15 @@ def keep(pod: Object) -> Object:
     gated, mark = is_gated(pod), mark_of(pod)
     if not gated and mark is None:
         return kept
-    metadata = pod["metadata"]
+    metadata, hook = pod["metadata"], hook_of(pod)
     kept["metadata"] = kept["metadata"] | {k: metadata[k] for k in _KEPT if k in metadata}
     kept["spec"] = kept["spec"] | {k: pod["spec"][k] for k in IDENTITY if k in pod["spec"]}
     kept["gate"] = {
         "gated": gated,
         "mark": mark,
         "stuck_s": _unschedulable_since_s(pod, mark),
-        "hook": hook_of(pod),
+        "hook": hook,
+        "demands": None if hook is None else _demands(mapping(pod.get("spec")), mark),
         # Once the pod has a node, the version is not needed: no patch or deletion follows.
         "version": "" if kept["spec"].get("nodeName") else metadata.get("resourceVersion", ""),
     }
@@ -143,8 +145,7 @@ def opening(
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    field = {"key": _NAME, "operator": "In", "values": [node]}
-    pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), _pin(node)]} for term in terms]
     told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_ns)}
     annotations = {PLACED: json.dumps(told), RANK: str(rank), RANKS: str(ranks)}
     if coordinator:
@@ -161,6 +162,32 @@ def opening(
             "affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": pinned}}},
         },
     }
+
+
+def _demands(spec: Object, mark: Mark | None) -> Object:
+    """Return the fields of a pod's spec that decide where it may run, without the pin of `opening`."""
+    found = {key: spec[key] for key in DEMANDS if key in spec}
+    affinity = mapping(found.get("affinity"))
+    nodes = mapping(affinity.get("nodeAffinity"))
+    terms = mapping(nodes.get(_REQUIRED)).get("nodeSelectorTerms")
+    if mark is None or not isinstance(terms, list):
+        return found
+    free = [_without_pin(mapping(term), mark.node) for term in terms]
+    required = {_REQUIRED: {"nodeSelectorTerms": free}} if any(free) else {}
+    others = {key: value for key, value in nodes.items() if key != _REQUIRED}
+    return found | {"affinity": affinity | {"nodeAffinity": others | required}}
+
+
+def _without_pin(term: Object, node: str) -> Object:
+    fields = term.get("matchFields")
+    fields = list(fields) if isinstance(fields, list) else []
+    if fields and fields[-1] == _pin(node):
+        fields.pop()
+    return {key: value for key, value in (term | {"matchFields": fields}).items() if value}
+
+
+def _pin(node: str) -> Object:
+    return {"key": _NAME, "operator": "In", "values": [node]}
 
 
 def deletion(pod: Pod) -> Object:

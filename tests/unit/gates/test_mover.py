@@ -92,6 +92,30 @@ async def test_a_recovery_in_time_moves_nothing(monkeypatch: pytest.MonkeyPatch)
         assert (world.deleted(), world.messages("Degraded")) == ([], [])
 
 
+@pytest.mark.parametrize(("label", "moves"), [("a", False), ("b", True)])
+async def test_a_gang_moves_only_where_its_pods_may_run(
+    label: str, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a change of the leader: the new one does not read the workload of pods that run."""
+    world = moving_world("move")
+    world.learn_node("n01", rack="b")
+    async with running(world, monkeypatch):
+        world.submit("a", 1, owned=True, selector={"rack": "b"}, **hooked("none"))
+        await until(lambda: world.opened("a") == ["n01"])
+        world.bind()
+    world = world.next_leader()
+    world.learn_node("n01", rack="b")
+    world.learn_node("n02", rack=label)
+    async with running(world, monkeypatch):
+        await until(lambda: bool(world.held()))
+        world.degrade("n01")
+        await settled()
+        world.now_s += 61
+        await until(lambda: bool(world.messages("Moves") or world.messages("Degraded")))
+        assert bool(world.messages("Moves")) is moves
+        assert world.held() == {"default/Gang/a": ["n02" if moves else "n01"]}
+
+
 async def test_only_so_many_gangs_move_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     world = moving_world("move")
     async with running(world, monkeypatch):

@@ -22,6 +22,7 @@ from hyperscout_gates.control.pods import (
 from hyperscout_gates.degradation.hook import HOOK, Hook
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
+from hyperscout_gates.workloads.eligible import demands_key
 from hyperscout_placer.cluster.numa_zones import Zone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ from support.kube_objects import Object, pod
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": True}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -94,6 +96,40 @@ def test_the_checkpoint_hook(value: Any, more: dict[str, Any], hook: Hook | str 
         assert hook in found.problem
     else:
         assert found == hook
+
+
+TERM = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h100"]}]}
+FIELD = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {},
+        {"podAntiAffinity": {"x": []}},
+        {"nodeAffinity": PREFERRED},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM, FIELD]}, **PREFERRED}},
+    ],
+)
+def test_what_a_running_pod_demands_is_known_without_its_pin(affinity: Object) -> None:
+    demands = {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]}
+    demands |= {"affinity": affinity} if affinity else {}
+    waits = train_pod(annotations={HOOK: "none"}, **demands)
+    assert keep(waits)["gate"]["demands"] == demands
+    patch = opening(keep(waits), 3, "n1", 1)
+    terms = patch["spec"]["affinity"]["nodeAffinity"][REQUIRED]
+    nodes = affinity.get("nodeAffinity", {}) | {REQUIRED: terms}
+    runs = train_pod(
+        gated=False,
+        annotations={HOOK: "none"} | patch["metadata"]["annotations"],
+        nodeName="n1",
+        **demands | {"affinity": affinity | {"nodeAffinity": nodes}},
+    )
+    found = keep(runs)["gate"]["demands"]
+    assert demands_key(found) == demands_key(demands)
+    assert keep(train_pod(gated=False, annotations=placed()))["gate"]["demands"] is None
 
 
 def test_a_gated_pod() -> None:
