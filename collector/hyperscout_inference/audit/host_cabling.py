@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
+from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, Missing, audit
 from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, all_sources, pick
 from hyperscout_inference.audit.suspicion import Suspicion
@@ -58,12 +59,13 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
             Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, all_sources(net))
         )
 
-    for m in rank.audit.missing:
+    down = _down_names(net, labels, cables, kinds, rank.audit.missing)
+    for i, m in enumerate(rank.audit.missing):
         if unclaimed.take(m.item, m.item_port):
             continue  # an unclaimed adapter is on this port: most likely it belongs to this host
         if m.confidence <= EITHER and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
             continue  # the host is built that way: all its adapters are up
-        subject = labels.end(m.child, m.child_port)
+        subject = labels.end(m.child, labels.text.get(m.child_port) or down.get(i, ""))
         peer = net.end(m.item, m.item_port)
         why = "its peers have one" + (
             "" if m.confidence > EITHER else ", but the host may be built without it"
@@ -140,6 +142,27 @@ def _kinds(net: Network, cables: Cables) -> Kinds:
     return Kinds(kind, (hosts > 1)[of_child], down, known, are_hosts=True)
 
 
+def _down_names(
+    net: Network, labels: "_Labels", cables: Cables, kinds: Kinds, missing: Sequence[Missing]
+) -> dict[int, str]:
+    """Return names of host ports for missing cables whose port is unknown, by index: the one port that the
+    host reports as down and whose name a like host's cable to the same leaf has. A port that would be the
+    one of several missing cables is not named."""
+    down: dict[str, set[str]] = {}
+    for host, name in net.down_ports | net.dark_ports:
+        down.setdefault(host, set()).add(name)
+    found: dict[tuple[int, str], list[int]] = {}
+    for i, m in enumerate(missing):
+        if m.child_port >= 0 or not (mine := down.get(net.hosts[m.child])):
+            continue
+        like = (cables.item == m.item) & (kinds.of_child[cables.child] == kinds.of_child[m.child])
+        codes = {*cables.child_port[like].tolist()} - {*cables.child_port[cables.child == m.child].tolist()}
+        names = mine & {labels.text[code] for code in codes if code in labels.text}
+        if len(names) == 1:
+            found.setdefault((m.child, names.pop()), []).append(i)
+    return {mine[0]: name for (_, name), mine in found.items() if len(mine) == 1}
+
+
 def _ties(
     net: Network,
     layers: list[Layer],
@@ -196,16 +219,10 @@ class _Labels:
         self.code: Longs = np.where(code >= 0, code + second, -1)
         self.text = {number[t] * wide + k: t for t in number if number[t] >= 0 for k in range(wide)}
         self._devices: dict[tuple[int, str], int] | None = None
-        self._down: dict[str, list[str]] = {}
-        for host, label in sorted(net.down_ports):
-            self._down.setdefault(host, []).append(label)
 
-    def end(self, host: int, code: int) -> Endpoint:
-        """Return the host's end of a missing cable, with its adapter if that is known."""
+    def end(self, host: int, label: str) -> Endpoint:
+        """Return the host's end of a missing cable, with its adapter. "" = unknown."""
         name = self.net.hosts[host]
-        label = self.text.get(code, "") if code >= 0 else ""
-        if not label and len(down := self._down.get(name, [])) == 1:
-            label = down[0]
         if self._devices is None:
             endpoints = np.flatnonzero(self.net.host >= 0).tolist()
             self._devices = {(int(self.net.host[i]), self.net.labels[i]): i for i in endpoints}

@@ -75,6 +75,7 @@ class Network:
     port_texts: Sequence[str] = ()
     vanished: tuple[Vanished, ...] = ()
     down_ports: frozenset[tuple[str, str]] = frozenset()  # (host, adapter label) reported as down
+    dark_ports: frozenset[tuple[str, str]] = frozenset()  # (host, Ethernet interface) without carrier
     whole: frozenset[str] = frozenset()  # hosts that report all their ports as up
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
     sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not counted as a used port

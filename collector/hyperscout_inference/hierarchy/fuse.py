@@ -159,6 +159,10 @@ def _join(
         for port in ports
         if port.state == "DOWN" and port.link_layer == "InfiniBand"
     }
+    lit, dark = (
+        {(node, x.interface) for node, ports in inputs.lldp.items() for x in ports if x.carrier is carrier}
+        for carrier in (True, False)
+    )
     return Network(
         ids=_joined([part.ids for part in parts]),
         names=_joined([part.names for part in parts]),
@@ -183,6 +187,7 @@ def _join(
             v for part in parts for v in part.vanished
         ),  # only the first part (InfiniBand) has any
         down_ports=frozenset(down),
+        dark_ports=frozenset(dark - lit),
         whole=frozenset(
             node
             for node, ports in inputs.infiniband.items()

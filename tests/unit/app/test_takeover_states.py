@@ -325,6 +325,27 @@ def test_members_of_published_hypernodes_whose_evidence_comes_later(knows: bool)
     assert world.leader.published.nodes_without_evidence == ()
 
 
+@pytest.mark.parametrize("seen_by", ["hosts", "switches", "infiniband"])
+def test_a_cable_that_a_new_collector_has_seen_for_a_moment_is_named_by_both_ports(seen_by: str) -> None:
+    """The new collector reads HyperNodes, which have no links."""
+    world = World(seen_by == "switches", seen_by == "infiniband", kubernetes=True)
+    before = world.leader.published
+    names = {x.id: x.node for x in before.adapters} | {x.id: x.name for x in before.switches}
+    [link] = [
+        x
+        for x in before.links
+        if {names.get(x.a_device, x.a_device), names.get(x.b_device, x.b_device)} == {"a1", "leaf-a0"}
+    ]
+    world.leader = Leader(world.now_ns, replace(before, switches=(), adapters=(), links=()))
+    world.run(2)
+    world.out = {("a1", 0)}
+    for _ in range(3):
+        world.run(20)
+        [lost] = [x for x in world.leader.published.anomalies if x.kind == "MissingLink"]
+        assert lost.ends == {(link.a_device, link.a_port), (link.b_device, link.b_port)}
+        assert lost.sources == link.sources
+
+
 def test_an_accepted_loss_is_forgotten_also_if_the_link_flapped() -> None:
     world = World()
     for _ in range(6):

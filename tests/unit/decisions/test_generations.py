@@ -219,6 +219,18 @@ def test_cables_alone_go_out_a_little_later() -> None:
     assert player.times == [2, 230]
 
 
+def test_the_first_cables_of_a_fabric_go_out_at_once() -> None:
+    """A collector that read HyperNodes has published none. Until then inference remembers none."""
+    player = running(tree(TEN))
+    links = [uplink(1)]
+    for at, fabric in ((200, "ib"), (205, "ib"), (210, "ethernet")):
+        links.append(replace(uplink(at), fabric=fabric))
+        player.offer(at, tree(TEN, links=links))
+    player.run(1000)
+    assert player.times == [2, 200, 210]
+    assert len(player.last.links) == 4
+
+
 def test_a_cable_is_not_forgotten_before_its_loss_is_shown() -> None:
     """Inference knows a lost cable from what is published: it must be there until the loss is."""
     cables = [uplink(1), uplink(2)]

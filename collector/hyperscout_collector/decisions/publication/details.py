@@ -26,6 +26,16 @@ def same_details(a: Topology, b: Topology) -> bool:
     )
 
 
+def has_new_fabric(offered: Topology, published: Topology) -> bool:
+    """Whether a fabric has links in `offered` and none in `published`, as after a start from HyperNodes."""
+    return not _fabrics(offered) <= _fabrics(published)
+
+
+def _fabrics(topology: Topology) -> set[str]:
+    table = table_of(topology.links)
+    return {table.fabrics[i] for i in np.unique(table.fabric).tolist()}
+
+
 def with_waiting(
     offered: Topology, published: Topology, tree: Topology, waiting: Collection[Anomaly]
 ) -> Topology:

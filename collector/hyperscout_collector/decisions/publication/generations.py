@@ -4,7 +4,8 @@ Inference reports at every moment what the evidence implies. A reader of HyperNo
 flapping, and no accidental removal of half a cluster. Three parts of a topology therefore change at their own
 pace. Anomalies and other causes of conditions change at once but damped (`damping`). Membership changes when
 it has been stable for a moment; a mass removal only when it lasts or is approved (`membership`). Cables,
-lists and measured figures change with any other part, or a little later (figures: `renewal`). The published
+lists and measured figures change with any other part, or a little later (figures: `renewal`); the first
+cables of a fabric at once, because inference remembers only what is published. The published
 topology is therefore always a tree that was offered, or the tree before with current conditions.
 """
 
@@ -27,7 +28,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology, over_since
 
 from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
-from hyperscout_collector.decisions.publication.details import same_details, with_waiting
+from hyperscout_collector.decisions.publication.details import has_new_fabric, same_details, with_waiting
 from hyperscout_collector.decisions.publication.membership import (
     NO_LOSS,
     Approve,
@@ -117,7 +118,7 @@ class Generations:
             settings.removal_share,
         )
         self._membership = Membership.started(limits, published, now_ns, log)
-        self._details_since_ns: int | None = None
+        self._details_due_ns: int | None = None
         self._details = published  # the source of the last details
         before = published or Topology(0)
         self._since = {x.key: x.since_ns or now_ns for x in before.anomalies}
@@ -167,9 +168,11 @@ class Generations:
             self._highest = max(self._highest, held.generation)
         aged = self._published is not None and is_due(self._published, topology)
         if aged or self._details is None or not same_details(self._details, topology):
-            self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns
+            at_once = self._published is not None and has_new_fabric(topology, self._published)
+            due_ns = now_ns + (0 if at_once else round(self._settings.details_s * NS))
+            self._details_due_ns = min(due_ns, self._details_due_ns or due_ns)
         else:
-            self._details, self._details_since_ns = topology, None  # in the order of the next details
+            self._details, self._details_due_ns = topology, None  # in the order of the next details
         self._observe(topology, facts, now_ns)
         if is_inferred:
             self._see(topology)
@@ -280,24 +283,19 @@ class Generations:
             publish = self._next(offered, now_ns, held if take else None, take=take)
         return Decision(publish, self._membership.held, self._wake_ns(now_ns))
 
-    def _details_due_ns(self) -> int | None:
-        if self._details_since_ns is None:
-            return None
-        return self._details_since_ns + round(self._settings.details_s * NS)
-
     def _dampers_due_ns(self) -> int | None:
         dues = [damper.next_due_ns() for damper in self._dampers]
         return min((due for due in dues if due is not None), default=None)
 
     def _condition_due(self, now_ns: int) -> bool:
         return any(
-            due is not None and due <= now_ns for due in (self._dampers_due_ns(), self._details_due_ns())
+            due is not None and due <= now_ns for due in (self._dampers_due_ns(), self._details_due_ns)
         )
 
     def _wake_ns(self, now_ns: int) -> int | None:
         dues = [self._membership.due_ns]
         if self._published is not None:
-            dues += [self._dampers_due_ns(), self._details_due_ns()]
+            dues += [self._dampers_due_ns(), self._details_due_ns]
         return min((max(due, now_ns + 1) for due in dues if due is not None), default=None)
 
     def _next(self, offered: Topology, now_ns: int, held: HeldTree | None, *, take: bool) -> Topology | None:
@@ -336,7 +334,7 @@ class Generations:
             facts,
         )
         hypernodes = stamped(built.hypernodes, before, now_ns)
-        self._details, self._details_since_ns = offered, None
+        self._details, self._details_due_ns = offered, None
         same = (
             before is not None
             and hypernodes == before.hypernodes
