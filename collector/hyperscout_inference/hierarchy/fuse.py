@@ -159,10 +159,9 @@ def _join(
         for port in ports
         if port.state == "DOWN" and port.link_layer == "InfiniBand"
     }
-    lit, dark = (
-        {(node, x.interface) for node, ports in inputs.lldp.items() for x in ports if x.carrier is carrier}
-        for carrier in (True, False)
-    )
+    dark = {(node, x.interface) for node, ports in inputs.lldp.items() for x in ports if x.carrier is False}
+    reporters = {node for node, _ in dark}
+    lit = {(node, x.interface) for node in reporters for x in inputs.lldp[node] if x.carrier}
     return Network(
         ids=_joined([part.ids for part in parts]),
         names=_joined([part.names for part in parts]),
