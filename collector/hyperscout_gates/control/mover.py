@@ -1,11 +1,11 @@
-"""Moves running gangs away from degraded links, or advises to drain.
+"""Moves running gangs away from degraded links, or advises what to cordon.
 
     topology -> degraded links of each gang -> (longer than `wait_s`) -> a better place -> hook -> move
 
-A gang is worse off when it uses more degraded links than at its placement. If that lasts `wait_s` seconds, a
+A gang is worse off when it uses more degraded links than the plan accepts. If that lasts `wait_s` seconds, a
 thread looks for a better place. A gang moves only if its pods carry the annotation of the checkpoint hook, if
 a controller creates them again, if each call of the hook succeeds, and if the hour's budget has room. In all
-other cases an Event advises what to drain. Each degradation is handled once. A gang that recovers in time
+other cases an Event advises what to cordon. Each degradation is handled once. A gang that recovers in time
 does not move.
 
 The new nodes are reserved and the plan is stored before the first pod is deleted, so that another collector
@@ -14,11 +14,12 @@ continues the move. The number of moves in the last hour is lost with the leader
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_kubernetes.client import Object
-from hyperscout_placer.book.reservation import NotReadyError, PlacementsError
+from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, PlacementsError
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.repair.repair import Improvement
@@ -36,6 +37,8 @@ from hyperscout_gates.state.gang_plan import GangPlan
 _log = logging.getLogger(__name__)
 
 _SHOWN = 5
+_AGAIN_S = 600.0
+_LOOKS = 1000  # gangs that are compared with a new topology in one call of `look`
 _ATTEMPTS = 3  # free resources can change while a thread looks for a better place
 
 
@@ -70,24 +73,27 @@ class Mover:
             forest = self._requests.forest()
         except NotReadyError:
             return
-        now_s, gone = self._now_s(), set(self._watches)
+        now_s, gone, left = self._now_s(), set(self._watches), _LOOKS
         for record in records:
+            gone.discard(record)
             plan = record.machine.plan
             if plan is None or record.parked_until_s is not None or not record.machine.can_move:
                 continue
-            gone.discard(record)
-            watch = self._watches.setdefault(record, Watch())
             seen = self._seen.get(record)
             if seen is None or seen[0] is not forest or seen[1] is not plan:
+                if not left:
+                    continue  # the next call compares it
+                left -= 1
                 self._seen[record] = forest, plan
-                watch.look(_links(forest, plan), plan.placement.cost.degraded, now_s)
+                links = _links(forest, plan)
+                watch = self._watches.setdefault(record, Watch(links, planned=links))
+                watch.look(links, watch.planned if plan.accepted is None else plan.accepted, now_s)
+            watch = self._watches[record]
             if watch.is_due(self._settings.wait_s, now_s) and record not in self._due:
                 self._due[record] = None
                 self._work.set()
-        for record in gone:
-            if record not in self._due:
-                del self._watches[record]
-                self._seen.pop(record, None)
+        for record in gone - self._due.keys():
+            del self._watches[record], self._seen[record]
 
     async def run(self) -> None:
         """Handle gangs that are due, one after the other."""
@@ -104,40 +110,55 @@ class Mover:
             await self._work.wait()
 
     async def _handle(self, record: GangRecord, watch: Watch) -> None:
-        watch.handled = watch.links
         plan = record.machine.plan
-        if plan is None:
+        watch.handled = watch.links
+        if plan is None or (found := await self._search(record)) is None:
+            return
+        if not self._budget.allows(self._now_s()) and self._settings.action == "move":
+            most = count(self._settings.moves_per_hour, "gang")
+            self._postpone(record, watch, f"{most} moved within the last hour, which is the limit")
+            return
+        if why := self._why_not(record, found):
+            self._advise(record, f"{why}; there is a place {_better(found)}")
+            return
+        if problems := await self._call_hooks(record, plan, found):
+            text = f"the checkpoint hook fails: {first_few(problems, _SHOWN)}"
+            self._advise(record, f"{text}; there is a place {_better(found)}")
             return
         for _ in range(_ATTEMPTS):
+            now = await self._search(record)
+            if now is None or record.machine.plan is not plan or not record.machine.can_move:
+                return
+            if watch.since_s is None:
+                return  # the links recovered
             try:
-                search = self._requests.improvement_of(record.name, _templates(record))
-                found = await self._threads(search)
-            except (PlacementsError, RequestError) as error:
-                self._advise(record, str(error))
-                return
-            if found is None or found.placement.cost.degraded >= found.before.degraded:
-                self._advise(record, "there is no better place")
-                return
-            better = f"with {found.gain} ({found.price})"
-            if why := self._why_not(record, found):
-                self._advise(record, f"{why}; there is a place {better}")
-                return
-            if problems := await self._call_hooks(record, plan, found):
-                self._advise(record, f"the checkpoint hook fails: {first_few(problems, _SHOWN)}; {better}")
-                return
-            if record.machine.plan is not plan or not record.machine.can_move or watch.since_s is None:
-                return  # it recovered or changed meanwhile
-            try:
-                placement = self._requests.move(record.name, found)
-            except PlacementsError:
+                placement = self._requests.move(record.name, now)
+            except NoRoomError:
                 continue
             self._budget.spend(self._now_s())
-            self._reports.announce(
-                record, e.Say("Warning", "Moves", f"moves away from degraded links, {better}")
-            )
+            text = f"moves away from degraded links, {_better(now)}"
+            self._reports.announce(record, e.Say("Warning", "Moves", text))
             self._tell(record, e.Moves(plan, placement))
             return
-        self._advise(record, f"the free nodes changed in {_ATTEMPTS} attempts")
+        self._postpone(record, watch, f"the free nodes changed in {_ATTEMPTS} attempts")
+
+    async def _search(self, record: GangRecord) -> Improvement | None:
+        """A place with fewer degraded links. If there is none, advise and return None."""
+        try:
+            search = self._requests.improvement_of(record.name, _templates(record))
+            found = await self._threads(search)
+        except (PlacementsError, RequestError) as error:
+            self._advise(record, str(error))
+            return None
+        if found is None or found.placement.cost.degraded >= found.before.degraded:
+            self._advise(record, "there is no better place")
+            return None
+        return found
+
+    def _postpone(self, record: GangRecord, watch: Watch, why: str) -> None:
+        """Look again later, because the reason does not last."""
+        watch.handled, watch.not_before_s = 0, self._now_s() + _AGAIN_S
+        self._advise(record, f"{why}; it is tried again")
 
     def _why_not(self, record: GangRecord, found: Improvement) -> str:
         """Why the gang may not move; "" = it may."""
@@ -152,9 +173,6 @@ class Mover:
             return f"pod {missing[0]} has no annotation {HOOK}"
         if problems := sorted(hook.problem for hook in hooks.values() if hook is not None and hook.problem):
             return problems[0]
-        if not self._budget.has_room(self._now_s()):
-            most = count(self._settings.moves_per_hour, "gang")
-            return f"{most} moved within the last hour, which is the limit"
         return ""
 
     async def _call_hooks(self, record: GangRecord, plan: GangPlan, found: Improvement) -> list[str]:
@@ -173,7 +191,7 @@ class Mover:
             parts = _degraded_parts(self._requests.forest(), plan)
         except NotReadyError:
             return
-        text = f"runs on degraded links and does not move: {why_not}. Drain and repair: "
+        text = f"runs on degraded links and does not move: {why_not}. Cordon and repair: "
         self._reports.announce(record, e.Say("Warning", "Degraded", text + first_few(parts, _SHOWN)))
 
 
@@ -190,7 +208,14 @@ def _templates(record: GangRecord) -> dict[str, Object]:
     if gang is not None:
         return dict(gang.templates)
     found = {pod.role: pods[pod.uid]["gate"]["demands"] for _, pod in record.machine.members.opened()}
-    return {role: demands for role, demands in found.items() if demands is not None}
+    number = Counter(pod.role for pod in record.machine.members)
+    # The first one is for roles without a pod.
+    roles = sorted(found, key=lambda role: -number[role])
+    return {role: found[role] for role in roles if found[role] is not None}
+
+
+def _better(found: Improvement) -> str:
+    return f"with {found.gain} ({found.price})"
 
 
 def _links(forest: Forest, plan: GangPlan) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import NotReadyError, PlacementsError, Reservation
+from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, PlacementsError, Reservation
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
@@ -119,13 +119,17 @@ class PlacementRequests:
         held = self._placements.held(name)
         capacity = self._placements.capacity_for(held.request).copy()
         masks = self._masks_for(templates, held.request)
+        if (drain := self._placements.drain) is not None:
+            masks = drain.masks_of_others(held.request, capacity.forest, masks)
         return lambda: improvement(capacity, held.request, held.placement.nodes, masks)
 
     def move(self, name: str, found: Improvement) -> Placement:
         """Move the reservation of a running gang, and return where it is then.
 
-        Raises PlacementsError if it does not fit any more.
+        Raises NoRoomError if it does not fit any more.
         """
+        if (drain := self._placements.drain) is not None and drain.keeps(x.target for x in found.moves):
+            raise NoRoomError("nodes of the new place are kept for another gang now")
         self._placements.move(name, found.moves, found.placement)
         return self._placements.held(name).placement
 

@@ -25,13 +25,15 @@ class Watch:
 
     `links`: their number. `planned`: their number when the gang was placed, which is accepted. `since_s`:
     when the number last rose above what was known; None if the gang is not worse than planned. `handled`: the
-    number that was acted on already, so that each degradation is acted on once.
+    number that was acted on already, so that each degradation is acted on once. `not_before_s`: until when
+    nothing is done.
     """
 
     links: int = 0
     planned: int = 0
     since_s: float | None = None
     handled: int = 0
+    not_before_s: float = 0.0
 
     def look(self, links: int, planned: int, now_s: float) -> None:
         """Record the numbers of now."""
@@ -42,7 +44,9 @@ class Watch:
         self.links, self.planned = links, planned
 
     def is_due(self, wait_s: float, now_s: float) -> bool:
-        return self.since_s is not None and self.links > self.handled and now_s >= self.since_s + wait_s
+        if self.since_s is None or self.links <= self.handled:
+            return False
+        return now_s >= max(self.since_s + wait_s, self.not_before_s)
 
 
 @dataclass(slots=True)
@@ -52,7 +56,7 @@ class Budget:
     most: int
     _at_s: deque[float] = field(default_factory=deque)
 
-    def has_room(self, now_s: float) -> bool:
+    def allows(self, now_s: float) -> bool:
         while self._at_s and not 0 <= now_s - self._at_s[0] < _HOUR_S:
             self._at_s.popleft()
         return len(self._at_s) < self.most

@@ -27,7 +27,7 @@ class EventHandlers(GangFacts):
     def _began(self, _: e.Began) -> None:
         self.begun = True
         if self.plan is not None:
-            if any(pod.is_open for pod in self.members):
+            if self.plan.moves or any(pod.is_open for pod in self.members):
                 self.reserve(self.plan)
             else:
                 self.drop()
@@ -73,7 +73,8 @@ class EventHandlers(GangFacts):
         elif isinstance(asked, e.Place):
             gang = asked.gang
             digest = digest_of(gang.request, gang.ranks)
-            plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, event.placement)
+            placement, accepted = event.placement, event.placement.cost.degraded
+            plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, placement, accepted=accepted)
             self.has_reservation = True
             self.seat(plan, gang)
             seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}
@@ -88,7 +89,8 @@ class EventHandlers(GangFacts):
 
     def _moves(self, event: e.Moves) -> None:
         if self.plan is event.plan and self.can_move:
-            self.plan = replace(event.plan, placement=event.placement, moves=True)
+            accepted = event.placement.cost.degraded
+            self.plan = replace(event.plan, placement=event.placement, moves=True, accepted=accepted)
             self.arrived &= self.members.arrived(self.plan.nodes)
         elif self.plan is not None and self.has_reservation:
             self.out.append(e.Release())  # the gang has changed since the move was decided

@@ -48,7 +48,8 @@ class GangPlan:
     """Nodes by rank for the gang `key`. `uid`: of its owner ("" = labels only).
 
     `pods`: rank by pod uid, for pods that carry no slot of their own. `moves`: pods that run on other nodes
-    than these are deleted, because the gang moves.
+    than these are deleted, because the gang moves. `accepted`: number of degraded links that it used when it
+    was placed as a whole, or moved; None = unknown.
     """
 
     key: str
@@ -59,6 +60,7 @@ class GangPlan:
     placement: Placement
     pods: Mapping[str, int] = field(default_factory=dict)
     moves: bool = False
+    accepted: int | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
             **({"moves": True} if plan.moves else {}),
+            **({} if plan.accepted is None else {"accepted": plan.accepted}),
             **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
         }
     )
@@ -180,6 +183,7 @@ def _plan_in(found: Any) -> GangPlan:
         ),
         pods,
         _bool(found.get("moves", False)),
+        _int(found["accepted"]) if "accepted" in found else None,
     )
 
 

@@ -27,6 +27,8 @@ from hyperscout_gates.state.gang_plan import GangPlan, digest_of
 from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
 from hyperscout_gates.state.tries import Tries
 
+_MOVE_S = 600.0  # how long a gang that moves keeps its nodes without pods: they end, and are created again
+
 
 class GangMachine(EventHandlers):
     """`handle` takes events and returns instructions. `due_s`: when it needs the next Tick.
@@ -116,6 +118,8 @@ class GangMachine(EventHandlers):
                 self._wait_or_adopt()
             return
         self._count_arrived(plan)
+        if plan.moves and plan is self.stored and len(self.arrived) == len(plan.nodes):
+            plan = self.plan = replace(plan, moves=False)
         if self.clearing:
             self._clear()
         elif plan is not self.stored:
@@ -137,13 +141,15 @@ class GangMachine(EventHandlers):
             self.is_over = False
             self.backoff.forgive("read")
         self._count_arrived(self.plan)
-        over_s = self.empty_since_s + self.settings.linger_s
-        if not self.uid or self.is_over or not self.was_used or self.now_s >= over_s:
+        linger_s = _MOVE_S if self.plan.moves else self.settings.linger_s if self.uid else 0.0
+        over_s = self.empty_since_s + linger_s
+        if self.is_over or not self.was_used or self.now_s >= over_s:
             self.drop()
             self._delete_plan()
             return
         self.backoff.wake_at(over_s)
-        self._read_owner_each(2.0)
+        if self.uid:
+            self._read_owner_each(2.0)
 
     def _wait_or_adopt(self) -> None:
         """Handle a gang without plan. It has none yet, or another client deleted the plan."""

@@ -5,7 +5,7 @@ reservation expires before the waiting gang can fit, as far as expiries are know
 expiry is unknown, and a reservation may be released before it expires.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,6 +62,11 @@ class Drain:
             names = frozenset(self.forest.nodes[at] for at in np.flatnonzero(self.kept).tolist())
             others = Mask.of(~forest.below(names), {})
         return narrowed(masks, {kind.role for kind in ends(request.gang)}, others)
+
+    def keeps(self, nodes: Iterable[str]) -> bool:
+        """Whether one of the nodes is kept."""
+        index = self.forest.index
+        return any(self.kept[index[node]] for node in nodes if node in index)
 
     def fits(self, capacity: Capacity) -> int:
         """How many of `workers` fit on the kept nodes now; 0 in another topology."""

@@ -464,12 +464,39 @@ def test_ranks_leave_degraded_links_once_the_new_plan_is_stored(
         assert found.plans[A] == before, "the move was not stored"
         return
     wanted = [moved.get(rank, node) for rank, node in enumerate(before.nodes)]
-    assert found.plans[A].nodes == tuple(wanted) or not stays, "it was placed again, as a whole"
-    assert len(nodes_of(found, A)) == 3
+    assert found.plans[A].nodes == tuple(wanted)
+    assert nodes_of(found, A) == sorted(wanted)
     assert stays <= found.pods.keys()
+    assert not found.plans[A].moves, "it has moved"
     if crash_after is None:
-        assert nodes_of(found, A) == sorted(wanted)
         assert len(messages(found, "Moved")) == 1
+
+
+@pytest.mark.parametrize("seats", [True, False])
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_gang_that_moves_as_a_whole_keeps_its_new_nodes_while_no_pod_is_there(
+    *, seats: bool, crashes: bool
+) -> None:
+    """Its pods take two minutes to be created again."""
+    found = world(2, 2, 2, 2)
+    gang = gang_of("a", 3, seats=seats)
+    found.submit(gang)
+    found.settle()
+    found.move(gang.key, {0: "n2", 1: "n2", 2: "n3"})
+    found.jobs[gang.key].makes = False
+    found.settle(until=lambda: not found.pods)
+    if crashes:
+        found.crash()
+        found.start()
+    for _ in range(12):
+        found.now_s += 10
+        found.handle(gang.key, e.Tick())
+        while found.to_do:
+            found.do(0)
+    assert found.held == {gang.key: {0: "n2", 1: "n2", 2: "n3"}}
+    found.jobs[gang.key].makes = True
+    found.settle()
+    assert nodes_of(found, gang.key) == ["n2", "n2", "n3"]
 
 
 def test_a_gang_that_changed_since_does_not_move() -> None:

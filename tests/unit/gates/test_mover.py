@@ -58,12 +58,17 @@ async def test_a_gang_on_degraded_links_moves_once_or_is_advised(
         if advice:
             await until(lambda: world.messages("Degraded"))
             assert advice in world.messages("Degraded")[0]
-            assert f"Drain and repair: {node} (1 degraded link)" in world.messages("Degraded")[0]
+            assert f"Cordon and repair: {node} (1 degraded link)" in world.messages("Degraded")[0]
             assert world.held() == {"default/Gang/a": [node]}
             assert world.deleted() == []
         else:
             await until(lambda: world.deleted() == ["a-0"])
-            assert world.held() != {"default/Gang/a": [node]}
+            world.end("a")
+            await settled()
+            world.submit("a", 1, owned=True, **hooked(hook))
+            await until(lambda: bool(world.opened("a")))
+            assert world.opened("a") != [node]
+            assert world.held() == {"default/Gang/a": world.opened("a")}
             assert len(world.messages("Moves")) == 1
         if "8080/" in hook:
             ((urls, body),) = called
@@ -116,6 +121,28 @@ async def test_a_gang_moves_only_where_its_pods_may_run(
         assert world.held() == {"default/Gang/a": ["n02" if moves else "n01"]}
 
 
+async def test_nodes_that_are_kept_for_another_gang_are_no_better_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All other nodes are kept for a gang that waits."""
+    degradation = DegradationSettings("move", wait_s=60.0)
+    world = World(GateSettings(patience_s=0.0, degradation=degradation, drain_after_s=1.0))
+    async with running(world, monkeypatch):
+        world.submit("a", 1, owned=True, **hooked("none"))
+        await until(lambda: len(world.opened("a")) == 1)
+        (node,) = world.opened("a")
+        world.bind()
+        world.submit("large", 4)
+        world.now_s += 61
+        await until(lambda: world.kept_for() == "large")
+        world.degrade(node)
+        await settled()
+        world.now_s += 61
+        await until(lambda: bool(world.messages("Degraded")))
+        assert "there is no better place" in world.messages("Degraded")[0]
+        assert world.held() == {"default/Gang/a": [node]}
+
+
 async def test_only_so_many_gangs_move_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     world = moving_world("move")
     async with running(world, monkeypatch):
@@ -131,6 +158,8 @@ async def test_only_so_many_gangs_move_within_an_hour(monkeypatch: pytest.Monkey
         await settled()
         assert len(world.deleted()) == 1
         assert "1 gang moved within the last hour, which is the limit" in world.messages("Degraded")[0]
+        world.now_s += 3600
+        await until(lambda: len(world.messages("Moves")) == 2)
 
 
 async def settled() -> None:

@@ -108,7 +108,7 @@ class PublisherSettings(BaseModel):
     gates_on_degradation: OnDegradation = Field(
         "off",
         description="what to do when the links of a running gang degrade: advise writes an Event with what "
-        "to drain, move also moves gangs whose pods have a checkpoint hook",
+        "to cordon, move also moves gangs whose pods have a checkpoint hook",
     )
     gates_degraded_wait_s: float = Field(
         300.0, ge=0, description="wait this long for the links to recover before acting"
