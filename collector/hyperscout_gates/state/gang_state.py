@@ -43,7 +43,7 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     "open": {
         "PodDeleted": ("dropping", "empty"),
         "PodGone": ("dropping", "empty", "placed"),
-        "PodSeen": ("clearing", "dropping", "empty", "placed"),
+        "PodSeen": ("clearing", "dropping", "empty", "placed", "storing"),
         "Moves": ("storing",),
         "Tick": ("clearing",),
         "Turn": ("placing",),

@@ -111,13 +111,21 @@ class PublisherSettings(BaseModel):
         "to cordon, move also moves gangs whose pods have a checkpoint hook",
     )
     gates_degraded_wait_s: float = Field(
-        300.0, ge=0, description="wait this long for the links to recover before acting"
+        300.0,
+        ge=0,
+        description="how long links stay degraded before the collector acts; raise it if links recover later",
     )
     gates_moves_per_hour: int = Field(
-        4, ge=1, le=1000, description="at most this many gangs move within an hour"
+        4,
+        ge=1,
+        le=1000,
+        description="maximum number of gangs that move within an hour; lower it if moves disturb the cluster",
     )
     gates_hook_timeout_s: float = Field(
-        120.0, gt=0, le=3600, description="wait at most this long for the checkpoint hooks of a gang"
+        120.0,
+        gt=0,
+        le=3600,
+        description="maximum wait for the checkpoint hooks of a gang; raise it if checkpoints take longer",
     )
     gates_drain_after_s: float = Field(
         600.0,
