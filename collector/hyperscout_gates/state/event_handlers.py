@@ -88,7 +88,7 @@ class EventHandlers(GangFacts):
         self.down = event.nodes
 
     def _moves(self, event: e.Moves) -> None:
-        if self.plan is event.plan and self.can_move:
+        if self.plan == event.plan and self.can_move:
             accepted = event.placement.cost.degraded
             self.plan = replace(event.plan, placement=event.placement, moves=True, accepted=accepted)
             self.arrived &= self.members.arrived(self.plan.nodes)

@@ -31,17 +31,17 @@ State = Literal[
 # How events change the state. Events in other states leave the state as it is.
 TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "waiting")},
-    "waiting": {"OwnerRead": ("ended", "storing"), "PodGone": ("ended",), "Turn": ("placing",)},
+    "waiting": {"OwnerRead": ("ended",), "PodGone": ("ended",), "Turn": ("placing",)},
     "placing": {"NotPlaced": ("open", "waiting"), "Placed": ("storing",)},
     "storing": {
         "PlanNotStored": ("dropping",),
         "PlanStored": ("clearing", "dropping", "open", "placed"),
-        "PodSeen": ("dropping", "empty"),
+        "PodSeen": ("empty",),
         "PodGone": ("dropping", "empty"),
     },
     "placed": {"OwnerRead": ("dropping", "open"), "PodGone": ("empty",)},
     "open": {
-        "PodDeleted": ("dropping", "empty"),
+        "PodDeleted": ("empty",),
         "PodGone": ("dropping", "empty", "placed"),
         "PodSeen": ("clearing", "dropping", "empty", "placed", "storing"),
         "Moves": ("storing",),
@@ -278,6 +278,8 @@ class GangFacts:
         """Whether the gang runs as planned, so that its ranks can move to other nodes."""
         if self.plan is None or self.plan is not self.stored or self.asked is not None:
             return False
+        if self.opening or self.maybe_open:
+            return False  # onto the nodes of the present plan
         return self.begun and self.engaged and not (self.ended or self.clearing or self.storing)
 
     @property
