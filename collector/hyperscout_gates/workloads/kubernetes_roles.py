@@ -13,18 +13,18 @@ _EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 
 def of_job(workload: Workload) -> Iterator[Role]:
-    yield _of_job(workload.what, "spec", workload.spec, WORKER)
+    spec = workload.spec
+    yield Role(WORKER, (_at_once(workload.what, "spec", spec),), mapping(spec.get("template")))
 
 
-def _of_job(what: str, field: str, spec: Object, name: str, prefix: str = "") -> Role:
-    """Return a Job's role with as many slots as pods run at once.
+def _at_once(what: str, field: str, spec: Object) -> int:
+    """Return how many pods of a Job run at once.
 
     If an Indexed Job has more completions, later pods take the ranks of those that ended.
     """
     parallelism = count(what, f"{field}.parallelism", spec.get("parallelism"))
     completions = count(what, f"{field}.completions", spec.get("completions"), MAX_WORKERS)
-    slots = (f"{prefix or name}/{i}" for i in range(min(parallelism, completions)))
-    return Role(name, tuple(slots), mapping(spec.get("template")))
+    return min(parallelism, completions)
 
 
 def of_jobset(workload: Workload) -> Iterator[Role]:
@@ -40,17 +40,10 @@ def of_jobset(workload: Workload) -> Iterator[Role]:
         depends = some(what, f"{field}.dependsOn", replicated.get("dependsOn"))
         later = stages.waits(name, [text(mapping(x).get("name")) for x in depends])
         job = mapping(mapping(replicated.get("template")).get("spec"))
-        slots: list[str] = []
         replicas = count(what, f"{field}.replicas", replicated.get("replicas"))
-        for k in range(replicas):
-            one = _of_job(what, f"{field}.template.spec", job, name, f"{name}/{k}")
-            slots += one.slots
-            if len(slots) > MAX_WORKERS:
-                raise GangError(f"{what}: {field}: more than {MAX_WORKERS} pods")
-            if not one.slots:
-                break
+        counts = replicas, _at_once(what, f"{field}.template.spec", job)
         seated = job.get("completionMode") == "Indexed"
-        yield Role(name, tuple(slots), _job_template(replicated), later, seated)
+        yield Role(name, counts, _job_template(replicated), later, seated)
 
 
 def _job_template(replicated: Object) -> Object:
@@ -70,8 +63,8 @@ def of_leader_worker_set(workload: Workload) -> Iterator[Role]:
     annotations = mapping(mapping(workload.owner.get("metadata")).get("annotations"))
     # With an exclusive topology, the workers are created once the leader's node is known.
     after_leader = text(spec.get("startupPolicy")) == "LeaderReady" or _EXCLUSIVE in annotations
-    yield Role(LEADER, (f"{LEADER}/0",), leader)
-    yield Role(WORKER, tuple(f"{WORKER}/{i}" for i in range(1, size)), workers, later=after_leader)
+    yield Role(LEADER, (1,), leader)
+    yield Role(WORKER, (size - 1,), workers, later=after_leader, first=1)
 
 
 def of_pod_group(workload: Workload) -> Iterator[Role]:
@@ -85,4 +78,4 @@ def of_pod_group(workload: Workload) -> Iterator[Role]:
             f'gang: {{minCount: <how many>}}, or label its pods {GANG_LABEL} and {SIZE_LABEL}: "<how many>"'
         )
     number = count(what, "spec.schedulingPolicy.gang.minCount", gang.get("minCount"), 0)
-    yield Role(WORKER, tuple(f"{WORKER}/{i}" for i in range(number)), {}, seated=False)
+    yield Role(WORKER, (number,), {}, seated=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hyperscout_kubernetes.client import Object
-from hyperscout_placer.cluster.request import MAX_PARTS, MAX_WORKERS
+from hyperscout_placer.cluster.request import MAX_PARTS
 
 from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.objects import count, mapping, some, text
@@ -37,11 +37,11 @@ def of_training(workload: Workload) -> Iterator[Role]:
         role = name.lower()
         one = mapping(replicas[name])
         number = count(what, f"spec.{field}.{name}.replicas", one.get("replicas"))
-        slots = tuple(f"{role}/{base + i}" for i in range(number))
-        if role == "launcher":
-            slots = (f"{role}/0",)[:number]  # a Job of one pod
+        launcher = role == "launcher"
+        counts = (min(1, number) if launcher else number,)  # a launcher is a Job of one pod
         # The launcher is created through a Job, possibly only once the workers are ready.
-        yield Role(role, slots, mapping(one.get("template")), later=role == "launcher" and len(replicas) > 1)
+        later = launcher and len(replicas) > 1
+        yield Role(role, counts, mapping(one.get("template")), later, first=0 if launcher else base)
 
 
 def of_ray_cluster(workload: Workload) -> Iterator[Role]:
@@ -52,7 +52,7 @@ def of_ray_cluster(workload: Workload) -> Iterator[Role]:
             f"{what}: spec.enableInTreeAutoscaling: true: Ray changes the number of its pods, so they are no "
             "gang: write false, or remove the gate from its templates"
         )
-    yield Role(_HEAD, (f"{_HEAD}/0",), mapping(mapping(spec.get("headGroupSpec")).get("template")))
+    yield Role(_HEAD, (1,), mapping(mapping(spec.get("headGroupSpec")).get("template")))
     names = {_HEAD}
     for i, listed in enumerate(some(what, "spec.workerGroupSpecs", spec.get("workerGroupSpecs"))):
         field, group = f"spec.workerGroupSpecs[{i}]", mapping(listed)
@@ -68,11 +68,8 @@ def of_ray_cluster(workload: Workload) -> Iterator[Role]:
         hosts = max(1, count(what, f"{field}.numOfHosts", group.get("numOfHosts")))
         if group.get("suspend") is True:
             replicas = 0
-        if replicas * hosts > MAX_WORKERS:
-            raise GangError(f"{what}: {field}: more than {MAX_WORKERS} pods")
-        slots = tuple(f"{name}/{k}/{host}" for k in range(replicas) for host in range(hosts))
         # Operators before 1.6, or without RayMultiHostIndexing, do not number the pods.
-        yield Role(name, slots, mapping(group.get("template")), seated=False)
+        yield Role(name, (replicas, hosts), mapping(group.get("template")), seated=False)
 
 
 def of_volcano_job(workload: Workload) -> Iterator[Role]:
@@ -87,8 +84,7 @@ def of_volcano_job(workload: Workload) -> Iterator[Role]:
         after = mapping(task.get("dependsOn")).get("name")
         later = stages.waits(name, map(text, some(what, f"{field}.dependsOn.name", after)))
         replicas = count(what, f"{field}.replicas", task.get("replicas"), 0)
-        slots = tuple(f"{name}/{k}" for k in range(replicas))
-        yield Role(name, slots, mapping(task.get("template")), later)
+        yield Role(name, (replicas,), mapping(task.get("template")), later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +154,4 @@ def _replica(what: str, owner: str, names: Sequence[str], cliques: dict[str, Obj
     for name in names:
         spec = cliques[name]
         replicas = count(what, f"clique {name}: spec.replicas", spec.get("replicas"), 0)
-        role = f"{owner}-{name}"
-        slots = tuple(f"{role}/{i}" for i in range(replicas))
-        yield Role(role, slots, {"spec": mapping(spec.get("podSpec"))})
+        yield Role(f"{owner}-{name}", (replicas,), {"spec": mapping(spec.get("podSpec"))})

@@ -1,7 +1,9 @@
 """Roles of a gang: how many pods each role has, in which order of ranks, and which roles start later."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.request import MAX_WORKERS
@@ -15,17 +17,29 @@ LEADER = "leader"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role. `slots`: in rank order. `template`: of its pods (metadata and spec).
+    """A role. `template`: of its pods (metadata and spec).
 
-    `later`: its pods are created only when others run, or by another controller. `seated`: each pod carries
-    its own slot.
+    `counts`: the number of pods, or of replicas and of pods in each. `later`: its pods are created only when
+    others run, or by another controller. `seated`: each pod carries its own slot. `first`: number of the
+    first pod.
     """
 
     name: str
-    slots: tuple[str, ...]
+    counts: tuple[int, ...]
     template: Object
     later: bool = False
     seated: bool = True
+    first: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of pods."""
+        return prod(self.counts)
+
+    def slots(self) -> Iterator[str]:
+        """Yield the slots in rank order, for example "worker/0" or "workers/0/0"."""
+        for index in product(*(range(self.first, self.first + count) for count in self.counts)):
+            yield "/".join((self.name, *map(str, index)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +70,17 @@ RolesReader = Callable[[Workload], Iterable[Role]]
 
 def roles_of(workload: Workload, reader: RolesReader) -> list[Role]:
     """Return the roles in rank order, without roles that have no pods. Raises GangError."""
-    roles = list(reader(workload))
-    if sum(len(role.slots) for role in roles) > MAX_WORKERS:
-        raise GangError(f"{workload.what}: more than {MAX_WORKERS} pods")
-    roles = [role for role in roles if role.slots]
+    roles: list[Role] = []
+    total = 0
+    for role in reader(workload):
+        total += role.size
+        if total > MAX_WORKERS:
+            raise GangError(
+                f"{workload.what}: {role.name}: more than {MAX_WORKERS} pods with the roles before it: "
+                "lower the counts"
+            )
+        if role.size:
+            roles.append(role)
     if not roles:
         raise GangError(f"{workload.what}: it has no pods to place: its counts are 0")
     return roles

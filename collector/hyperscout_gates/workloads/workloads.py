@@ -28,12 +28,9 @@ from hyperscout_gates.workloads.roles import WORKER, Role, Workload, gated_ones,
 class _Filled:
     """A role and the resource needs of its pods."""
 
-    name: str
-    slots: tuple[str, ...]
+    role: Role
     spec: Object
     needs: Needs
-    later: bool
-    seated: bool
 
 
 def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
@@ -65,9 +62,9 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
     filled = _filled(what, roles, members)
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
     merged, names = _merged(filled)
-    vendors = any(_asks_vendor(role.needs) for role in filled)
+    vendors = any(_asks_vendor(one.needs) for one in filled)
     parts = [(workers, not vendors or _asks_vendor(workers.resources)) for workers in merged]
-    slots = (slot for role in filled for slot in role.slots)
+    slots = (slot for one in filled for slot in one.role.slots())
     return Gang(
         key=first.key,
         kind=first.kind,
@@ -77,14 +74,14 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         request=request_of(what, parts, constraints, tiers),
         ranks={slot: rank for rank, slot in enumerate(slots)},
         templates=names,
-        ready=sum(len(role.slots) for role in filled if not role.later) or len(filled[0].slots),
+        ready=sum(one.role.size for one in filled if not one.role.later) or filled[0].role.size,
     )
 
 
 def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) -> list[Role]:
     """Return the roles of a single pod, or of pods with labels that define the gang."""
     if first.kind == "Pod":
-        return [Role(WORKER, (first.slot,), members[0][1])]
+        return [Role(WORKER, (1,), members[0][1])]
     number, says = 0, ""
     for _, pod in members:
         value = text(mapping(mapping(pod.get("metadata")).get("labels")).get(SIZE_LABEL))
@@ -107,8 +104,7 @@ def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) 
     counts = Counter(member.slot for member, _ in members)
     # Missing pods count for the last role by name until they appear.
     counts[max(counts)] += number - len(members)
-    slots = {role: tuple(f"{role}/{i}" for i in range(counts[role])) for role in sorted(counts)}
-    return [Role(role, of, {}, seated=False) for role, of in slots.items()]
+    return [Role(role, (counts[role],), {}, seated=False) for role in sorted(counts)]
 
 
 def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership, Object]]) -> list[_Filled]:
@@ -132,7 +128,7 @@ def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership
                 need = needs(spec)
             except QuantityError as error:
                 raise GangError(f"{what}: template of {role.name}: spec.{error}") from error
-        found.append(_Filled(role.name, role.slots, spec, need, role.later, role.seated))
+        found.append(_Filled(role, spec, need))
     return found
 
 
@@ -154,18 +150,18 @@ def _merged(roles: Sequence[_Filled]) -> tuple[list[Workers], dict[str, Object]]
     The merged role has the name of the largest one. Roles in which a pod takes any rank stay separate,
     because ranks are assigned by role name. Returns workers in rank order, and a pod spec by role name.
     """
-    kinds = [(role.needs, demands_key(role.spec), "" if role.seated else role.name) for role in roles]
+    kinds = [(x.needs, demands_key(x.spec), "" if x.role.seated else x.role.name) for x in roles]
     largest: dict[tuple[Needs, str, str], _Filled] = {}
-    for kind, role in zip(kinds, roles, strict=True):
-        if kind not in largest or len(role.slots) > len(largest[kind].slots):
-            largest[kind] = role
+    for kind, one in zip(kinds, roles, strict=True):
+        if kind not in largest or one.role.size > largest[kind].role.size:
+            largest[kind] = one
     workers: list[Workers] = []
-    for kind, role in zip(kinds, roles, strict=True):
-        name, before = largest[kind].name, 0
+    for kind, one in zip(kinds, roles, strict=True):
+        name, before = largest[kind].role.name, 0
         if workers and workers[-1].role == name:
             before = workers.pop().count
-        workers.append(Workers(before + len(role.slots), role.needs, name))
-    return workers, {role.name: role.spec for role in largest.values()}
+        workers.append(Workers(before + one.role.size, one.needs, name))
+    return workers, {x.role.name: x.spec for x in largest.values()}
 
 
 def _needs_of(pod: Object) -> Needs:

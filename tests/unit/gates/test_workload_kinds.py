@@ -1,5 +1,6 @@
 """Workloads of operators, with the labels that their operators write, become gangs: a table for each kind."""
 
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -28,12 +29,16 @@ from support.operator_workloads import (
 from support.workloads import (
     ThreeTiers,
     job_pods,
+    jobset,
     jobset_pods,
     leader_worker_pods,
     mpi_launcher,
     mpi_pods,
     owned_by,
+    replicated_job,
     seated,
+    template,
+    training_job,
     training_pods,
 )
 
@@ -240,7 +245,7 @@ def test_each_kind_has_one_entry() -> None:
         (
             ray_pods("r", "a", 1),
             ray_cluster("r", ray_group("a", 1000, 10_000)),
-            "RayCluster ml/r: spec.workerGroupSpecs[0]: more than 1000000 pods",
+            "RayCluster ml/r: a: more than 1000000 pods with the roles before it: lower the counts",
         ),
         (
             volcano_pods("v", "a", 1),
@@ -279,3 +284,33 @@ def test_what_is_no_gang_is_refused_by_name(pods: Any, owner: Object, says: str)
     with pytest.raises(GangError) as caught:
         gang_of(list(pods), owner, ThreeTiers())
     assert str(caught.value).startswith(says)
+
+
+MANY = [f"a{i}" for i in range(64)]
+MOST = 1_000_000
+TOO_LARGE = {
+    "volcano": (volcano_pods("x", "a0", 1), volcano_job("x", *[volcano_task(a, MOST) for a in MANY])),
+    "ray": (ray_pods("x", "headgroup", 1), ray_cluster("x", *[ray_group(a, MOST) for a in MANY])),
+    "jobset": (jobset_pods("x", "a0", 1, 1), jobset("x", *[replicated_job(a, MOST, MOST) for a in MANY])),
+    "training": (
+        training_pods("PyTorchJob", "x", "a0", 1),
+        training_job("PyTorchJob", "x", "pytorchReplicaSpecs", {a: (MOST, template()) for a in MANY}),
+    ),
+    "grove": (
+        clique_pods("x", "x-0", "x-0-g-0-a0", 1),
+        pod_clique_set("x", dict.fromkeys(MANY, MOST), scaling_group("g", 64, 64, *MANY)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_gang_that_is_too_large_is_refused_before_its_slots_are_built(name: str) -> None:
+    found, owner = TOO_LARGE[name]
+    pods = list(found)
+    tracemalloc.start()
+    try:
+        with pytest.raises(GangError, match="more than 1000000 pods"):
+            gang_of(pods, owner, ThreeTiers())
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

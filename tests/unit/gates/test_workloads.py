@@ -598,7 +598,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
         (
             jobset_pods("j", "a", 1, 1),
             jobset("j", replicated_job("a", 1000, 10_000)),
-            "JobSet ml/j: spec.replicatedJobs[0]: more than 1000000",
+            "JobSet ml/j: a: more than 1000000 pods",
         ),
         (
             jobset_pods("j", "b", 1, 1),
