@@ -103,13 +103,14 @@ def seen(kept: Object) -> Pod:
 def _host_of(kept: Object) -> str | None:
     """Return the name by which other pods reach this one; "" if there is none, None if it is its node's.
 
-    A pod has a name in DNS only in a subdomain: that of a headless Service.
+    A pod has a name in DNS only with a host name in a subdomain: that of a headless Service. The name of the
+    pod does not count, because cluster DNS has no record for it.
     """
-    spec, metadata = kept["spec"], kept["metadata"]
+    spec = kept["spec"]
     if spec.get("hostNetwork") is True:
         return None
-    hostname, subdomain = text(spec.get("hostname")) or metadata["name"], text(spec.get("subdomain"))
-    return f"{hostname}.{subdomain}.{metadata['namespace']}.svc" if subdomain else ""
+    hostname, subdomain = text(spec.get("hostname")), text(spec.get("subdomain"))
+    return f"{hostname}.{subdomain}.{kept['metadata']['namespace']}.svc" if hostname and subdomain else ""
 
 
 def mark_of(pod: Object) -> Mark | None:

@@ -254,8 +254,8 @@ def test_the_patch_says_where_rank_0_is() -> None:
         ({}, ""),
         ({"hostname": "train-3"}, ""),
         ({"hostname": "train-3", "subdomain": "train"}, "train-3.train.ns.svc"),
-        ({"subdomain": "train"}, "train-3-x.train.ns.svc"),
-        ({"subdomain": "train", "hostNetwork": False}, "train-3-x.train.ns.svc"),
+        ({"subdomain": "train"}, ""),  # no record in DNS
+        ({"hostname": "train-3", "subdomain": "train", "hostNetwork": False}, "train-3.train.ns.svc"),
         ({"subdomain": "train", "hostNetwork": True}, None),
         ({"hostname": 5, "subdomain": ["x"]}, ""),
     ],
