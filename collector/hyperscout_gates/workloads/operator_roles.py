@@ -107,6 +107,8 @@ def of_pod_clique_set(workload: Workload) -> Iterator[Role]:
     template = mapping(workload.spec.get("template"))
     listed = some(what, "spec.template.cliques", template.get("cliques"), 1)
     cliques = {text(mapping(x).get("name")): mapping(mapping(x).get("spec")) for x in listed}
+    if len(cliques) < len(listed) or "" in cliques:
+        raise GangError(f"{what}: spec.template.cliques: expected names that are used once")
     groups = list(_scaling_groups(what, template, cliques))
     parent = f"{workload.name}-"
     index, _, rest = workload.gang.removeprefix(parent).partition("-")
@@ -130,11 +132,18 @@ def of_pod_clique_set(workload: Workload) -> Iterator[Role]:
 
 def _scaling_groups(what: str, template: Object, cliques: dict[str, Object]) -> Iterator[_ScalingGroup]:
     field = "spec.template.podCliqueScalingGroups"
+    used: set[str] = set()
     for i, listed in enumerate(some(what, field, template.get("podCliqueScalingGroups"))):
         found = mapping(listed)
         names = tuple(map(text, some(what, f"{field}[{i}].cliqueNames", found.get("cliqueNames"), 1)))
         if unknown := [name for name in names if name not in cliques]:
             raise GangError(f"{what}: {field}[{i}].cliqueNames: {unknown[0]!r}: there is no such clique")
+        for name in names:
+            if name in used:
+                raise GangError(
+                    f"{what}: {field}[{i}].cliqueNames: {name!r}: expected a clique that no list has yet"
+                )
+            used.add(name)
         least = count(what, f"{field}[{i}].minAvailable", found.get("minAvailable"))
         if least > MAX_PARTS:
             raise GangError(f"{what}: {field}[{i}].minAvailable: {least}: expected at most {MAX_PARTS}")

@@ -71,8 +71,12 @@ RolesReader = Callable[[Workload], Iterable[Role]]
 def roles_of(workload: Workload, reader: RolesReader) -> list[Role]:
     """Return the roles in rank order, without roles that have no pods. Raises GangError."""
     roles: list[Role] = []
+    names: set[str] = set()
     total = 0
     for role in reader(workload):
+        if role.name in names:
+            raise GangError(f"{workload.what}: two of its roles are called {role.name!r}: rename one")
+        names.add(role.name)
         total += role.size
         if total > MAX_WORKERS:
             raise GangError(

@@ -229,6 +229,9 @@ def test_each_kind_has_one_entry() -> None:
     assert len({x.gang_kind for x in KINDS}) == len({(x.group, x.kind) for x in KINDS}) == len(KINDS)
 
 
+CASED = ("Worker", "worker")
+
+
 @pytest.mark.parametrize(
     ("pods", "owner", "says"),
     [
@@ -271,6 +274,27 @@ def test_each_kind_has_one_entry() -> None:
             clique_pods("inf", "other-0", "other-0-a", 1),
             pod_clique_set("inf", {"a": 1}),
             "PodCliqueSet ml/inf: 'other-0' is no PodGang of it",
+        ),
+        *[
+            (
+                clique_pods("i", "i-0", "i-0-b", 1),
+                pod_clique_set("i", {"a": 2, "b": 2}, *groups),
+                f"PodCliqueSet ml/i: spec.template.podCliqueScalingGroups[{at}].cliqueNames: 'a': expected a",
+            )
+            for at, groups in (
+                (0, [scaling_group("g", 2, 1, "a", "a")]),
+                (1, [scaling_group("g", 2, 1, "a", "b"), scaling_group("h", 2, 1, "a")]),
+            )
+        ],
+        (
+            clique_pods("i", "i-0", "i-0-b", 1),
+            pod_clique_set("i", {"a": 2, "g-0-a": 1}, scaling_group("g", 2, 1, "a")),
+            "PodCliqueSet ml/i: two of its roles are called 'i-0-g-0-a': rename one",
+        ),
+        (
+            training_pods("PyTorchJob", "p", "worker", 1),
+            training_job("PyTorchJob", "p", "pytorchReplicaSpecs", dict.fromkeys(CASED, (2, template()))),
+            "PyTorchJob ml/p: two of its roles are called 'worker': rename one",
         ),
         (
             grouped_pods("g", "a"),
