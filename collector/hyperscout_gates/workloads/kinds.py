@@ -40,8 +40,9 @@ class WorkloadKind:
     """A kind of workload, and how its pods show their place. Names are labels of pods unless said otherwise.
 
     `versions`: API versions, the preferred one first. A pod whose controller is the workload names the
-    version itself. A pod is of this kind if it has the label `sign` (with the value `sign_value`, if there is
-    one), or else if its controller is, or else if it has the field `field` of its spec: the workload's name.
+    version itself. A pod is of this kind if its controller is, unless the kind is `inner`; or else if it has
+    the label `sign` (with the value `sign_value`, if there is one); or else if its controller is; or else if
+    it has the field `field` of its spec: the workload's name.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class WorkloadKind:
     required: int = 0  # so many of `index`, from the first on, must be there
     last: str = ""  # value of the last label of `index` if a pod lacks it
     late: bool = False  # pods may exist before the workload does
+    inner: bool = False  # may be a part of another workload
 
     @property
     def group(self) -> str:
@@ -146,7 +148,7 @@ KINDS: tuple[WorkloadKind, ...] = (
         role=("volcano.sh/task-spec",),
         index=("volcano.sh/task-index",),
     ),
-    WorkloadKind("Job", "jobs", ("batch/v1",), of_job, index=(_COMPLETION_INDEX,)),
+    WorkloadKind("Job", "jobs", ("batch/v1",), of_job, index=(_COMPLETION_INDEX,), inner=True),
     WorkloadKind(
         "PodGroup",
         "podgroups",

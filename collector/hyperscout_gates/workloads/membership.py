@@ -81,7 +81,8 @@ def membership(pod: Object) -> Membership:
     controller = _controller(metadata)
     kind_of_controller = text(controller.get("kind"))
     above = BY_GROUP_AND_KIND.get((_group_of(text(controller.get("apiVersion"))), kind_of_controller))
-    kind = _signed(labels) or above or next((x for x in _WITH_FIELD if _in_spec(pod, x)), None)
+    signed = None if above is not None and not above.inner else _signed(labels)
+    kind = signed or above or next((x for x in _WITH_FIELD if _in_spec(pod, x)), None)
     if kind is not None:
         signs = _Signs(kind, namespace, name, labels, pod)
         return signs.membership(controller if kind is above else {})
@@ -135,13 +136,25 @@ class _Signs(NamedTuple):
             name = text(controlled.get("name"))
         else:
             name = _in_spec(self.pod, kind) or self._must(kind.name or kind.sign)
-        gang = self._must(kind.gang) if kind.gang else name
+        gang = self._gang_of(name) if kind.gang else name
         if kind.number:
             gang = f"{gang}-{self._number(kind.number)}"
         version = text(controlled.get("apiVersion")) or kind.versions[0]
         run = text(controlled.get("uid")) or (text(self.labels.get(kind.run)) if kind.run else "")
         owner = Owner(version, kind.kind, self.namespace, name)
         return Membership(owner, kind.gang_kind, self.namespace, gang, run, self._slot())
+
+    def _gang_of(self, owner: str) -> str:
+        """Return the gang that the label names. It must be the owner's, because it is the key of the gang."""
+        gang = self._must(self.kind.gang)
+        if not _is_number(gang.removeprefix(f"{owner}-").partition("-")[0]) or not gang.startswith(
+            f"{owner}-"
+        ):
+            raise GangError(
+                f"pod {self.namespace}/{self.pod_name}: label {self.kind.gang}: {gang!r}: expected a gang of "
+                f"{self.kind.kind} {owner}, like {owner}-0"
+            )
+        return gang
 
     def _slot(self) -> str:
         kind = self.kind

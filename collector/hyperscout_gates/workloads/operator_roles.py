@@ -112,8 +112,6 @@ def of_pod_clique_set(workload: Workload) -> Iterator[Role]:
     groups = list(_scaling_groups(what, template, cliques))
     parent = f"{workload.name}-"
     index, _, rest = workload.gang.removeprefix(parent).partition("-")
-    if not workload.gang.startswith(parent) or not index.isdigit():
-        raise GangError(f"{what}: {workload.gang!r} is no PodGang of it")
     base = f"{parent}{index}"
     if rest:
         group, number = _scaled(what, rest, groups)

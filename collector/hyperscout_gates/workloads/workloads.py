@@ -47,6 +47,11 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
     for other, pod in members:
         if other.key != first.key:
             raise GangError(f"pod {_name(pod)}: of gang {other.key}, not of {first.key}")
+        if other.owner and first.owner and other.owner.name != first.owner.name:
+            raise GangError(
+                f"pod {_name(pod)}: of {first.kind} {other.owner.name}, not of {first.owner.name} as the "
+                f"other pods of gang {first.key}: correct its labels"
+            )
     what = f"{first.kind} {first.namespace}/{first.owner.name if first.owner else first.name}"
     if first.owner is None:
         uid, roles = first.run, _of_labels(first, members)

@@ -225,6 +225,34 @@ def test_a_pod_names_the_version_of_its_controller() -> None:
     assert membership(found).owner == Owner("ray.io/v1alpha1", "RayCluster", "ml", "x")
 
 
+def labelled(found: Object, **labels: str) -> Object:
+    metadata = found["metadata"]
+    return found | {"metadata": metadata | {"labels": metadata["labels"] | labels}}
+
+
+@pytest.mark.parametrize("name", ["PyTorchJob", "RayCluster", "VolcanoJob"])
+def test_a_controller_of_a_known_kind_counts_before_labels(name: str) -> None:
+    found = PODS[name]
+    forged = labelled(
+        found,
+        **{"training.kubeflow.org/operator-name": "mpi-operator", "grove.io/podgang": "i-0"},
+    )
+    assert membership(forged) == membership(found)
+
+
+@pytest.mark.parametrize("owner", ["b", "i-0", ""])
+def test_a_pod_is_in_no_gang_of_another_pod_clique_set(owner: str) -> None:
+    found = next(clique_pods("i", "i-0", "i-0-a", 1))
+    with pytest.raises(GangError, match=r"label (grove.io/podgang: 'i-0': expected a gang|app.*missing)"):
+        membership(labelled(found, **{"app.kubernetes.io/part-of": owner}))
+
+
+def test_pods_of_two_owners_are_no_gang() -> None:
+    pods = [*clique_pods("i", "i-0-g-0", "i-0-g-1-a", 1), *clique_pods("i-0-g", "i-0-g-0", "i-0-g-0-z", 1)]
+    with pytest.raises(GangError, match=r"of PodCliqueSet i, not of i-0-g as the other pods"):
+        gang_of(pods, pod_clique_set("i", {"a": 1}, scaling_group("g", 2, 1, "a")), ThreeTiers())
+
+
 def test_each_kind_has_one_entry() -> None:
     assert len({x.gang_kind for x in KINDS}) == len({(x.group, x.kind) for x in KINDS}) == len(KINDS)
 
@@ -273,7 +301,7 @@ CASED = ("Worker", "worker")
         (
             clique_pods("inf", "other-0", "other-0-a", 1),
             pod_clique_set("inf", {"a": 1}),
-            "PodCliqueSet ml/inf: 'other-0' is no PodGang of it",
+            "pod ml/other-0-a-r0nd: label grove.io/podgang: 'other-0': expected a gang of PodCliqueSet inf",
         ),
         *[
             (
