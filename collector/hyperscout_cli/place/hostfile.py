@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
 
 _MAX_SLOTS = 1024
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,8 @@ def _placement(placements: "Sequence[pb.Placement]", gang: str) -> "pb.Placement
 def hosts_of(placement: "pb.Placement", role: str | None = None) -> list[Host]:
     """Return the nodes in the order of ranks. Raises CliError if a rank has no node, or none has the role."""
     gang = placement.gang
+    if not placement.assignments:
+        raise CliError(f"{gang}: it has no ranks: `hyperscout placements list {gang} -o json` shows why")
     mine = [x for x in placement.assignments if role is None or x.role == role]
     if not mine:
         roles = ", ".join(sorted({x.role for x in placement.assignments}))
@@ -96,7 +98,7 @@ def hosts_of(placement: "pb.Placement", role: str | None = None) -> list[Host]:
         if not _NAME.fullmatch(rank.node):
             raise CliError(
                 f"{gang}: node {rank.node!r}: a hostfile takes only letters, digits, '.', '-' and '_' in a "
-                f"name: use `hyperscout placements list {gang} -o json`"
+                f"name, and no '.' or '-' at its start: use `hyperscout placements list {gang} -o json`"
             )
     return [
         Host(node, tuple(x.rank for x in ranks)) for node, ranks in groupby(mine, key=lambda rank: rank.node)
@@ -114,7 +116,7 @@ def lines(gang: str, hosts: Sequence[Host], slots: int, output: str) -> Iterator
         elif output == "mpich":
             yield f"{host.name}:{number}\n"
         else:
-            yield f"{host.name}\n" * number
+            yield from repeat(f"{host.name}\n" * slots, len(host.ranks))
 
 
 def _check_once(gang: str, hosts: Sequence[Host]) -> None:

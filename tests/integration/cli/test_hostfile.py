@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from hyperscout_cli.place.hostfile import Host, lines
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, serving_placements
 from support.topologies import two_leaves
@@ -39,6 +40,11 @@ def test_the_hosts_as_an_object(run: CommandLine, service: FakePlacementService)
     }
 
 
+def test_a_line_for_each_slot_is_written_in_pieces() -> None:
+    pieces = list(lines("g", [Host("n1", (0, 1, 2)), Host("n2", (3,))], 2, "plain"))
+    assert pieces == ["n1\nn1\n"] * 3 + ["n2\nn2\n"]
+
+
 def test_an_error_says_what_to_write(run: CommandLine, service: FakePlacementService) -> None:
     ran = run("hostfile", "train-8")
     assert (ran.code, ran.out) == (1, "")
@@ -50,4 +56,13 @@ def test_an_error_says_what_to_write(run: CommandLine, service: FakePlacementSer
     ran = run("hostfile", "train-7", "--slots", 0)
     assert (ran.code, ran.out) == (2, "")
     assert "expected a whole number from 1 to 1024" in ran.err
+    service.held["empty"] = placed("empty")
+    ran = run("hostfile", "empty")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: empty: it has no ranks: ")
+    for name in ("-x", ".", ".."):
+        service.held["odd"] = placed("odd", name)
+        ran = run("hostfile", "odd")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith(f"error: odd: node {name!r}: a hostfile takes only letters")
     assert "write one of worker" in run("hostfile", "train-7", "--role", "launcher").err
