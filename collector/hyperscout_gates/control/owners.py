@@ -11,7 +11,7 @@ from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.constraints import Tiers
 from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND
 from hyperscout_gates.workloads.membership import Owner, membership, paths_of
-from hyperscout_gates.workloads.objects import mapping
+from hyperscout_gates.workloads.objects import mapping, text
 from hyperscout_gates.workloads.workloads import gang_of
 
 _REMEMBERED_S = 3.0
@@ -43,7 +43,9 @@ class Owners:
             owner = membership(some[0]).owner if some else None
             # A cached object does not show whether the workload has ended since.
             found = await self._get(owner, fresh=not waiting) if owner is not None else None
-            if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
+            if found is not None and (
+                _is_over(found) or uid not in ("", mapping(found.get("metadata")).get("uid"))
+            ):
                 return OwnerRead(None, over=True)
             if not waiting:
                 # No pod needs a place. The caller only needs to know whether more pods will come.
@@ -116,10 +118,12 @@ def _may_be_late(owner: Owner) -> bool:
 
 def _is_over(owner: Object) -> bool:
     """Return whether a workload creates no more pods: it has ended, is being deleted or is suspended."""
-    if "deletionTimestamp" in owner["metadata"] or (owner.get("spec") or {}).get("suspend") is True:
+    suspended = mapping(owner.get("spec")).get("suspend") is True
+    if suspended or "deletionTimestamp" in mapping(owner.get("metadata")):
         return True
-    status = owner.get("status") or {}
-    if mapping(status.get("state")).get("phase") in _LAST_PHASES:  # a string in a RayCluster
+    status = mapping(owner.get("status"))
+    if text(mapping(status.get("state")).get("phase")) in _LAST_PHASES:  # a string in a RayCluster
         return True
-    conditions = status.get("conditions") or ()
-    return any(c.get("type") in _ENDS and c.get("status") == "True" for c in conditions)
+    conditions = status.get("conditions")
+    listed = map(mapping, conditions if isinstance(conditions, list) else ())
+    return any(text(c.get("type")) in _ENDS and c.get("status") == "True" for c in listed)

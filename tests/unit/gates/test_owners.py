@@ -82,3 +82,28 @@ async def test_the_phase_of_a_volcano_job_says_whether_it_has_ended(phase: str, 
     found = volcano_job("v", volcano_task("a", 1)) | {"status": {"state": {"phase": phase}}}
     owners = Owners(cast("Kube", Server(found)), Tiers, lambda: 0.0)
     assert (await owners.read([keep(pod) for pod in volcano_pods("v", "a", 1)], "")).over == over
+
+
+@pytest.mark.parametrize("junk", [None, 1, "x", [], ["x"], [["x"]], {}, {"x": ["x"]}, True])
+@pytest.mark.parametrize(
+    "field",
+    ["status", "status.state", "status.state.phase", "status.conditions", "spec", "spec.suspend", "metadata"],
+)
+async def test_junk_in_a_workload_is_a_problem_at_most(field: str, junk: Any) -> None:
+    *parents, last = field.split(".")
+    found: Any = volcano_job("v", volcano_task("a", 1)) | {"status": {"state": {}}}
+    at = found
+    for name in parents:
+        at = at[name]
+    at[last] = junk
+    owners = Owners(cast("Kube", Server(found)), Tiers, lambda: 0.0)
+    read = await owners.read([keep(pod) for pod in volcano_pods("v", "a", 1)], "")
+    assert read.over == (field == "spec.suspend" and junk is True)
+    assert bool(read.problem) == (field == "spec")
+
+
+async def test_junk_among_conditions_is_ignored() -> None:
+    conditions = [None, "x", {"type": ["x"]}, {"type": "Complete", "status": "True"}]
+    found = job("train", 1) | {"status": {"conditions": conditions}}
+    owners = Owners(cast("Kube", Server(found)), Tiers, lambda: 0.0)
+    assert (await owners.read([keep(pod) for pod in job_pods("train", 1)], "")).over
