@@ -91,7 +91,8 @@ def hosts_of(placement: "pb.Placement", role: str | None = None) -> list[Host]:
     mine = [x for x in placement.assignments if role is None or x.role == role]
     if not mine:
         roles = ", ".join(sorted({x.role for x in placement.assignments}))
-        raise CliError(f"{gang}: no rank has the role {role!r}: write one of {roles}")
+        why = " (a role like a+3 is several roles of equal needs, a among them)" if "+" in roles else ""
+        raise CliError(f"{gang}: no rank has the role {role!r}: write one of {roles}{why}")
     for rank in mine:
         if not rank.node:
             raise CliError(f"{gang}: rank {rank.rank} has no node yet: try again when it is placed")

@@ -73,7 +73,9 @@ class PlacementRequests:
 
     def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
         """Return the request of a gang and the masks by role. Raises NotReadyError."""
-        return self._without(asked.gang.request, asked.avoid), self._masks_for(asked.gang.templates)
+        return self._without(asked.gang.request, asked.avoid), self._masks_for(
+            asked.gang.templates, asked.gang.request
+        )
 
     def place(
         self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
@@ -158,16 +160,18 @@ class PlacementRequests:
         index = self.forest().index
         return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
 
-    def _masks_for(
-        self, templates: Mapping[str, Object], request: Request | None = None
-    ) -> Mapping[str, Mask]:
-        """Return the masks by role. A role without known pods gets the mask of the first role."""
+    def _masks_for(self, templates: Mapping[str, Object], request: Request) -> Mapping[str, Mask]:
+        """Return the masks by role. A role without known pods gets the mask of the first role.
+
+        A merged role ("a+3") gets the mask of the role with which its name begins.
+        """
         forest = self.forest()
         found = {role: self._mask(spec, forest) for role, spec in templates.items()}
-        if request is not None and found:
-            first = next(iter(found.values()))
-            found = {kind.role: found.get(kind.role, first) for kind in ends(request.gang)}
-        return found
+        if not found:
+            return {}
+        first = next(iter(found.values()))
+        roles = {kind.role for kind in ends(request.gang)}
+        return {role: found.get(role.partition("+")[0], first) for role in roles}
 
     def _mask(self, spec: Object, forest: Forest) -> Mask:
         key = demands_key(spec)

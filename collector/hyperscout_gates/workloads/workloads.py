@@ -13,9 +13,9 @@ from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
-from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
+from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
 
-from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, Gang, GangError
+from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import Tiers, constraints_of, request_of
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.kinds import BY_GANG_KIND
@@ -38,7 +38,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
 
     `owner`: the object that `Membership.owner` names; None if that is None. Missing pods are assumed to
     match the owner's templates, or the other pods. Pods of an earlier run of the owner are
-    ignored. Roles with equal needs that may run on the same nodes are merged.
+    ignored. Roles with equal needs are merged in a gang of many roles, or with groups of ranks.
     """
     members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: natural_key(_name(x[1])))
     if not members:
@@ -66,9 +66,12 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         roles = roles_of(workload, BY_GANG_KIND[first.kind].roles)
     filled = _filled(what, roles, members)
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
-    merged, names = _merged(filled)
     vendors = any(_asks_vendor(one.needs) for one in filled)
-    parts = [(workers, not vendors or _asks_vendor(workers.resources)) for workers in merged]
+
+    # The role of a rank is in the placement. Many roles, or groups across them, are too much for the placer.
+    apart = len(filled) <= MAX_KINDS and constraints.keys().isdisjoint((GROUPS, PREFER_GROUPS))
+    workers = [Workers(x.role.size, x.needs, x.role.name) for x in filled] if apart else _merged(filled)
+    parts = [(x, not vendors or _asks_vendor(x.resources)) for x in workers]
     slots = (slot for one in filled for slot in one.role.slots())
     return Gang(
         key=first.key,
@@ -78,7 +81,7 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         uid=uid,
         request=request_of(what, parts, constraints, tiers),
         ranks={slot: rank for rank, slot in enumerate(slots)},
-        templates=names,
+        templates={one.role.name: one.spec for one in filled},
         ready=sum(one.role.size for one in filled if not one.role.later) or filled[0].role.size,
     )
 
@@ -149,24 +152,27 @@ def _alike(what: str, role: str, pods: Sequence[Object], need: Needs) -> None:
             )
 
 
-def _merged(roles: Sequence[_Filled]) -> tuple[list[Workers], dict[str, Object]]:
-    """Merge roles with equal needs that may run on the same nodes. The placer is faster with fewer roles.
+def _merged(roles: Sequence[_Filled]) -> list[Workers]:
+    """Return workers in rank order, with roles of equal needs that may run on the same nodes merged.
 
-    The merged role has the name of the largest one. Roles in which a pod takes any rank stay separate,
-    because ranks are assigned by role name. Returns workers in rank order, and a pod spec by role name.
+    A merged role has the name of the largest one and the number of others, for example "a+3", so that no role
+    has ranks of another. Roles in which a pod takes any rank stay separate, because ranks are assigned by
+    role name.
     """
     kinds = [(x.needs, demands_key(x.spec), "" if x.role.seated else x.role.name) for x in roles]
-    largest: dict[tuple[Needs, str, str], _Filled] = {}
+    number = Counter(kinds)
+    largest: dict[tuple[Needs, str, str], Role] = {}
     for kind, one in zip(kinds, roles, strict=True):
-        if kind not in largest or one.role.size > largest[kind].role.size:
-            largest[kind] = one
+        if kind not in largest or one.role.size > largest[kind].size:
+            largest[kind] = one.role
     workers: list[Workers] = []
     for kind, one in zip(kinds, roles, strict=True):
-        name, before = largest[kind].role.name, 0
+        more = f"+{number[kind] - 1}" if number[kind] > 1 else ""
+        name, before = f"{largest[kind].name}{more}", 0
         if workers and workers[-1].role == name:
             before = workers.pop().count
         workers.append(Workers(before + one.role.size, one.needs, name))
-    return workers, {x.role.name: x.spec for x in largest.values()}
+    return workers
 
 
 def _needs_of(pod: Object) -> Needs:

@@ -12,7 +12,7 @@ from hyperscout_gates.workloads.node_resources import kept_pod
 from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_placer.cluster.numa_zones import in_one_zone
-from hyperscout_placer.cluster.request import Group, Spread, Workers, size
+from hyperscout_placer.cluster.request import Group, Spread, Workers, ends, size
 from support.workloads import (
     GPU,
     Object,
@@ -207,7 +207,7 @@ def test_a_launcher_that_works_has_rank_0(first: int) -> None:
     owner = mpijob("bert", 3, launcher=template(), body={"runLauncherAsWorker": True})
     pods = [*mpi_pods("bert", 3, first=first), mpi_launcher("bert", spec())]
     gang = the_gang(pods, owner)
-    assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)
+    assert gang.request.gang.parts == (Workers(1, FULL, "launcher"), Workers(3, FULL, "worker"))
     names = [f"bert-worker-{first + i}" for i in range(3)]
     assert ranked(gang, pods) == {"bert-launcher-h7k2p": 0, names[0]: 1, names[1]: 2, names[2]: 3}
     assert gang.ready == 3
@@ -232,7 +232,7 @@ def test_a_pytorchjob_has_its_master_first() -> None:
         *training_pods("PyTorchJob", "gpt", "master", 1),
     ]
     gang = the_gang(pods, owner)
-    assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)  # alike: one role to the placer
+    assert gang.request.gang.parts == (Workers(1, FULL, "master"), Workers(3, FULL, "worker"))
     assert ranked(gang, pods) == {"gpt-master-0": 0, "gpt-worker-0": 1, "gpt-worker-1": 2, "gpt-worker-2": 3}
     assert membership(pods[0]).owner == Owner("kubeflow.org/v1", "PyTorchJob", "ml", "gpt")
     assert (gang.ready, membership(pods[0]).run) == (4, "uid-gpt")
@@ -243,9 +243,8 @@ def test_a_tfjob_has_roles_of_their_own() -> None:
     owner = training_job("TFJob", "tf", "tfReplicaSpecs", replicas)
     gang = the_gang(training_pods("TFJob", "tf", "worker", 4), owner)
     small = (("cpu", 8000), ("memory", 64 * GI), ("pods", 1))
-    # The chief is as the workers are, but for tolerations that admission gives to pods and not to templates.
     assert gang.request.gang.parts == (
-        Workers(1, FULL, "worker"),
+        Workers(1, FULL, "chief"),
         Workers(2, small, "ps"),
         Workers(4, FULL, "worker"),
     )
@@ -264,7 +263,7 @@ def test_each_group_of_a_leaderworkerset_is_a_gang() -> None:
     pods = list(leader_worker_pods("serve", 2, 4))
     gang = the_gang(pods, owner)
     assert (gang.key, gang.uid, gang.ready) == ("ml/LeaderWorkerSet/serve-2", "uid-serve", 4)
-    assert gang.request.gang.parts == (Workers(4, FULL, "worker"),)
+    assert gang.request.gang.parts == (Workers(1, FULL, "leader"), Workers(3, FULL, "worker"))
     assert ranked(gang, pods) == {"serve-2": 0, "serve-2-1": 1, "serve-2-2": 2, "serve-2-3": 3}
     assert membership(pods[1]).owner == Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "ml", "serve")
     with pytest.raises(
@@ -464,7 +463,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
     jobs = [replicated_job(name, 1, 2, cpu=cpu) for name, cpu in zip("abcd", "4848", strict=True)]
     big = (("cpu", 8000), *FULL[1:])
     gang = the_gang(jobset_pods("llm", "a", 1, 2), jobset("llm", *jobs, groups="4:1"))
-    assert gang.request.gang.parts == (Group(2, (Workers(2, FULL, "a"), Workers(2, big, "b")), 1),)
+    assert gang.request.gang.parts == (Group(2, (Workers(2, FULL, "a+1"), Workers(2, big, "b+1")), 1),)
 
 
 @pytest.mark.parametrize(
@@ -634,3 +633,17 @@ def test_the_gate_is_found_among_others() -> None:
     assert not is_gated(
         admitted_pod("a", spec(gate=False, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]))
     )
+
+
+def test_the_role_of_each_rank_stays_its_own_where_needs_are_equal() -> None:
+    pods = [*jobset_pods("j", "a", 1, 2), *jobset_pods("j", "b", 1, 3)]
+    jobs = [replicated_job("a", 1, 2), replicated_job("b", 1, 3)]
+    apart = (Workers(2, FULL, "a"), Workers(3, FULL, "b"))
+    assert the_gang(pods, jobset("j", *jobs)).request.gang.parts == apart
+    in_groups = the_gang(pods, jobset("j", *jobs, groups="5:1")).request.gang
+    assert [kind.role for kind in ends(in_groups)] == ["b+1"]
+    many = [replicated_job(f"r{i}", 1, 1) for i in range(64)]
+    roles = [
+        kind.role for kind in ends(the_gang(jobset_pods("j", "r0", 1, 1), jobset("j", *many)).request.gang)
+    ]
+    assert roles == [f"r{i}" for i in range(64)]
