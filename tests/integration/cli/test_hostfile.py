@@ -56,6 +56,11 @@ def test_an_error_says_what_to_write(run: CommandLine, service: FakePlacementSer
     ran = run("hostfile", "train-7", "--slots", 0)
     assert (ran.code, ran.out) == (2, "")
     assert "expected a whole number from 1 to 1024" in ran.err
+    for one in service.held["ml/Job/t"].assignments:
+        one.role = "b+1"
+    ran = run("hostfile", "ml/Job/t", "--role", "b")
+    assert (ran.code, ran.out) == (1, "")
+    assert "no rank has the role 'b': write one of b+1 (a role like a+3 is several roles" in ran.err
     service.held["empty"] = placed("empty")
     ran = run("hostfile", "empty")
     assert (ran.code, ran.out) == (1, "")
