@@ -63,10 +63,32 @@ def test_each_node_has_its_slowest_link_on_the_way() -> None:
 
 def test_rails_are_added_up_and_each_has_its_own_way() -> None:
     # Both leaves of n0 have a cable to the spine, of 400 and of 100.
-    topology = cabled(leaves(("n0",), ("n1",)), NDR, l2=(EDR,), n0=(NDR, NDR, UNKNOWN))
-    assert read(topology) == [[800, 400], [800, 100]]
+    topology = cabled(leaves(("n0",), ("n1",)), NDR, l2=(EDR,), n0=(NDR, NDR))
+    assert read(topology) == [[800, 400], [400, 100]]  # both rails share one cable upwards
     rail = Link("n0", "9", "sw-l2", "9", "infiniband", (), "", *NDR)
-    assert read(replace(topology, links=LinkTable.of([*topology.links, rail]))) == [[1200, 400], [900, 100]]
+    assert read(replace(topology, links=LinkTable.of([*topology.links, rail]))) == [[1200, 400], [500, 100]]
+
+
+@pytest.mark.parametrize(
+    ("rails", "uplinks", "leaf", "core"),
+    [
+        ((NDR,) * 8, (NDR,) * 8, 3200, 3200),
+        ((NDR,) * 8, (NDR,), 3200, 400),  # eight rails share one cable upwards
+        ((NDR,) * 8, (NDR, NDR, EDR), 3200, 900),
+        ((NDR, *[UNKNOWN] * 7), (NDR,) * 8, 3200, 3200),  # a rail counts like the known rails
+        ((EDR, NDR, UNKNOWN), (NDR,) * 8, 600, 600),  # the slowest of them
+        ((NDR,) * 8, (NDR, *[UNKNOWN] * 7), 3200, 3200),
+        ((NDR,) * 8, (UNKNOWN,) * 8, 3200, 0),
+        ((UNKNOWN,) * 8, (NDR,) * 8, 0, 0),
+    ],
+)
+def test_unknown_rails_and_shared_trunks(
+    rails: tuple[Rate, ...], uplinks: tuple[Rate, ...], leaf: float, core: float
+) -> None:
+    topology = cabled(leaves(("n0",), ("n1",)), NDR, n0=rails, l1=uplinks)
+    ethernet = Link("n0", "e", "sw-l1", "e", "ethernet", (), "", *UNKNOWN)  # no rail of InfiniBand
+    found = read(replace(topology, links=LinkTable.of([*topology.links, ethernet])))
+    assert [tier[0] for tier in found] == [leaf, core]
 
 
 def test_links_that_say_nothing() -> None:
@@ -92,7 +114,7 @@ def test_a_link_that_is_down_carries_nothing() -> None:
         (Endpoint("sw-l2", "l2", "7"), Endpoint("gone", "gone", "1")),
     ]
     down = replace(topology, anomalies=tuple(anomaly("MissingLink", *pair) for pair in ends))
-    assert read(topology) == [[800, 400], [800, 64]]  # n1's leaf has two cables of QDR upwards
+    assert read(topology) == [[800, 400], [400, 64]]  # n1's leaf has two cables of QDR upwards
     assert read(down) == [[400, 400], [400, 32]]
     slow = replace(topology, anomalies=tuple(anomaly("SlowLink", *pair) for pair in ends))
     assert read(slow) == read(topology)
