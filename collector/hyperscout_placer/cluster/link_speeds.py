@@ -121,7 +121,9 @@ def _sums(node: Longs, switch: Longs, gbps: Floats, shared: Floats, nodes: int) 
     """(nodes,) the sums over rails; those into one switch are limited by its trunks together."""
     pairs, pair = np.unique(node * len(shared) + switch, return_inverse=True)
     by_switch = np.minimum(np.bincount(pair, gbps, len(pairs)), shared[pairs % len(shared)])
-    return np.bincount(pairs // len(shared), by_switch, nodes)
+    found: Floats = np.zeros(nodes)
+    np.add.at(found, pairs // len(shared), by_switch)
+    return found
 
 
 def _ways(tier: int, level: Longs, low: Longs, high: Longs, gbps: Floats) -> tuple[Floats, Floats]:

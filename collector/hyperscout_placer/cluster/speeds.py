@@ -13,7 +13,7 @@ import numpy as np
 from hyperscout_topology.topology import HyperNode, Measured, Tier, Topology
 
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.link_speeds import Floats, node_speeds, usual
+from hyperscout_placer.cluster.link_speeds import LEAST, Floats, node_speeds, usual
 
 Source = Literal["measured", "read", "assumed"]
 
@@ -126,7 +126,7 @@ def _measured(
 
 
 def _middle(figures: Sequence[Measured | None]) -> float | None:
-    values = [m.median for m in figures if m is not None and m.median > 0]
+    values = [m.median for m in figures if m is not None and m.median >= LEAST]
     return median(values) if values else None
 
 

@@ -16,10 +16,10 @@ from hyperscout_placer.cluster.speeds import (
     default_speeds,
     speeds_of,
 )
-from hyperscout_topology.topology import Measured, Tier, Topology
+from hyperscout_topology.topology import Measured, Rate, Tier, Topology
 from hypothesis import given
 from hypothesis import strategies as st
-from support.topologies import leaves, pods
+from support.topologies import cabled, leaves, pods
 
 # Within a node, leaf, pod, core, between islands: (us, Gbit/s). 8 Gbit/s are a byte a nanosecond.
 SPEEDS = [
@@ -215,6 +215,13 @@ def test_defaults_give_way(
     found = speeds(told(pods(2, 2), *figures))
     assert [x.latency_us for x in found] == pytest.approx(latency_us)
     assert [x.bandwidth_gbps for x in found] == pytest.approx(gbps)
+
+
+@pytest.mark.parametrize("figure", [0.0, -5.0, 5e-324, 1e-300])
+def test_a_figure_too_small_to_be_measured_is_ignored(figure: float) -> None:
+    assert speeds(told(pods(2, 2), *[(figure, figure)] * 3)) == speeds(pods(2, 2))
+    topology = cabled(pods(2, 2), Rate(figure, 4)) if figure > 0 else pods(2, 2)  # a file has none below 0
+    assert speeds(topology) == speeds(pods(2, 2))
 
 
 def test_where_no_tier_has_a_figure_its_domains_tell() -> None:
