@@ -972,14 +972,14 @@ class ExplainResponse(_message.Message):
     text: _builtins.str
     """The same in sentences."""
     latency_us: _builtins.float
-    """One-way latency between the nodes in microseconds: of this pair, else of their lowest common HyperNode; unset = not
-    measured.
+    """One-way latency between the nodes in microseconds: of this pair, else as predictions of placements have it for their
+    tier; unset = not measured.
     """
     latency_source: _builtins.str
     """"measured"; empty if there is none."""
     bandwidth_gbps: _builtins.float
-    """Bandwidth between the nodes in Gbit/s: measured for this pair or their lowest common HyperNode, else that of the
-    slowest cable of the path; unset = unknown.
+    """Bandwidth between the nodes in Gbit/s: of this pair, else as predictions of placements have it, with all rails;
+    unset = neither measured nor read.
     """
     bandwidth_source: _builtins.str
     """"measured" or "read"; empty if there is none."""
@@ -993,7 +993,7 @@ class ExplainResponse(_message.Message):
 
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
-        """A shortest path, cable by cable."""
+        """A shortest path, cable by cable: of one rail, through switches of HyperNodes where there is such a path."""
 
     @_builtins.property
     def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
@@ -1005,7 +1005,9 @@ class ExplainResponse(_message.Message):
 
     @_builtins.property
     def legs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PathLeg]:
-        """The path leg by leg, from a GPU of the first node to a GPU of the second; NVLink between the nodes comes first."""
+        """The path leg by leg, from a GPU of the first node to a GPU of the second. NVLink between the nodes, which is
+        another way, comes first.
+        """
 
     def __init__(
         self,
@@ -1062,7 +1064,7 @@ class PathLeg(_message.Message):
     bandwidth_gbps: _builtins.float
     """Gbit/s of data in one direction, as read; unset = unknown."""
     latency_us: _builtins.float
-    """Share of this leg in the measured one-way latency of its HyperNodes, in microseconds; unset = not measured."""
+    """Share of this leg in the measured one-way latency of the tiers, in microseconds; unset = not measured."""
     @_builtins.property
     def near(self) -> Global___Endpoint:
         """The end nearer to the first node."""

@@ -1,13 +1,29 @@
 """Explain: the lowest common HyperNode, a shortest path through switches, what is wrong on it."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
 from hyperscout_collector.serve.grpc.measured import NodeReport
 from hyperscout_formats.facts.facts import Gpu, LatencyPort, LatencyResult, NcclResult, NcclRun, NvlinkLink
-from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Measured, Rate, Tier, Topology
+from hyperscout_placer.cluster.allreduce import predict
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.speeds import speeds_of
+from hyperscout_topology.link_changes import DENIED
+from hyperscout_topology.topology import (
+    Adapter,
+    Anomaly,
+    Endpoint,
+    Link,
+    LinkTable,
+    Measured,
+    Rate,
+    Switch,
+    Tier,
+    Topology,
+)
 from support.builders import anomaly
 from support.topologies import SINCE_NS, cabled, measured, pods, two_leaves
 
@@ -183,9 +199,9 @@ def test_the_speeds_in_words() -> None:
     assert said[2:5] == [
         "  n0000 mlx5_0 0 -> sw-pod0-l00 n0000-0: 40 Gbit/s, 4 lanes, 32 Gbit/s of data, 1.5 us",
         "  sw-pod0-l00 n0001-0 -> n0001 mlx5_0 0: 10 Gbit/s, 1 lane, 8 Gbit/s of data, 1.5 us",
-        "One way: 8 Gbit/s (read).",
+        "One way: 3 us (measured), 8 Gbit/s (read).",
     ]
-    unread = explain(topology, "n0000", "n0002", [])
+    unread = explain(cabled(pods(2), Rate()), "n0000", "n0002", [])
     assert "One way" not in unread.text
     assert not unread.HasField("bandwidth_gbps")
     assert unread.bandwidth_source == unread.latency_source == ""
@@ -228,7 +244,7 @@ def test_pcie_and_nvlink_within_the_nodes() -> None:
     ]
     answer = explain(cabled(pods(2), NDR), "n0000", "n0001", [], reports)
     assert answer.text.splitlines()[1:8] == [
-        "A shortest path has 2 cables:",
+        "A shortest path over one rail has 2 cables:",
         "  n0000 0000:43:00.0 -> n0000 0000:1b:00.0: NVLink, 3600 Gbit/s",  # 18 x 25 x 8
         "  n0000 0000:1b:00.0 -> n0000 mlx5_0 0: PCIe, 504 Gbit/s",
         "  n0000 mlx5_0 0 -> sw-pod0-l00 n0000-0: 400 Gbit/s, 4 lanes",
@@ -256,6 +272,17 @@ def test_nvlink_between_nodes_comes_first() -> None:
         ("cable", 400),
         ("cable", 400),
     ]
+    assert answer.text.splitlines()[1:4] == [
+        "NVLink joins them:",
+        "  n0000 0008:01:00.0 -> n0001 0008:01:00.0: NVLink, 6800 Gbit/s",
+        "A shortest path over one rail has 2 cables:",
+    ]
+    assert not answer.HasField("bandwidth_gbps")  # cables and ports say nothing of NVLink
+    burst = LatencyResult("n0001", "mlx5_0", "rdma", SINCE_NS, 16, 16, 4.0, 4.5, 0.25, 380.0)
+    run = NcclRun("n0001", "libnccl", SINCE_NS, "", 2, (NcclResult("all_reduce", 1 << 30, 9e3, 40, 700.0),))
+    for fact, gbps in ((LatencyPort("mlx5_0", results=(burst,)), 0.0), (run, 5600.0)):
+        ran = explain(rack, "n0000", "n0001", [], [*reports, NodeReport("n0000", fact)])
+        assert ran.bandwidth_gbps == gbps
     across = explain(rack, "n0000", "n0004", [], reports)
     assert "nvlink" not in {leg.kind for leg in across.legs}
     without = explain(replace(rack, links=()), "n0000", "n0001", [], reports).text.splitlines()
@@ -263,3 +290,108 @@ def test_nvlink_between_nodes_comes_first() -> None:
         "NVLink joins them:",
         "  n0000 0008:01:00.0 -> n0001 0008:01:00.0: NVLink, 6800 Gbit/s",
     ]
+
+
+# -- the same speeds as in predictions ----------------------------------------------------------------------
+
+TREE = cabled(pods(2, 2), NDR, pod0_l01=(QDR,), n0001=(NDR,) * 8, n0002=(NDR,) * 8, pod0_l00=(NDR,) * 4)
+
+
+def managed(topology: Topology) -> Topology:
+    """The topology with a management network: a port of each node, and of each switch of the tree."""
+    nodes = sorted({x.node for x in topology.adapters})
+    ends = [*(f"{node} mgmt0" for node in nodes), *(s.id for s in topology.switches)]
+    cables = [Link(end, "eth0", "mgmt", end, "ethernet", ("lldp",), "", 1.0) for end in ends]
+    return replace(
+        topology,
+        adapters=(*topology.adapters, *(Adapter(f"{node} mgmt0", node, "mgmt0") for node in nodes)),
+        switches=(*topology.switches, Switch("mgmt", "mgmt", 0)),
+        links=LinkTable.of([*cables, *topology.links]),
+    )
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        TREE,
+        managed(TREE),
+        with_round_trips(TREE, 6.0, 9.0, 15.0),
+        replace(TREE, tiers=(Tier(3, "", Measured(10.0, 0.0, 1), Measured(700.0, 0.0, 1)),)),
+        replace(
+            TREE,
+            hypernodes=tuple(
+                replace(h, latency_us=Measured(-5.0, 0.0, 1), bandwidth_gbps=Measured(0.0, 0.0, 1))
+                for h in TREE.hypernodes
+            ),
+        ),
+    ],
+    ids=["tree", "management", "latency", "one tier", "no figures"],
+)
+@pytest.mark.parametrize("pair", list(combinations(["n0000", "n0001", "n0002", "n0004", "n0008"], 2)))
+def test_speeds_are_those_of_predictions_in_both_directions(
+    topology: Topology, pair: tuple[str, str]
+) -> None:
+    forest = Forest.of(topology)
+    hop = predict(forest, speeds_of(topology, forest), pair).hops[-1]
+    answer, back = explain(topology, *pair, []), explain(topology, *reversed(pair), [])
+    assert (answer.bandwidth_gbps, answer.bandwidth_source) == (hop.bandwidth_gbps, hop.bandwidth_source)
+    if hop.latency_source == "measured":
+        assert (answer.latency_us, answer.latency_source) == (hop.latency_us, "measured")
+        if shares := [leg.latency_us for leg in answer.legs if leg.HasField("latency_us")]:
+            assert sum(shares) == pytest.approx(hop.latency_us)
+    else:
+        assert not answer.HasField("latency_us")
+    assert [leg.speed_gbps > 1 for leg in answer.legs] == [True] * 2 * answer.tier  # through the tree
+    assert [(leg.near, leg.far) for leg in answer.legs] == [(x.far, x.near) for x in reversed(back.legs)]
+    assert (back.latency_us, back.bandwidth_gbps) == (answer.latency_us, answer.bandwidth_gbps)
+
+
+def test_a_path_leaves_the_tree_only_where_the_tree_has_none() -> None:
+    cut = managed(cabled(pods(2), NDR, n0000=()))
+    answer = explain(cut, "n0000", "n0004", [])
+    assert [(leg.near.device, leg.far.device) for leg in answer.legs] == [
+        ("n0000 mgmt0", "mgmt"),
+        ("mgmt", "n0004 mgmt0"),
+    ]
+    assert "A shortest path has 2 cables:" in answer.text
+    assert "One way" not in answer.text  # what was read of the tree says nothing of this path
+
+
+def test_ethernet_of_the_tree_counts_where_it_is_the_only_fabric() -> None:
+    topology = cabled(pods(2), NDR)
+    beside = [Link(f"n000{i}", "e", "sw-pod0-l00", f"e{i}", "ethernet", (), "", 25.0) for i in (0, 1)]
+    both = replace(topology, links=LinkTable.of([*beside, *topology.links]))
+    assert [leg.speed_gbps for leg in explain(both, "n0000", "n0001", []).legs] == [400, 400]
+    alone = replace(topology, links=LinkTable.of(beside))
+    answer = explain(alone, "n0000", "n0001", [])
+    assert [leg.speed_gbps for leg in answer.legs] == [25, 25]
+    assert (answer.bandwidth_gbps, answer.bandwidth_source) == (25, "read")
+
+
+def test_links_that_are_down_or_denied_are_avoided() -> None:
+    topology = cabled(pods(2), NDR, n0000=(QDR, NDR))
+    ends = Endpoint("n0000", "n0000", "0"), Endpoint("sw-pod0-l00", "l00", "n0000-0")
+    down = replace(topology, anomalies=(anomaly("MissingLink", *ends),))
+    first = replace(topology.links[0], note=f"{DENIED}as others say")
+    denied = replace(topology, links=LinkTable.of([first, *topology.links[1:]]))
+    assert [leg.speed_gbps for leg in explain(topology, "n0000", "n0001", []).legs] == [40, 400]
+    for found in (down, denied):
+        answer = explain(found, "n0000", "n0001", [])
+        assert [leg.speed_gbps for leg in answer.legs] == [400, 400]
+        assert "over one rail has 2 cables:" in answer.text
+
+    one = cabled(pods(2), NDR)
+    answer = explain(replace(one, anomalies=down.anomalies), "n0000", "n0001", [])  # there is no other link
+    assert [leg.speed_gbps for leg in answer.legs] == [0, 400]
+    assert "A shortest path has 2 cables, 1 down:" in answer.text
+    assert "One way" not in answer.text
+    assert [x.kind for x in answer.anomalies] == ["MissingLink"]
+    only = LinkTable.of([replace(one.links[0], note=f"{DENIED}as others say"), *one.links[1:]])
+    assert not explain(replace(one, links=only), "n0000", "n0001", []).legs
+
+
+def test_hypernodes_that_are_no_forest_have_no_speeds() -> None:
+    odd = replace(TREE, hypernodes=tuple(replace(h, tier=10 * h.tier) for h in TREE.hypernodes))
+    answer = explain(odd, "n0000", "n0001", [])
+    assert len(answer.legs) == 2
+    assert "One way" not in answer.text

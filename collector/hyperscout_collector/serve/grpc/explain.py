@@ -1,13 +1,22 @@
-"""Explains how two nodes are connected: lowest common HyperNode, a shortest path, and its anomalies."""
+"""Explains how two nodes are connected: lowest common HyperNode, a shortest path, and its anomalies.
+
+The speeds between the nodes are those that predictions of placements use, unless this pair was measured.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.text.counts import count
+from hyperscout_placer.cluster.allreduce import HopSpeed, predict
+from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.link_speeds import ETHERNET, denied_rows, down_rows
+from hyperscout_placer.cluster.speeds import TierSpeed, speeds_of
 from hyperscout_topology.figures import digits
+from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.proto import anomaly_to_proto, links_to_proto
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
 
@@ -19,7 +28,7 @@ from hyperscout_collector.serve.grpc.measured import (
     latency_us,
     sayings,
 )
-from hyperscout_collector.serve.grpc.path_legs import CABLE, Hop, leg_text, path_legs, slowest_gbps
+from hyperscout_collector.serve.grpc.path_legs import NVLINK, Hop, Path, leg_text, path_legs
 
 _MAX_EVIDENCE = 500  # keys in one response
 _MAX_ANOMALIES = 100
@@ -39,7 +48,7 @@ def explain(
     """The published facts about two nodes and the path between them. Raises UnknownNodeError.
 
     `evidence`: keys of the findings of both nodes; `reports`: what they measured, and their GPUs. Takes about
-    0.3 s with a million links, so call it in a thread.
+    0.3 s with 400,000 links, so call it in a thread.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
@@ -48,17 +57,19 @@ def explain(
             raise UnknownNodeError(f"no node {node!r}: `hyperscout get nodes` lists them")
     names_b = {h.name for h in chains[node_b]}
     common = next((h for h in chains[node_a] if h.name in names_b), None)
-    hops = [] if node_a == node_b else shortest_path(topology, devices[node_a], devices[node_b])
+    path = Path() if node_a == node_b else _path(topology, node_a, node_b, devices)
+    hop, tiers = _tier_speeds(topology, node_a, node_b, common)
+    measured_us = {tier: x.latency_us for tier, x in enumerate(tiers) if x.latency_source == "measured"}
     own = {*devices[node_a], *devices[node_b], node_a, node_b}
-    anomalies = [a for a in topology.anomalies if _touches(a, hops, own)]
-    legs = path_legs(topology, chains, common, hops, reports)
+    anomalies = [a for a in topology.anomalies if _touches(a, path.hops, own)]
+    legs = path_legs(topology, chains, common, path, measured_us, reports)
     answer = pb.ExplainResponse(
         tier=common.tier if common else 0,
         tier_name=common.tier_name if common else "",
         hypernode=common.name if common else "",
         hypernodes_a=[h.name for h in chains[node_a]],
         hypernodes_b=[h.name for h in chains[node_b]],
-        path=links_to_proto(hop.link for hop in hops),
+        path=links_to_proto(x.link for x in path.hops),
         anomalies=[anomaly_to_proto(a) for a in anomalies[:_MAX_ANOMALIES]],
         evidence=[
             FindingKey(node=key.node, probe=key.probe, subject=key.subject)
@@ -67,10 +78,24 @@ def explain(
         legs=legs,
     )
     if node_a != node_b:
-        _set_speeds(answer, node_a, node_b, common, reports)
+        _set_speeds(answer, node_a, node_b, common, hop, path, reports)
     measured = between(node_a, node_b, reports)
-    answer.text = _text(topology, chains, common, answer, anomalies, measured)
+    answer.text = _text(topology, chains, common, path, answer, anomalies, measured)
     return answer
+
+
+def _tier_speeds(
+    topology: Topology, node_a: str, node_b: str, common: HyperNode | None
+) -> tuple[HopSpeed | None, list[TierSpeed]]:
+    """The figures of predictions for a hop between the nodes, and for each tier from 0; (None, []) = none."""
+    if node_a == node_b or common is None:
+        return None, []
+    try:
+        forest = Forest.of(topology)
+    except ForestError:
+        return None, []
+    tiers = speeds_of(topology, forest)
+    return predict(forest, tiers, (node_a, node_b)).hops[-1], tiers
 
 
 def _set_speeds(
@@ -78,31 +103,70 @@ def _set_speeds(
     node_a: str,
     node_b: str,
     common: HyperNode | None,
+    hop: HopSpeed | None,
+    path: Path,
     reports: Sequence[NodeReport],
 ) -> None:
-    """Set latency and bandwidth between the nodes: of the pair, else of the HyperNode, else as read."""
-    measured_us, gbps = latency_us(node_a, node_b, reports), bandwidth_gbps(node_a, node_b, reports)
-    if measured_us is None and common is not None and common.latency_us is not None:
-        measured_us = common.latency_us.median / 2
-    if gbps is None and common is not None and common.bandwidth_gbps is not None:
-        gbps = common.bandwidth_gbps.median
-    if measured_us is not None:
-        answer.latency_us, answer.latency_source = measured_us, "measured"
+    """Set latency and bandwidth between the nodes: of the pair, else of the tier, measured or read."""
+    by_nvlink = common is not None and common.source == NVLINK
+    us, gbps = latency_us(node_a, node_b, reports), bandwidth_gbps(node_a, node_b, reports, by_nvlink)
+    source = "measured"
+    if us is None and hop is not None and hop.latency_source == source:
+        us = hop.latency_us
+    if gbps is None and hop is not None:
+        # Cables limit neither NVLink, nor what was read of the tree a path that leaves it.
+        is_read = hop.bandwidth_source == "read" and path.is_in_tree and not by_nvlink
+        if is_read or hop.bandwidth_source == source:
+            gbps, source = hop.bandwidth_gbps, hop.bandwidth_source
+    if us is not None:
+        answer.latency_us, answer.latency_source = us, "measured"
     if gbps is not None:
-        answer.bandwidth_gbps, answer.bandwidth_source = gbps, "measured"
-    elif (read_gbps := slowest_gbps(answer.legs)) is not None:
-        answer.bandwidth_gbps, answer.bandwidth_source = read_gbps, "read"
+        answer.bandwidth_gbps, answer.bandwidth_source = gbps, source
 
 
-def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
-    """A path with the fewest links from one of `start` to one of `goal`, through switches only; [] = no path.
+def _path(topology: Topology, node_a: str, node_b: str, devices: Mapping[str, set[str]]) -> Path:
+    """A path from `node_a` to `node_b`; in the other direction the same."""
+    first, last = sorted((node_a, node_b))
+    path = shortest_path(topology, devices[first], devices[last])
+    return path if first == node_a else path.turned()
 
-    Of several such paths the order of the links determines one, so equal topologies give equal paths.
+
+def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> Path:
+    """A path with the fewest links from one of `start` to one of `goal`, through switches only.
+
+    Paths through switches of HyperNodes come first, of these paths without Ethernet. If there is none, links
+    of the tree may be down, and last all switches count. Links that others contradict never count. Of several
+    such paths the order of the links determines one, so equal topologies give equal paths.
     """
-    table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
+    table = table_of(topology.links)
+    wired, up = np.ones(len(table), np.bool_), np.ones(len(table), np.bool_)
+    wired[denied_rows(table)] = False
+    down = down_rows(topology, table)
+    up[down] = False
+    tree = {*start, *goal, *(switch for h in topology.hypernodes for switch in h.switches)}
+    inside = np.fromiter(map(tree.__contains__, table.devices), np.bool_, len(table.devices))
+    in_tree = wired & inside[table.a] & inside[table.b]
+    ethernet = np.array([name == ETHERNET for name in table.fabrics], np.bool_)[table.fabric]
+    usable = in_tree & up
+    for rows in (usable & ~ethernet, usable, in_tree, wired):
+        if steps := _steps(topology, table, np.flatnonzero(rows), start, goal):
+            hops = _hops(topology, table, steps, frozenset(down))
+            return Path(hops, bool(usable[[row for _, row, _ in steps]].all()))
+    return Path()
+
+
+# One link of a path: the device nearer to the start, the row of the link, the other device.
+_Step = tuple[int, int, int]
+
+
+def _steps(
+    topology: Topology, table: LinkTable, rows: npt.NDArray[np.intp], start: set[str], goal: set[str]
+) -> list[_Step]:
+    """The shortest path over these rows of the table; [] = there is none."""
     switches = {s.id for s in topology.switches}
-    near, far = np.concatenate([table.a, table.b]), np.concatenate([table.b, table.a])
-    link = np.concatenate([np.arange(len(table)), np.arange(len(table))])
+    near = np.concatenate([table.a[rows], table.b[rows]])
+    far = np.concatenate([table.b[rows], table.a[rows]])
+    link = np.concatenate([rows, rows])
     order = np.lexsort((link, near))
     first = np.searchsorted(near[order], np.arange(len(table.devices) + 1))
     far, link = far[order], link[order]
@@ -117,29 +181,33 @@ def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[H
             if there not in came:
                 came[there] = (here, int(link[i]))
                 if table.devices[there] in goal:
-                    return _walk_back(topology, table, came, there)
+                    return _walk_back(came, there)
                 queue.append(there)
     return []
 
 
-def _walk_back(
-    topology: Topology, table: LinkTable, came: Mapping[int, tuple[int, int] | None], end: int
-) -> list[Hop]:
+def _walk_back(came: Mapping[int, tuple[int, int] | None], end: int) -> list[_Step]:
     steps = []
     while (step := came[end]) is not None:
-        steps.append((step, end))
+        steps.append((*step, end))
         end = step[0]
+    return steps[::-1]
+
+
+def _hops(
+    topology: Topology, table: LinkTable, steps: Sequence[_Step], down: frozenset[int]
+) -> tuple[Hop, ...]:
     names = {s.id: s.name for s in topology.switches}
-    on_path = {table.devices[end] for (near, _), far in steps for end in (near, far)}
+    on_path = {table.devices[end] for near, _, far in steps for end in (near, far)}
     names |= {x.id: f"{x.node} {x.name}".rstrip() for x in topology.adapters if x.id in on_path}
-    return [_hop(table, names, *step) for step, _ in reversed(steps)]
-
-
-def _hop(table: LinkTable, names: Mapping[str, str], near: int, index: int) -> Hop:
-    link: Link = table[index]
-    a = Endpoint(link.a_device, names.get(link.a_device, link.a_device), link.a_port)
-    b = Endpoint(link.b_device, names.get(link.b_device, link.b_device), link.b_port)
-    return Hop(link, a, b) if int(table.a[index]) == near else Hop(link, b, a)
+    found = []
+    for near, row, _ in steps:
+        link: Link = table[row]
+        a = Endpoint(link.a_device, names.get(link.a_device, link.a_device), link.a_port)
+        b = Endpoint(link.b_device, names.get(link.b_device, link.b_device), link.b_port)
+        ends = (a, b) if int(table.a[row]) == near else (b, a)
+        found.append(Hop(link, *ends, is_up=row not in down))
+    return tuple(found)
 
 
 def _chain(topology: Topology, node: str) -> list[HyperNode]:
@@ -175,6 +243,7 @@ def _text(
     topology: Topology,
     chains: Mapping[str, Sequence[HyperNode]],
     common: HyperNode | None,
+    path: Path,
     answer: pb.ExplainResponse,
     anomalies: Sequence[Anomaly],
     measured: Sequence[str],
@@ -188,12 +257,13 @@ def _text(
     else:
         lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
     lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
-    cables = sum(leg.kind == CABLE for leg in answer.legs)
+    legs, cables, down = list(answer.legs), len(path.hops), sum(not hop.is_up for hop in path.hops)
+    if legs and legs[0].kind == NVLINK and legs[0].near.device != legs[0].far.device:
+        lines += ["NVLink joins them:", f"  {leg_text(legs.pop(0))}"]
     if cables:
-        lines.append(f"A shortest path has {count(cables, 'cable')}:")
-    elif answer.legs:
-        lines.append("NVLink joins them:")
-    lines += [f"  {leg_text(leg)}" for leg in answer.legs]
+        rail = " over one rail" if path.is_in_tree else ""
+        lines.append(f"A shortest path{rail} has {count(cables, 'cable')}{f', {down} down' if down else ''}:")
+    lines += [f"  {leg_text(leg)}" for leg in legs]
     lines += _speeds(answer)
     if not cables and len(nodes) > 1 and (common is None or common.source == "wires"):
         lines.append("No evidence shows a path between them.")

@@ -67,14 +67,17 @@ def latency_us(node_a: str, node_b: str, reports: Iterable[NodeReport]) -> float
     return min(found, default=None)
 
 
-def bandwidth_gbps(node_a: str, node_b: str, reports: Iterable[NodeReport]) -> float | None:
-    """The bandwidth between two nodes: of NCCL, else the most of one port; None = not measured."""
+def bandwidth_gbps(node_a: str, node_b: str, reports: Iterable[NodeReport], by_nvlink: bool) -> float | None:
+    """The bandwidth between two nodes: of NCCL, else the most of one port; None = not measured.
+
+    `by_nvlink`: NVLink connects the nodes, of which ports say nothing.
+    """
     pair = {node_a, node_b}
     by_nccl, by_port = [], []
     for node, fact in reports:
         if isinstance(fact, NcclRun) and {node, fact.peer} == pair:
             by_nccl += [x.bus_gbytes_per_s * _GBITS for x in fact.results if x.size_bytes >= _BANDWIDTH_BYTES]
-        elif isinstance(fact, LatencyPort):
+        elif isinstance(fact, LatencyPort) and not by_nvlink:
             by_port += [x.bandwidth_gbps for x in fact.results if {node, x.peer} == pair and x.bandwidth_gbps]
     return max(by_nccl or by_port, default=None)
 

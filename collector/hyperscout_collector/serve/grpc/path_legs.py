@@ -1,7 +1,7 @@
 """The legs of a path between two nodes, with their speeds: cables, NVLink, and PCIe from GPU to adapter."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hyperscout.v1 import topology_pb2 as pb
@@ -22,21 +22,41 @@ class Hop:
     link: Link
     near: Endpoint
     far: Endpoint
+    is_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Hops from one node to another; () = there is no path.
+
+    `is_in_tree`: all links are up, and all switches are in HyperNodes.
+    """
+
+    hops: tuple[Hop, ...] = ()
+    is_in_tree: bool = False
+
+    def turned(self) -> "Path":
+        """The path in the other direction."""
+        hops = (replace(hop, near=hop.far, far=hop.near) for hop in reversed(self.hops))
+        return replace(self, hops=tuple(hops))
 
 
 def path_legs(
     topology: Topology,
     chains: Mapping[str, Sequence[HyperNode]],
     common: HyperNode | None,
-    hops: Sequence[Hop],
+    path: Path,
+    measured_us: Mapping[int, float],
     reports: Sequence[NodeReport],
 ) -> list[pb.PathLeg]:
     """The legs from a GPU of the first node to one of the second.
 
-    `chains`: the HyperNodes of both nodes, tier 1 first.
+    `chains`: the HyperNodes of both nodes, tier 1 first. `measured_us`: the measured one-way latencies by
+    tier.
 
-    NVLink between the nodes is the first leg. The legs within a node are those of its GPU that is nearest to
-    the adapter of the path, of several the one with the lowest address.
+    NVLink between the nodes is the first leg. The other legs are another way, over one rail. Those within a
+    node are of its GPU that is nearest to the adapter of the path, of several the one with the lowest
+    address.
     """
     if len(chains) != 2:
         return []
@@ -45,30 +65,23 @@ def path_legs(
     legs: list[pb.PathLeg] = []
     if common is not None and common.source == NVLINK:
         legs += _nvlink((node_a, gpus_a), (node_b, gpus_b))
+    hops = path.hops
     if not hops:
         return legs
     legs += _within(topology, node_a, hops[0].near, gpus_a)
     top = 0 if common is None else common.tier
-    up_us, down_us = (_latencies(topology, chain, top) for chain in (chain_a, chain_b))
+    up_us, down_us = (_latencies(chain, top, measured_us) for chain in (chain_a, chain_b))
     shares_us = [*up_us, *reversed(down_us)]
-    if len(shares_us) != len(hops):
+    if len(shares_us) != len(hops) or not path.is_in_tree:
         shares_us = [None] * len(hops)  # the path does not follow the tiers
     for hop, share_us in zip(hops, shares_us, strict=True):
-        rate = Rate(hop.link.speed_gbps, hop.link.width)
+        rate = Rate(hop.link.speed_gbps, hop.link.width) if hop.is_up else Rate()
         leg = _leg(CABLE, hop.near, hop.far, rate.data_gbps)
         leg.speed_gbps, leg.width = rate
         if share_us is not None:
             leg.latency_us = share_us
         legs.append(leg)
     return [*legs, *map(_turned, reversed(_within(topology, node_b, hops[-1].far, gpus_b)))]
-
-
-def slowest_gbps(legs: Sequence[pb.PathLeg]) -> float | None:
-    """The bandwidth of the slowest cable; None where that of a cable is unknown, or there is none."""
-    cables = [leg for leg in legs if leg.kind == CABLE]
-    if not cables or not all(leg.HasField("bandwidth_gbps") for leg in cables):
-        return None
-    return min(leg.bandwidth_gbps for leg in cables)
 
 
 def leg_text(leg: pb.PathLeg) -> str:
@@ -92,17 +105,16 @@ def leg_text(leg: pb.PathLeg) -> str:
     return f"{near} -> {far}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _latencies(topology: Topology, chain: Sequence[HyperNode], top: int) -> list[float | None]:
+def _latencies(chain: Sequence[HyperNode], top: int, measured_us: Mapping[int, float]) -> list[float | None]:
     """The share of each cable on the way up to tier `top` in the measured one-way latencies, in us.
 
     [] = unknown. Over a tier a message crosses two cables more than over the tier below. So the shares of all
-    cables of a path add up to the latency of the lowest common HyperNode.
+    cables of a path add up to the latency of the tier of the lowest common HyperNode.
     """
-    tiers = {t.tier: t.latency_us for t in topology.tiers}
-    found = [h.latency_us or tiers.get(h.tier) for h in chain if h.switches and h.tier <= top]
-    one_way_us = [0.0, *(m.median / 2 for m in found if m is not None)]
+    tiers = [h.tier for h in chain if h.switches and h.tier <= top]
+    one_way_us = [0.0, *(measured_us[tier] for tier in tiers if tier in measured_us)]
     shares = [(high - low) / 2 for low, high in pairwise(one_way_us)]
-    return [*shares] if len(shares) == len(found) and all(share > 0 for share in shares) else []
+    return [*shares] if len(shares) == len(tiers) and all(share > 0 for share in shares) else []
 
 
 def _within(topology: Topology, node: str, end: Endpoint, gpus: Sequence[Gpu]) -> list[pb.PathLeg]:
