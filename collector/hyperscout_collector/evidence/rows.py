@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from google.protobuf.message import Message
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_formats.facts.facts import (
     MAX_DEVICES,
@@ -53,6 +54,7 @@ SAME_CLOCK_NS = 2_000_000_000
 
 MAX_NAME_CHARS = 253  # of a node (RFC 1123), a probe or a subject
 MAX_REASON_CHARS = 1024
+MAX_NUMBER = 1e300  # a multiple or sum of such numbers is finite; the limit of topology files too
 MAX_TIME_NS = 1 << 62  # the year 2116: the store's integers have 64 bits, for differences too
 
 OUTCOME_WORDS: Mapping[int, str] = {
@@ -276,6 +278,7 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
                 raise BadFinding("switch_table: expected one chassis id for all ports")
             return switch_table_from_proto(finding.switch_table)
         case "infiniband":
+            _check_numbers("infiniband", (finding.infiniband,), "rate_gbps")
             return infiniband_from_proto(finding.infiniband)
         case "sweep":
             sweep = finding.sweep
@@ -293,10 +296,13 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
                 sweep.format or "ibnetdiscover",
             )
         case "gpu":
+            _check_numbers("gpu", (finding.gpu,), "pcie_gbps")
+            _check_numbers("gpu.links", finding.gpu.links, "gbytes_per_s")
             return gpu_from_proto(finding.gpu)
         case "device_resource":
             return _device_resource(finding)
         case "latency" | "nccl" as measured:
+            _check_measured(finding)
             try:
                 if measured == "latency":
                     return latency_from_proto(finding.latency, before)
@@ -304,6 +310,25 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             except ValueError as error:
                 raise BadFinding(f"{measured}: {error}") from error
     return None
+
+
+def _check_measured(finding: Finding) -> None:
+    for result in finding.latency.results:
+        times = "min_us", "median_us", "jitter_us"
+        _check_numbers("latency.results", (result,), *times, "bandwidth_gbps")
+        _check_numbers("latency.results.history", result.history, "min_us", "jitter_us")
+    _check_numbers("nccl", (finding.nccl,), "duration_s")
+    speeds = "algorithm_gbytes_per_s", "bus_gbytes_per_s"
+    _check_numbers("nccl.results", finding.nccl.results, "time_us", *speeds)
+
+
+def _check_numbers(where: str, messages: Iterable[Message], *names: str) -> None:
+    """Check that these fields are numbers of at least 0. Raises BadFinding, for NaN too."""
+    for message in messages:
+        for name in names:
+            value = getattr(message, name)
+            if not 0 <= value < MAX_NUMBER:
+                raise BadFinding(f"{where}.{name}: {value}: expected a number from 0 to {MAX_NUMBER:g}")
 
 
 def _device_resource(finding: Finding) -> DeviceResource:

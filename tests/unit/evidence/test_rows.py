@@ -1,6 +1,11 @@
 """Which of two findings is newer, with clocks that are wrong, set back, or in the future."""
 
+import re
+from collections.abc import Iterator
+from math import inf, nan
+
 import pytest
+from google.protobuf.descriptor import Descriptor
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_collector.evidence.rows import (
     FAILED,
@@ -118,3 +123,48 @@ def test_an_absurd_time_is_refused(seconds: int) -> None:
     finding.observed_at.seconds = seconds
     with pytest.raises(BadFinding, match="observed_at"):
         row_of(finding, sent_ns=T0, received_ns=T0)
+
+
+NUMBERS = {
+    "infiniband.rate_gbps": lambda f: f.infiniband,
+    "gpu.pcie_gbps": lambda f: f.gpu,
+    "gpu.links.gbytes_per_s": lambda f: f.gpu.links.add(),
+    "latency.results.min_us": lambda f: f.latency.results.add(),
+    "latency.results.median_us": lambda f: f.latency.results.add(),
+    "latency.results.jitter_us": lambda f: f.latency.results.add(),
+    "latency.results.bandwidth_gbps": lambda f: f.latency.results.add(),
+    "latency.results.history.min_us": lambda f: f.latency.results.add().history.add(),
+    "latency.results.history.jitter_us": lambda f: f.latency.results.add().history.add(),
+    "nccl.duration_s": lambda f: f.nccl,
+    "nccl.results.time_us": lambda f: f.nccl.results.add(),
+    "nccl.results.algorithm_gbytes_per_s": lambda f: f.nccl.results.add(),
+    "nccl.results.bus_gbytes_per_s": lambda f: f.nccl.results.add(),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_are_none_are_refused_with_the_name_of_their_field(name: str) -> None:
+    for value in (nan, inf, -inf, -1.0, 1e301):
+        finding = lldp("n1", "mlx5_0")
+        setattr(NUMBERS[name](finding), name.rpartition(".")[2], value)
+        expected = re.escape(f"{name}: {value}: expected a number from 0")
+        with pytest.raises(BadFinding, match=expected):
+            row_of(finding, sent_ns=T0, received_ns=T0)
+    for value in (0.0, 400.0):
+        finding = lldp("n1", "mlx5_0")
+        setattr(NUMBERS[name](finding), name.rpartition(".")[2], value)
+        assert row_of(finding, sent_ns=T0, received_ns=T0).fact is not None
+
+
+def test_every_number_of_a_fact_is_checked() -> None:
+    """A new field of type double is checked, or named here: that of a sweep is in no fact."""
+
+    def doubles(message: Descriptor, path: str) -> Iterator[str]:
+        for field in message.fields:
+            if field.type == field.TYPE_DOUBLE:
+                yield f"{path}.{field.name}"
+            elif field.message_type is not None:
+                yield from doubles(field.message_type, f"{path}.{field.name}")
+
+    found = {path.removeprefix(".") for path in doubles(Finding.DESCRIPTOR, "")}
+    assert found == {*NUMBERS, "sweep.duration_s"}
