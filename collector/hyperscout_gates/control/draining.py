@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from hyperscout_formats.text.counts import count
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.waiting import Kept
+from hyperscout_runtime.rate_limit import TokenBucket
 from hyperscout_runtime.units import NS
 
 from hyperscout_gates.control.gang_record import GangRecord
@@ -46,8 +47,8 @@ class Draining:
         self._after_s = after_s
         self._clock_ns = clock_ns
         self._announce = announce
-        self._since_s = self._looked_s = self._counted_s = 0.0
-        self._choices = 0.0  # that may be made now
+        self._since_s = self._looked_s = 0.0
+        self._choices = TokenBucket(1 / _CHOOSE_EVERY_S, _CHOICES)
 
     def is_overdue(self, record: GangRecord) -> bool:
         since_s = record.machine.waits_since_s
@@ -64,18 +65,10 @@ class Draining:
             return
         if first is not None and first.order <= record.order:
             return
-        if now_s < record.no_drain_until_s or not self._may_choose(now_s):
+        if now_s < record.no_drain_until_s or not self._choices.take(1, now_s):
             return
         if not self._keep(record):
             record.no_drain_until_s = now_s + _LOOK_EVERY_S
-
-    def _may_choose(self, now_s: float) -> bool:
-        more = (now_s - self._counted_s) / _CHOOSE_EVERY_S
-        self._choices, self._counted_s = min(self._choices + more, _CHOICES), now_s
-        if self._choices < 1:
-            return False
-        self._choices -= 1
-        return True
 
     def look(self, waiting: Iterable[GangRecord]) -> bool:
         """Check the kept domain, and keep one for a gang that became overdue. Call it about once a second.
@@ -83,9 +76,8 @@ class Draining:
         Returns whether a domain was released.
         """
         released, now_s = self._check(), self._now_s()
-        since_s = now_s - self._after_s
-        overdue = [x for x in waiting if x.reason and x.order[2] <= since_s and x.no_drain_until_s <= now_s]
-        if overdue:
+        refused = [x for x in waiting if x.reason and x.machine.plan is None and x.no_drain_until_s <= now_s]
+        if overdue := [x for x in refused if self.is_overdue(x)]:
             self.refused(min(overdue, key=lambda x: x.order))
         return released
 

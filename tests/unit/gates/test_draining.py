@@ -55,6 +55,22 @@ async def test_the_first_that_waits_long_gets_the_domain_that_drains(monkeypatch
         assert one.gates.queue.draining.begun == 1
 
 
+async def test_a_gang_that_waits_for_a_repair_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is first in the order, and has its domain already."""
+    one = world()
+    async with running(one, monkeypatch):
+        await full(one)
+        one.submit("large", 2, highest_tier_allowed="leaf")
+        await until(lambda: one.waiting() == ["large"])
+        records = {record.machine.key.rpartition("/")[2]: record for record in one.gates._records}
+        repairs = records["small-1"]
+        repairs.put_in_order()
+        repairs.reason = "no replacement"
+        one.now_s += AFTER_S
+        one.gates.queue.draining.look([repairs, records["large"]])
+        assert one.kept_for() == "large"
+
+
 async def test_a_higher_priority_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     one = world()
     async with running(one, monkeypatch):
