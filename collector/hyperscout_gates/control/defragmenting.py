@@ -69,7 +69,7 @@ class Defragmenting:
             return
         asked = Place(record.machine.gang, frozenset(record.machine.refused))
         request, masks = self._requests.constrained(asked)
-        capacity = self._placements.capacity.copy()
+        capacity = self._placements.capacity_for(request).copy()
         gangs = [
             Running(held.gang, avoiding_failed(held, capacity.forest), held.placement.nodes)
             for held in self._placements

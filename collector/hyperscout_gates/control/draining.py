@@ -97,7 +97,7 @@ class Draining:
         drain = self._placements.drain
         if drain is None:
             return None
-        fits, nodes = drain.fits(self._placements.capacity), int(drain.kept.sum())
+        fits, nodes = drain.fits(self._placements.capacity_for(drain.request)), int(drain.kept.sum())
         return Kept(drain.tier, drain.hypernode, nodes, fits, int(self._since_s * NS))
 
     def _check(self) -> bool:
@@ -126,7 +126,10 @@ class Draining:
             self.begun += 1
         self.record, self._placements.drain = record, drain
         if is_new or before is None or before.hypernode != drain.hypernode:
-            fits, nodes = drain.fits(self._placements.capacity), count(int(drain.kept.sum()), "node")
+            fits, nodes = (
+                drain.fits(self._placements.capacity_for(drain.request)),
+                count(int(drain.kept.sum()), "node"),
+            )
             now = f"{fits} of {drain.workers} workers fit there now"
             message = f"{drain.where} is kept for this gang: {nodes}, and {now}"
             self._announce(record, Say("Normal", "Drains", message))

@@ -66,8 +66,7 @@ class PlacementRequests:
         """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
         try:
             request, masks = self.constrained(asked)
-            capacity, book = self._placements.capacity, list(self._placements)
-            return choose(asked.gang.key, request, masks, capacity, book, prefer)
+            return choose(asked.gang.key, request, masks, self._placements.booked(request), prefer)
         except (PlacementsError, RequestError):
             return None
 

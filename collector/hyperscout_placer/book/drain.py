@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from hyperscout_placer.book.reservation import Reservation, places
+from hyperscout_placer.book.reservation import Reservation
+from hyperscout_placer.book.without import Booked
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
 from hyperscout_placer.cluster.forest import Flags, Forest, Longs
@@ -74,18 +75,18 @@ class Drain:
             return 0
         return min(self.workers, _Count(self.request, self.masks).on(capacity, self.kept))
 
-    def free_at_ns(self, capacity: Capacity, book: Collection[Reservation]) -> int:
+    def free_at_ns(self, booked: Booked) -> int:
         """The earliest time at which the gang can fit, as far as that is known: Unix ns, 0 = at any time.
 
         A gang without expiry can end at any time, so it counts as ended.
         """
-        if capacity.forest is not self.forest:
+        if booked.capacity.forest is not self.forest:
             return 0
         count = _Count(self.request, self.masks)
         return _first(
-            [0, *_expiries(book)],
+            [0, *_expiries(booked.held)],
             lambda at_ns: (
-                count.on(_after(capacity, book, lambda x: x.expires_ns <= at_ns), self.kept) >= self.workers
+                count.on(booked.without(lambda x: x.expires_ns <= at_ns), self.kept) >= self.workers
             ),
         )
 
@@ -121,8 +122,7 @@ def choose(
     gang: str,
     request: Request,
     masks: Mapping[str, Mask],
-    capacity: Capacity,
-    book: Collection[Reservation],
+    booked: Booked,
     prefer: str | None = None,
 ) -> Drain | None:
     """The domain to keep for a gang; None = none holds it, even when all gangs of the book have ended.
@@ -133,8 +133,8 @@ def choose(
     reservations expire soonest, else the one in which the fewest workers have to end. `prefer`: the domain
     that is kept already. It stays while it can hold the gang.
     """
-    forest, count = capacity.forest, _Count(request, masks)
-    emptied = _after(capacity, book)
+    capacity, forest, count = booked.capacity, booked.capacity.forest, _Count(request, masks)
+    emptied = booked.without()
     roles = {kind.role for kind in count.layout.kinds}
     tries = TRIES
     top = max(1, highest(forest, request))
@@ -142,7 +142,7 @@ def choose(
         able = np.flatnonzero(count.by_domain(emptied, tier) >= count.workers).tolist()
         names = forest.layers[tier - 1].names if tier <= forest.top else (None,)
         need = np.maximum(count.workers - count.by_domain(capacity, tier), 0)
-        soon = _soonest(capacity, book, count, tier) if able else need
+        soon = _soonest(booked, count, tier) if able else need
         for at in sorted(able, key=lambda at: (names[at] != prefer, -soon[at], need[at], at))[:tries]:
             tries -= 1
             inside = _inside(forest, tier, at)
@@ -178,15 +178,15 @@ def place_around(
     )
 
 
-def _soonest(capacity: Capacity, book: Collection[Reservation], count: _Count, tier: int) -> Longs:
+def _soonest(booked: Booked, count: _Count, tier: int) -> Longs:
     """(domains,) 1 for the domains that can hold the gang first when reservations expire, else 0."""
 
     def held_at(at_ns: int) -> Flags:
-        ended = _after(capacity, book, lambda x: 0 < x.expires_ns <= at_ns)
+        ended = booked.without(lambda x: 0 < x.expires_ns <= at_ns)
         found: Flags = count.by_domain(ended, tier) >= count.workers
         return found
 
-    expiries = [0, *_expiries(book)]
+    expiries = [0, *_expiries(booked.held)]
     return held_at(_first(expiries, lambda at_ns: bool(held_at(at_ns).any()))).astype(np.int64)
 
 
@@ -204,17 +204,6 @@ def _first(times: list[int], is_enough: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return times[low]
-
-
-def _after(
-    capacity: Capacity, book: Collection[Reservation], over: Callable[[Reservation], bool] = lambda held: True
-) -> Capacity:
-    """What is free when these gangs have ended."""
-    found = capacity.copy()
-    for held in book:
-        if over(held):
-            found.give(*places(held, range(len(held.placement.nodes))))
-    return found
 
 
 def _inside(forest: Forest, tier: int, at: int) -> Flags:

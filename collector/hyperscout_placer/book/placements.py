@@ -37,7 +37,7 @@ from hyperscout_placer.book.reservation import (
     not_arrived,
     places,
 )
-from hyperscout_placer.book.without import without
+from hyperscout_placer.book.without import Booked, without
 from hyperscout_placer.book.zone_choice import kept_zones, restored, shares, with_zones
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, Resources
@@ -102,6 +102,10 @@ class Placements:
             self._free.know_shares(named)
         return self.capacity
 
+    def booked(self, request: Request) -> Booked:
+        """`capacity_for(request)`, and the gangs whose nodes it lacks. Raises NotReadyError."""
+        return Booked(self.capacity_for(request), self._held.values(), self._free.nodes)
+
     @property
     def speeds(self) -> Sequence[TierSpeed]:
         """Speeds of the tiers of `capacity`, in the form that `allreduce.predict` takes."""
@@ -130,11 +134,10 @@ class Placements:
     def without(self, gang: str) -> Callable[[], Capacity]:
         """A function that returns what would be free if the gang had no reservation.
 
-        It works on a copy and is meant for a thread, because a large gang takes long. Raises NotReadyError,
-        NoReservationError.
+        It works on a copy, for a thread: a large gang takes long. Raises NotReadyError, NoReservationError.
         """
         held = self.held(gang)
-        return partial(without, held, self.capacity_for(held.request).copy(), self._free.nodes.copy())
+        return partial(without, [held], self.capacity_for(held.request).copy(), self._free.nodes.copy())
 
     # Inputs
 
@@ -257,7 +260,7 @@ class Placements:
     def _around(self, expires_ns: int) -> Drain | None:
         """The drain whose nodes a gang must leave free; None if it ends before they are needed."""
         drain = self.drain
-        if drain is None or 0 < expires_ns <= drain.free_at_ns(self.capacity, self._held.values()):
+        if drain is None or 0 < expires_ns <= drain.free_at_ns(self.booked(drain.request)):
             return None
         return drain
 

@@ -459,9 +459,9 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
 
 async def test_callers_are_placed_around_a_kept_domain(world: World) -> None:
     """Also in a dry run, in a thread, and with an expiry that is too late."""
-    placements = world.placements
+    placements, large = world.placements, gang(2, tier=1)
     placements.place("busy", gang(1), holder="Job")
-    placements.drain = choose("ns/Job/large", gang(2, tier=1), {}, placements.capacity, list(placements))
+    placements.drain = choose("ns/Job/large", large, {}, placements.booked(large))
     assert placements.drain is not None
     assert placements.drain.hypernode == "leaf-b"
     two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])

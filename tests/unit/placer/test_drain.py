@@ -11,6 +11,7 @@ from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.numa_zones import Zone, ZoneDevices, in_one_zone
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hyperscout_placer.solve.place import place
 from support.builders import gang
@@ -48,7 +49,7 @@ class Book:
     ) -> Drain | None:
         request = gang(workers, tier=tier, **more)
         placements = self.placements
-        return choose(WAITING, request, {}, placements.capacity, list(placements), prefer)
+        return choose(WAITING, request, {}, placements.booked(request), prefer)
 
     def nodes(self, gang_name: str, workers: int, **options: Any) -> tuple[str, ...] | str:
         """The nodes of a new gang, or why there are none."""
@@ -91,7 +92,7 @@ def test_the_domain_that_is_free_first_is_kept(held: dict[str, tuple[str, int]],
 )
 def test_the_tier_in_which_a_domain_is_kept(request_: Request, kept: str | None) -> None:
     book = Book(held={"x": ("a1 a2 a3", 0), "y": ("b1 b2 b3", 0)})
-    drain = choose(WAITING, request_, {}, book.placements.capacity, list(book.placements))
+    drain = choose(WAITING, request_, {}, book.placements.booked(request_))
     assert ("" if drain is None else drain.hypernode) == kept
 
 
@@ -116,12 +117,12 @@ def test_only_nodes_that_the_gang_can_use_are_kept() -> None:
     book = Book(held={"x": ("a1", 0)})
     forest = book.placements.capacity.forest
     allowed = np.array([node not in ("a2", "b1") for node in forest.nodes])
+    request = replace(gang(1, tier=1), avoid=frozenset({"b2"}))
     drain = choose(
         WAITING,
-        replace(gang(1, tier=1), avoid=frozenset({"b2"})),
+        request,
         {"worker": Mask("m", allowed)},
-        book.placements.capacity,
-        list(book.placements),
+        book.placements.booked(request),
     )
     assert drain is not None
     assert [forest.nodes[at] for at in np.flatnonzero(drain.kept)] == ["a1", "a3"]
@@ -148,7 +149,7 @@ def test_a_gang_that_ends_before_the_waiting_one_fits_may_use_kept_nodes() -> No
     assert drain is not None
     assert drain.hypernode == "l1"
     # Two of l1 are free when x has ended, so that is when the waiting gang fits.
-    assert drain.free_at_ns(book.placements.capacity, list(book.placements)) == 60
+    assert drain.free_at_ns(book.placements.booked(drain.request)) == 60
     assert "kept for gang" in book.nodes("without", 1)
     assert "kept for gang" in book.nodes("long", 1, expires_ns=61)
     assert book.nodes("short", 1, expires_ns=60) == ("a3",)
@@ -162,6 +163,47 @@ def test_without_a_waiting_gang_the_solver_gets_what_it_got_before() -> None:
     book.placements.place("x", request, holder="Job", masks=masks)
     assert book.calls == [(request, masks)]
     assert book.calls[0][1] is masks
+
+
+GPU = "nvidia.com/gpu"
+SINGLE = in_one_zone(((GPU, 4),))
+
+
+@pytest.mark.parametrize(
+    ("needs", "arrives"),
+    [
+        pytest.param(((GPU, 4),), False, id="any zones"),
+        pytest.param(SINGLE, False, id="one zone each"),
+        pytest.param(SINGLE, True, id="arrived"),
+    ],
+)
+def test_workers_in_one_numa_zone_get_a_domain(needs: Any, arrives: bool) -> None:
+    """Nodes of two zones with 4 GPUs each, all in use. Pods have arrived: the kubelet reports their zones."""
+    nodes = ("a1", "a2")
+    placements = Placements(clock_ns=lambda: 1, timer=lambda: 0.0)
+    placements.set_topology(leaves(nodes))
+
+    def unused(devices: int) -> None:
+        placements.set_unused({node: {GPU: 2 * devices} for node in nodes})
+        for node in nodes:
+            placements.set_zones_of(node, [ZoneDevices(Zone(zone), {GPU: devices}) for zone in (0, 1)])
+
+    unused(4)
+    small, large = gang(Workers(4, needs), mode="soft"), gang(Workers(4, SINGLE), tier=1)
+    placements.place("small", small, holder="Job")
+    if arrives:
+        placements.arrive("small", range(4))
+        unused(0)
+    assert isinstance(placements.place("large", large, holder="Job"), Refusal)
+    drain = placements.drain = choose("large", large, {}, placements.booked(large))
+    assert drain is not None
+    assert (drain.hypernode, drain.workers, drain.fits(placements.capacity_for(large))) == ("l1", 4, 0)
+    placements.release("small")
+    unused(4)
+    for number in range(32):  # as many kinds as nodes have amounts for
+        placements.capacity_for(gang(Workers(1, in_one_zone(((GPU, number + 5),)))))
+    assert drain.fits(placements.capacity_for(large)) == 4
+    assert drain.free_at_ns(placements.booked(large)) == 0
 
 
 @pytest.mark.parametrize("seed", slow_after(10, range(40)))
@@ -198,7 +240,9 @@ def _start(
         for name in [name for name, end in ends.items() if end <= now and placements.get(name)]:
             placements.release(name)
         placements.expire()
-        fits = choose(WAITING, drain.request, {}, placements.capacity, [], drain.hypernode)
+        fits = choose(
+            WAITING, drain.request, {}, replace(placements.booked(drain.request), held=()), drain.hypernode
+        )
         if drain.fits(placements.capacity) == large:
             assert fits is not None
             return now

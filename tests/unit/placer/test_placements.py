@@ -693,13 +693,13 @@ TestBook.settings = settings(stateful_step_count=40)
 def test_a_domain_that_is_kept_meanwhile_repeats_a_decision() -> None:
     """A slow decision took nodes of it: it is made again, around the domain."""
     placements, tries = book(), []
-    two_kinds = gang(Workers(1, role="leader"), Workers(1))
+    two_kinds, large = gang(Workers(1, role="leader"), Workers(1)), gang(2, tier=1)
 
     async def in_thread(trial: Callable[[], Trial]) -> Trial:
         found = trial()
         tries.append(found.answer)
         if len(tries) == 1:
-            placements.drain = choose("large", gang(2, tier=1), {}, placements.capacity, [])
+            placements.drain = choose("large", large, {}, placements.booked(large))
         return found
 
     answer = asyncio.run(placements.decide("a", two_kinds, holder="api", in_thread=in_thread))
