@@ -241,7 +241,7 @@ def _kept(gang: "pb.WaitingGang") -> str:
     if not gang.HasField("kept"):
         return ""
     where = gang.kept.hypernode or "the whole cluster"
-    return f"{where} ({gang.kept.fits} of {gang.workers} fit)"
+    return f"{where} ({gang.kept.fits} of {gang.kept.workers} fit)"
 
 
 def _expires(placement: "pb.Placement", now_ns: int) -> str:

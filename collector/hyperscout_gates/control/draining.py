@@ -98,7 +98,7 @@ class Draining:
         if drain is None:
             return None
         fits, nodes = drain.fits(self._placements.capacity_for(drain.request)), int(drain.kept.sum())
-        return Kept(drain.tier, drain.hypernode, nodes, fits, int(self._since_s * NS))
+        return Kept(drain.tier, drain.hypernode, nodes, fits, drain.workers, int(self._since_s * NS))
 
     def _check(self) -> bool:
         """Choose the domain again when the topology is another one, and once a minute."""

@@ -30,8 +30,9 @@ Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 class Drain:
     """A domain that is kept for a waiting gang.
 
-    `hypernode`: None = all islands together. `kept`: (nodes,) its nodes that the gang can use, in `forest`.
-    `workers`: number of the gang's workers of its most numerous kind.
+    `tier`: 0 = one node. `hypernode`: its name, at tier 0 that of the node; None = all islands together.
+    `kept`: (nodes,) its nodes that the gang can use, in `forest`. `workers`: number of the gang's workers of
+    its most numerous kind.
     """
 
     gang: str
@@ -49,7 +50,9 @@ class Drain:
 
     @property
     def where(self) -> str:
-        return "the whole cluster" if self.hypernode is None else f"HyperNode {self.hypernode}"
+        if self.hypernode is None:
+            return "the whole cluster"
+        return f"{'HyperNode' if self.tier else 'node'} {self.hypernode}"
 
     def masks_of_others(
         self, request: Request, forest: Forest, masks: Mapping[str, Mask] = NO_MASKS
@@ -104,8 +107,10 @@ class _Count:
         return int(self._view(capacity).fit(self.layout.kinds[self.layout.reference_kind]).nodes[nodes].sum())
 
     def by_domain(self, capacity: Capacity, tier: int) -> Longs:
-        """(domains,) of a tier. Above the highest tier, there is one domain: all islands together."""
+        """(domains,) of a tier; 0 = nodes. Above the highest tier is one domain: all islands together."""
         fit = self._view(capacity).fit(self.layout.kinds[self.layout.reference_kind])
+        if not tier:
+            return fit.nodes
         return fit.domains[tier - 1] if tier <= capacity.forest.top else np.array([fit.nodes.sum()])
 
     def usable(self, capacity: Capacity) -> Flags:
@@ -128,8 +133,8 @@ def choose(
     """The domain to keep for a gang; None = none holds it, even when all gangs of the book have ended.
 
     It is in the highest allowed tier: there, the fewest gangs have to end, and the least is idle meanwhile. A
-    gang with groups or a spread of its own may need more free nodes than it has workers. Its domain is in the
-    lowest tier that has one which holds the gang then. In the tier it is the domain in which enough
+    gang with groups, a spread or an even split may need more free nodes than it has workers. Its domain is in
+    the lowest tier that has one which holds the gang then. In the tier it is the domain in which enough
     reservations expire soonest, else the one in which the fewest workers have to end. `prefer`: the domain
     that is kept already. It stays while it can hold the gang.
     """
@@ -137,10 +142,10 @@ def choose(
     emptied = booked.without()
     roles = {kind.role for kind in count.layout.kinds}
     tries = TRIES
-    top = max(1, highest(forest, request))
-    for tier in (top,) if _is_plain(request.gang) else range(1, top + 1):
+    top = highest(forest, request)
+    for tier in (top,) if _is_plain(request.gang) or not top else range(1, top + 1):
         able = np.flatnonzero(count.by_domain(emptied, tier) >= count.workers).tolist()
-        names = forest.layers[tier - 1].names if tier <= forest.top else (None,)
+        names = forest.names(tier) if tier <= forest.top else (None,)
         need = np.maximum(count.workers - count.by_domain(capacity, tier), 0)
         soon = _soonest(booked, count, tier) if able else need
         for at in sorted(able, key=lambda at: (names[at] != prefer, -soon[at], need[at], at))[:tries]:
@@ -155,7 +160,7 @@ def choose(
 
 def _is_plain(gang: Group) -> bool:
     """Whether the gang fits in a domain as soon as enough of its workers do."""
-    if gang.spread is not None and gang.spread.required:
+    if gang.even is not None or (gang.spread is not None and gang.spread.required):
         return False
     return all(isinstance(part, Workers) or (part.tier is None and _is_plain(part)) for part in gang.parts)
 
@@ -209,7 +214,9 @@ def _first(times: list[int], is_enough: Callable[[int], bool]) -> int:
 def _inside(forest: Forest, tier: int, at: int) -> Flags:
     """(nodes,) the nodes of a domain."""
     inside = np.ones(len(forest.nodes), np.bool_)
-    if tier <= forest.top:
+    if not tier:
+        inside[:at] = inside[at + 1 :] = False
+    elif tier <= forest.top:
         layer = forest.layers[tier - 1]
         inside[: layer.start[at]] = inside[layer.stop[at] :] = False
     return inside

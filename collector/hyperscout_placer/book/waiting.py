@@ -10,15 +10,17 @@ from hyperscout_placer.repair.defrag import MovePlan
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The domain that is kept for a waiting gang. `hypernode`: None = all islands together.
+    """The domain that is kept for a waiting gang. `tier`, `hypernode`: as in `Drain`.
 
-    `nodes`: number of kept nodes. `fits`: how many workers of the gang's most numerous kind fit on them now.
+    `nodes`: number of kept nodes. `fits`: how many of the `workers` of the gang's most numerous kind fit on
+    them now.
     """
 
     tier: int
     hypernode: str | None
     nodes: int
     fits: int
+    workers: int
     since_ns: int
 
 

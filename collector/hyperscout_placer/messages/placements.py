@@ -223,7 +223,13 @@ def waiting_message(waiting: Waiting) -> pb.WaitingGang:
     )
     message.waits_since.FromNanoseconds(waiting.since_ns)
     if (kept := waiting.kept) is not None:
-        domain = pb.KeptDomain(tier=kept.tier, hypernode=kept.hypernode, nodes=kept.nodes, fits=kept.fits)
+        domain = pb.KeptDomain(
+            tier=kept.tier,
+            hypernode=kept.hypernode,
+            nodes=kept.nodes,
+            fits=kept.fits,
+            workers=kept.workers,
+        )
         domain.since.FromNanoseconds(kept.since_ns)
         message.kept.CopyFrom(domain)
     return message

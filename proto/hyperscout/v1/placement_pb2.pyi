@@ -1127,14 +1127,17 @@ class KeptDomain(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     FITS_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     tier: _builtins.int
-    """Tier of the domain; one above the highest tier = all islands together."""
+    """Tier of the domain; 0 = one node, one above the highest tier = all islands together."""
     hypernode: _builtins.str
-    """Name of the HyperNode; unset = all islands together."""
+    """Name of the HyperNode, at tier 0 of the node; unset = all islands together."""
     nodes: _builtins.int
     """Number of kept nodes."""
     fits: _builtins.int
     """Number of workers of the gang's most numerous role that fit on them now."""
+    workers: _builtins.int
+    """Number of the gang's workers of that role."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Since when it is kept."""
@@ -1147,10 +1150,11 @@ class KeptDomain(_message.Message):
         nodes: _builtins.int = ...,
         fits: _builtins.int = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        workers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "hypernode", b"hypernode", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "fits", b"fits", "hypernode", b"hypernode", "nodes", b"nodes", "since", b"since", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "fits", b"fits", "hypernode", b"hypernode", "nodes", b"nodes", "since", b"since", "tier", b"tier", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
     _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015

@@ -425,7 +425,7 @@ class Waits:
         self.last_plan: Planned | None = None
 
     def waiting(self) -> list[Waiting]:
-        kept = Kept(1, "leaf-a", 2, 0, 7 * 10**9)
+        kept = Kept(1, "leaf-a", 2, 0, 2, 7 * 10**9)
         return [Waiting("ns/Job/a", "Job", -3, 2, 5 * 10**9, "no room", kept)]
 
     def plan(self, found: MovePlan | Refusal) -> None:
@@ -446,6 +446,7 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
         assert (found.gang, found.holder, found.priority, found.workers) == ("ns/Job/a", "Job", -3, 2)
         assert (found.waits_since.seconds, found.reason) == (5, "no room")
         assert (found.kept.hypernode, found.kept.nodes, found.kept.since.seconds) == ("leaf-a", 2, 7)
+        assert (found.kept.fits, found.kept.workers) == (0, 2)
         assert (await refused(service.Defragment(last)))[0] == Code.NOT_FOUND
         queue.plan(Refusal(1, "no plan was found"))
         answer = await service.Defragment(last)

@@ -448,7 +448,7 @@ def test_the_plan_of_the_schedule(run: CommandLine, service: FakePlacementServic
 def test_the_queue(run: CommandLine, service: FakePlacementService) -> None:
     assert run("placements", "queue").err == "no gang waits for nodes\n"
     now_ns = time.time_ns()
-    kept = pb.KeptDomain(tier=2, hypernode="pod-2", nodes=100, fits=12, since=stamp(now_ns))
+    kept = pb.KeptDomain(tier=2, hypernode="pod-2", nodes=100, fits=12, workers=39, since=stamp(now_ns))
     service.waiting = [
         pb.WaitingGang(
             gang="a/Job/x", priority=5, workers=40, reason="full", waits_since=stamp(now_ns), kept=kept
@@ -459,7 +459,7 @@ def test_the_queue(run: CommandLine, service: FakePlacementService) -> None:
     assert ran.code == 0
     heads, first, second = ran.out.splitlines()
     assert heads.split() == ["GANG", "PRIORITY", "WORKERS", "WAITS", "KEPT", "REASON", "HOLDER"]
-    assert "pod-2 (12 of 40 fit)" in first
+    assert "pod-2 (12 of 39 fit)" in first
     assert second.split() == ["a/Pod/y", "0", "1", "1h", "-", "-", "Pod"]
     listed = json.loads(run("placements", "queue", "-o", "json").out)
     assert [x["gang"] for x in listed] == ["a/Job/x", "a/Pod/y"]

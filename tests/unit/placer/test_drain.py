@@ -85,6 +85,9 @@ def test_the_domain_that_is_free_first_is_kept(held: dict[str, tuple[str, int]],
         pytest.param(gang(Group(2, (Workers(3),), 1)), "core", id="of groups that are in two leaves"),
         pytest.param(gang(3, spread=Spread(1, 0)), "l1", id="of a spread: the lowest tier that holds it"),
         pytest.param(gang(3, spread=Spread(1, 0, required=False)), "core", id="a preferred spread"),
+        pytest.param(Request(Group(1, (Workers(3),), even=1)), "l1", id="of an even split: the lowest, too"),
+        pytest.param(gang(1, tier=0), "a1", id="one node"),
+        pytest.param(gang(2, tier=0), "", id="no node holds it"),
         pytest.param(gang(4, tier=1), "", id="no leaf holds it, even when all gangs have ended"),
         pytest.param(gang(Group(1, (Workers(4),), 1)), "", id="no leaf holds a group"),
         pytest.param(gang(7), "", id="too many for the cluster"),
@@ -94,6 +97,28 @@ def test_the_tier_in_which_a_domain_is_kept(request_: Request, kept: str | None)
     book = Book(held={"x": ("a1 a2 a3", 0), "y": ("b1 b2 b3", 0)})
     drain = choose(WAITING, request_, {}, book.placements.booked(request_))
     assert ("" if drain is None else drain.hypernode) == kept
+
+
+def test_a_gang_that_must_be_on_one_node_keeps_one_node() -> None:
+    """Each node takes 8 workers. The gang does not fit although 8 workers fit on the nodes of l1 together."""
+    placements = Book().placements
+    placements.set_default_unused({"workers": 8})
+    for node, workers in zip(NODES, (6, 6, 5, 6, 8, 8), strict=True):
+        alone = replace(gang(workers, mode="soft"), avoid=frozenset(NODES) - {node})
+        placements.place(f"on-{node}", alone, holder="Job")
+    large = gang(8, tier=0)
+    drain = placements.drain = choose("large", large, {}, placements.booked(large))
+    assert drain is not None
+    assert (drain.tier, drain.where, int(drain.kept.sum())) == (0, "node a3", 1)
+    assert drain.fits(placements.capacity) == 3
+    answer = placements.place("other", gang(3, tier=0), holder="api")
+    assert isinstance(answer, Refusal)
+    assert "kept for gang large" in answer.reason
+    placements.release("on-a3")
+    assert drain.fits(placements.capacity) == 8
+    answer = placements.place("large", large, holder="Job", on_kept=True)
+    assert isinstance(answer, Placement)
+    assert set(answer.nodes) == {"a3"}
 
 
 def test_a_gang_across_islands_keeps_the_whole_cluster() -> None:
