@@ -17,7 +17,8 @@ import numpy as np
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask, narrowed
 from hyperscout_placer.cluster.forest import Flags
-from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
+from hyperscout_placer.cluster.numa_zones import zone_share
+from hyperscout_placer.cluster.request import Request, RequestError, Workers, bounded, checked, ends
 from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import Layout
 from hyperscout_placer.repair.moving import Gang, Moved, move
@@ -48,8 +49,8 @@ class MovePlan:
     """A plan that makes a gang fit.
 
     `moves`: by gang, in an order in which they can be done. The moves of one gang are done at once, onto
-    resources that are free by then. A gang that moves ends in no higher tier than before. `placement`: of the
-    new gang, after the moves. `moved`: number of workers that move.
+    resources that are free by then. A gang that moves ends in no higher tier than before (0 = one node).
+    `placement`: of the new gang, after the moves. `moved`: number of workers that move.
     """
 
     moves: tuple[tuple[str, tuple[Move, ...]], ...]
@@ -117,7 +118,9 @@ class _Search:
     def run(self, refused: Refusal) -> MovePlan | Refusal:
         emptied = self._without({i: range(len(self._at[i])) for i, can in enumerate(self._movable) if can})
         if isinstance(place(emptied, self._request, self._masks), Refusal):
-            return self._refused(refused, self._targets(emptied, all_of_them=True), proven=True)
+            if in_zones := any(zone_share(kind.resources) for kind in ends(self._request.gang)):
+                self._why = "devices that other gangs would free are not counted by NUMA zone"
+            return self._refused(refused, self._targets(emptied, all_of_them=True), proven=not in_zones)
         best: tuple[tuple[object, ...], MovePlan] | None = None
         targets = self._targets(emptied)
         for target in targets:
@@ -325,14 +328,12 @@ class _Search:
         """
         self._work -= 1
         running, layout = self._gangs[i], self._layouts[i]
-        gang = Gang.of(self._capacity, running.request, running.masks, running.nodes)
-        here = [node for node in gang.before if node >= 0]
-        gang = replace(
-            gang,
-            barred=gang.barred | barred,
-            highest=max(1, min(gang.highest, width(self._forest, here))),
-            changes=changes,
-        )
+        before, request = width(self._forest, self._at[i]), running.request
+        if not before and (on_node := bounded(replace(request.gang, tier=0), 0)) is not None:
+            request = replace(request, mode="hard", gang=on_node)
+        gang = Gang.of(self._capacity, request, running.masks, running.nodes)
+        highest = max(1, min(gang.highest, before))
+        gang = replace(gang, barred=gang.barred | barred, highest=highest, changes=changes)
         found = move(gang, leaving)
         if not isinstance(found, Moved):
             return None

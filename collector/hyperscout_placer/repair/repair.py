@@ -33,7 +33,7 @@ class Repair:
     """Replacements. `moves`: by rank. `placement`: the gang afterwards.
 
     `placement.exact`: no fewer moves are possible, and no choice with as few moves costs less. `kept_tier`:
-    neither the gang nor any group in it is spread wider than before.
+    neither the gang nor any group in it is spread wider than before; one node counts as tier 1.
     """
 
     moves: tuple[Move, ...]

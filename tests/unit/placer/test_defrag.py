@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.numa_zones import in_one_zone, zone_share
 from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
 from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.solve.place import place
@@ -353,3 +354,36 @@ def test_where_one_move_is_enough_one_it_is(seeds: range) -> None:
             assert found.moved == least
             counted += 1
     assert counted >= len(seeds) / 15
+
+
+def test_a_gang_on_one_node_stays_on_one_node() -> None:
+    """Two workers fit on each node. The new gang needs a whole node, which would be free if g1 were split."""
+    nodes = {name: {"workers": 2} for name in ("a0", "a1", "a2", "a3")}
+    case = Instance(0, {"leaf-a": (1, None, tuple(nodes))}, nodes, one(2))
+    gangs = [
+        running("g1", "a0", "a0"),
+        *(running(f"fixed-{node}", node, movable=False) for node in ("a1", "a2")),
+        running("fixed", "a3", "a3", movable=False),
+    ]
+    capacity = with_gangs(gangs, case)
+    assert isinstance(defragment(capacity, one(2, tier=0), gangs, {}), Refusal)
+    gangs[2] = running("single", "a2")  # it may move to a1, and then g1 to a2
+    assert isinstance(defragment(capacity, one(2, tier=0), gangs, {}), MovePlan)
+
+
+def test_a_plan_in_numa_zones_is_not_disproved() -> None:
+    """One gang of 5 GPUs and one of 3 could share a node, but how the zones would be then is not known."""
+    single = in_one_zone((("nvidia.com/gpu", 4),))
+    nodes = {name: {"nvidia.com/gpu": 8, zone_share(single) or "": 2} for name in ("a0", "a1")}
+    case = Instance(0, {"leaf-a": (1, None, tuple(nodes))}, nodes, one(2))
+    gangs = []
+    for name, devices in (("a0", 5), ("a1", 3)):
+        kind = Workers(1, (("nvidia.com/gpu", devices),))
+        gangs.append(Running(f"on-{name}", Request(Group(1, (kind,)), "soft"), (name,)))
+    capacity = with_gangs(gangs, case)
+    for name, (devices, zones) in {"a0": (3, 0), "a1": (5, 0)}.items():  # what the book counts
+        capacity.set_free(name, {"nvidia.com/gpu": devices, zone_share(single) or "": zones})
+    found = defragment(capacity, Request(Group(1, (Workers(2, single),))), gangs, {})
+    assert isinstance(found, Refusal)
+    assert not found.proven
+    assert "NUMA zone" in found.reason
