@@ -95,7 +95,7 @@ class Gates:
         self._owners = Owners(kube, self._requests.forest, timer)
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
-        self._records = GangRecords()
+        records = self._records = GangRecords()
         self._mover = Mover(settings.degradation, self._requests, self._reports, self._tell, self._now_s)
         self._dirty: deque[GangRecord] = deque()
         self._flush_soon = Debouncer(self._flush, _GATHER_S)
@@ -104,7 +104,7 @@ class Gates:
         self._forest: Forest | None = None
         self._tiers: list[str] | None = None
         self.queue = Queue(
-            placements, self._requests, settings, self._reports, self._give_turn, clock_ns, timer
+            placements, self._requests, records, settings, self._reports, self._give_turn, clock_ns, timer
         )
         self._turns = self.queue.turns
         self._reading: set[asyncio.Task[None]] = set()

@@ -6,15 +6,17 @@ moved its workers, and a running pod moves only by being deleted.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import NotReadyError, avoiding_failed
+from hyperscout_placer.book.reservation import NotReadyError, Reservation, running_gangs
 from hyperscout_placer.book.waiting import Planned
 from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import RequestError
-from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, defragment
+from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_gates.control.gang_record import GangRecord
@@ -29,14 +31,15 @@ _SHOWN = 10  # moves in a log line
 class Defragmenting:
     """`last`: the newest plan; None = no gang waited. `plans`, `refusals`: numbers since the start.
 
-    `first`: returns the waiting gang to plan for. `every_s`: seconds between two plans; 0 = never plan.
-    `most_moves`: most workers that a plan moves.
+    `records`: all gangs of pods. `first`: returns the waiting gang to plan for. `every_s`: seconds between
+    two plans; 0 = never plan. `most_moves`: most workers that a plan moves.
     """
 
     def __init__(
         self,
         placements: Placements,
         requests: PlacementRequests,
+        records: Iterable[GangRecord],
         first: Callable[[], GangRecord | None],
         every_s: float,
         most_moves: int,
@@ -46,6 +49,7 @@ class Defragmenting:
         self.plans = self.refusals = 0
         self._placements = placements
         self._requests = requests
+        self._records = records
         self._first = first
         self._most_moves = most_moves
         self._clock_ns = clock_ns
@@ -70,16 +74,20 @@ class Defragmenting:
         asked = Place(record.machine.gang, frozenset(record.machine.refused))
         request, masks = self._requests.constrained(asked)
         capacity = self._placements.capacity_for(request).copy()
-        gangs = [
-            Running(held.gang, avoiding_failed(held, capacity.forest), held.placement.nodes)
-            for held in self._placements
-        ]
+        speeds = self._placements.speeds
+        known = {x.name: x.machine.gang for x in self._records if x.name}
+
+        def masks_of(held: Reservation) -> Mapping[str, Mask]:
+            gang = known.get(held.gang)
+            return NO_MASKS if gang is None else self._requests.masks_of(gang, held.request)
+
+        gangs = running_gangs(self._placements, capacity.forest, masks_of)
 
         def plan() -> MovePlan | Refusal:
             return defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
 
         found = await self._in_thread(plan)
-        self.last = Planned(record.machine.key, request, found, capacity, self._clock_ns())
+        self.last = Planned(record.machine.key, request, found, capacity, speeds, self._clock_ns())
         if isinstance(found, Refusal):
             self.refusals += 1
             _log.info("%s: no plan to defragment: %s", record.machine.key, found.reason)

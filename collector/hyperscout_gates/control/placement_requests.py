@@ -18,6 +18,7 @@ from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
+from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.workloads.eligible import demands_key, mask_for
 
@@ -75,6 +76,10 @@ class PlacementRequests:
         return self._without(asked.gang.request, asked.avoid), self._masks_for(
             asked.gang.templates, asked.gang.request
         )
+
+    def masks_of(self, gang: Gang, request: Request) -> Mapping[str, Mask]:
+        """Return by role the nodes that the pods of a running gang may use. Raises NotReadyError."""
+        return self._masks_for(gang.templates, request)
 
     def place(
         self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False

@@ -1,6 +1,6 @@
 """The waiting gangs: their turns, the domain that is kept for one of them, and plans to make one fit."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from hyperscout_placer.book.placements import Placements
@@ -16,12 +16,16 @@ from hyperscout_gates.state.gang_state import GateSettings
 
 
 class Queue:
-    """The parts of the queue. `services` run until cancelled. `give`: as in `Turns`."""
+    """The parts of the queue.
+
+    `records`: all gangs of pods. `services` run until cancelled. `give`: as in `Turns`.
+    """
 
     def __init__(
         self,
         placements: Placements,
         requests: PlacementRequests,
+        records: Iterable[GangRecord],
         settings: GateSettings,
         reports: Reports,
         give: Callable[[GangRecord], None],
@@ -32,7 +36,7 @@ class Queue:
         self.draining = Draining(placements, requests, after_s, clock_ns, reports.announce)
         self.turns = Turns(give, self.draining, timer)
         every_s, most = settings.defragment_every_s, settings.defragment_most_moves
-        self.plans = Defragmenting(placements, requests, self.turns.first, every_s, most, clock_ns)
+        self.plans = Defragmenting(placements, requests, records, self.turns.first, every_s, most, clock_ns)
 
     @property
     def services(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:

@@ -1,13 +1,16 @@
 """A gang's reservation, the errors of the book of placements, and helpers."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone, in_zone
 from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks, size
+from hyperscout_placer.repair.defrag import Running
+from hyperscout_placer.solve.place import NO_MASKS
 
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
@@ -107,6 +110,15 @@ def avoiding_failed(held: Reservation, forest: Forest) -> Request:
     """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
     failed = forest.index.keys() & {x.node for x in held.failed}
     return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
+
+
+def running_gangs(
+    book: Iterable[Reservation],
+    forest: Forest,
+    masks: Callable[[Reservation], Mapping[str, Mask]] = lambda held: NO_MASKS,
+) -> list[Running]:
+    """The gangs of a book, as `defragment` takes them. `masks`: by role, the nodes that a gang may use."""
+    return [Running(x.gang, avoiding_failed(x, forest), x.placement.nodes, masks=masks(x)) for x in book]
 
 
 def is_where(held: Reservation, moved: Collection[int], placement: Placement) -> bool:

@@ -429,8 +429,9 @@ class Waits:
         return [Waiting("ns/Job/a", "Job", -3, 2, 5 * 10**9, "no room", kept)]
 
     def plan(self, found: MovePlan | Refusal) -> None:
+        placements = self._world.placements
         self.last_plan = Planned(
-            "ns/Job/a", gang(2), found, self._world.placements.capacity.copy(), 9 * 10**9
+            "ns/Job/a", gang(2), found, placements.capacity.copy(), placements.speeds, 9 * 10**9
         )
 
 

@@ -39,3 +39,23 @@ async def test_the_first_waiting_gang_gets_a_plan(
         assert last is not None
         assert isinstance(last.found, Refusal)
         assert (plans.plans, plans.refusals) == (1, 1)
+
+
+async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, but the pods select the leaf in which they run."""
+    world = World()
+    for node, side in {"n01": "a", "n02": "a", "n03": "b", "n04": "b"}.items():
+        world.learn_node(node, side=side)
+    async with running(world, monkeypatch):
+        for number, side in enumerate("aabb", 1):
+            world.submit(f"small-{number}", 1, selector={"side": side})
+            await until(lambda number=number: world.opened(f"small-{number}"))  # type: ignore[misc]
+        world.end("small-2")
+        world.end("small-3")
+        await until(lambda: len(world.held()) == 2)
+        world.submit("large", 2, highest_tier_allowed="leaf")
+        await until(lambda: world.waiting() == ["large"])
+        await world.gates.queue.plans.plan()
+        last = world.gates.queue.last_plan
+        assert last is not None
+        assert isinstance(last.found, Refusal)

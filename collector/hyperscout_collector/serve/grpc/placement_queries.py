@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.drain import Drain, place_around
-from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed
+from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed, running_gangs
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
@@ -25,7 +25,7 @@ from hyperscout_placer.messages.placements import (
     repair_message,
     waiting_message,
 )
-from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.explain import explain
 from hyperscout_placer.solve.place import NO_MASKS, place
@@ -97,8 +97,7 @@ def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
 def defragmented(
     gang: str, request: Request, book: Sequence[Reservation], free: Free, most_moves: int
 ) -> pb.DefragmentResponse:
-    forest = free.capacity.forest
-    gangs = [Running(held.gang, avoiding_failed(held, forest), held.placement.nodes) for held in book]
+    gangs = running_gangs(book, free.capacity.forest)
     found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
     return defragmented_message(gang, request, found, free)
 
@@ -114,9 +113,9 @@ def queued(waiting: Sequence[Waiting]) -> pb.ListQueueResponse:
     return pb.ListQueueResponse(gangs=map(waiting_message, waiting))
 
 
-def planned(plan: Planned, speeds: Sequence[TierSpeed]) -> pb.DefragmentResponse:
+def planned(plan: Planned) -> pb.DefragmentResponse:
     """The plan of a schedule."""
-    free = Free(plan.capacity, speeds)
+    free = Free(plan.capacity, plan.speeds)
     message = defragmented_message(plan.gang, plan.request, plan.found, free)
     message.planned_at.FromNanoseconds(plan.at_ns)
     return message

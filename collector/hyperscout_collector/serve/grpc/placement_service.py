@@ -326,7 +326,7 @@ class PlacementService:
                 raise NoPlanError(
                     "there is no plan: no gang waited at the last look, or gates_defragment_every_s is 0"
                 )
-            return await self._queries(queries.planned, plan, self._placements.speeds)
+            return await self._queries(queries.planned, plan)
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
