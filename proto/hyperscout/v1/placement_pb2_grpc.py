@@ -128,7 +128,8 @@ class PlacementServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Improve(self, request, context):
-        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing.
+        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
+        that are kept for a waiting gang.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,7 +143,8 @@ class PlacementServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Defragment(self, request, context):
-        """Which workers of other gangs to move so that a gang fits. Changes nothing.
+        """Which workers of other gangs to move so that a gang fits. Changes nothing. The answer may name nodes that are kept
+        for a waiting gang.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,11 +45,15 @@ class PlacementServiceStub:
     Repair: _grpc.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]
-    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
+    that are kept for a waiting gang.
+    """
     ListQueue: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ListQueueRequest, _placement_pb2.ListQueueResponse]
     """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not."""
     Defragment: _grpc.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]
-    """Which workers of other gangs to move so that a gang fits. Changes nothing."""
+    """Which workers of other gangs to move so that a gang fits. Changes nothing. The answer may name nodes that are kept
+    for a waiting gang.
+    """
 
 @_typing.type_check_only
 class PlacementServiceAsyncStub(PlacementServiceStub):
@@ -68,11 +72,15 @@ class PlacementServiceAsyncStub(PlacementServiceStub):
     Repair: _aio.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]  # type: ignore[assignment]
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
     Improve: _aio.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]  # type: ignore[assignment]
-    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+    """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
+    that are kept for a waiting gang.
+    """
     ListQueue: _aio.UnaryUnaryMultiCallable[_placement_pb2.ListQueueRequest, _placement_pb2.ListQueueResponse]  # type: ignore[assignment]
     """The gangs that wait for nodes, in the order in which they are tried. Only gangs of pods wait; `Place` does not."""
     Defragment: _aio.UnaryUnaryMultiCallable[_placement_pb2.DefragmentRequest, _placement_pb2.DefragmentResponse]  # type: ignore[assignment]
-    """Which workers of other gangs to move so that a gang fits. Changes nothing."""
+    """Which workers of other gangs to move so that a gang fits. Changes nothing. The answer may name nodes that are kept
+    for a waiting gang.
+    """
 
 class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
     """Chooses nodes for gangs of workers. It binds no pod."""
@@ -130,7 +138,9 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.ImproveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.ImproveResponse, _abc.Awaitable[_placement_pb2.ImproveResponse]]:
-        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing."""
+        """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
+        that are kept for a waiting gang.
+        """
 
     @_abc_1.abstractmethod
     def ListQueue(
@@ -146,6 +156,8 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _placement_pb2.DefragmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.DefragmentResponse, _abc.Awaitable[_placement_pb2.DefragmentResponse]]:
-        """Which workers of other gangs to move so that a gang fits. Changes nothing."""
+        """Which workers of other gangs to move so that a gang fits. Changes nothing. The answer may name nodes that are kept
+        for a waiting gang.
+        """
 
 def add_PlacementServiceServicer_to_server(servicer: PlacementServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
