@@ -176,6 +176,15 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- if and (ne .Values.gates.onDegradation.action "off") (ne .Values.gates.mode "on") -}}
 {{- fail "gates.onDegradation.action: only gangs behind gates are watched; set gates.mode: \"on\" too" -}}
 {{- end -}}
+{{- if and (gt (float64 .Values.gates.defragment.everySeconds) 0.0) (eq .Values.gates.mode "off") -}}
+{{- fail "gates.defragment.everySeconds: only gangs behind gates are planned for; set gates.mode too, or everySeconds: 0" -}}
+{{- end -}}
+{{- if and (eq .Values.gates.mode "on") (ne .Values.publish.hyperNodes "publish") -}}
+{{- fail "gates.mode: \"on\" needs publish.hyperNodes: publish" -}}
+{{- end -}}
+{{- if has .Values.gates.namespace.name (list .Release.Namespace "default" "kube-system") -}}
+{{- fail (printf "gates.namespace.name: %s holds other objects, and the collector gets the right to write ConfigMaps there, which must not reach settings; name a namespace that holds nothing else" .Values.gates.namespace.name) -}}
+{{- end -}}
 {{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
 {{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
 {{- end -}}

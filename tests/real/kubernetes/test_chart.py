@@ -376,7 +376,6 @@ def test_the_policy_comes_with_the_right_to_patch_pods() -> None:
     policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
     on = {"mode": "on"}
     assert confined({}) == confined({"gates": {"mode": "dry-run"}}) == []
-    assert confined({"gates": on, "publish": {"hyperNodes": "dry-run"}}) == []
     assert confined({"gates": on}) == ["Namespace", *policy]
     assert confined({"gates": on | {"confineCollector": False}}) == ["Namespace"]
     mine = {"name": "plans", "create": False}
@@ -769,6 +768,26 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "ports of nodes in the cluster alone",
         {"collector": {"service": {"nodePorts": {"grpcMtls": 30054}}}},
         "collector.service.nodePorts.grpcMtls: a Service of type ClusterIP has no port on nodes",
+    ),
+    (
+        "gates in a dry run",
+        {"gates": {"mode": "on"}, "publish": {"hyperNodes": "dry-run"}},
+        'gates.mode: "on" needs publish.hyperNodes: publish',
+    ),
+    (
+        "plans beside the settings",
+        {"gates": {"mode": "on", "namespace": {"name": NAMESPACE}}},
+        f"gates.namespace.name: {NAMESPACE} holds other objects",
+    ),
+    (
+        "plans in kube-system",
+        {"gates": {"mode": "on", "namespace": {"name": "kube-system"}}},
+        "gates.namespace.name: kube-system holds other objects",
+    ),
+    (
+        "a plan for no gang",
+        {"gates": {"defragment": {"everySeconds": 10}}},
+        "gates.defragment.everySeconds: only gangs behind gates are planned for",
     ),
     (
         "two sources of devices",

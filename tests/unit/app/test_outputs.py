@@ -20,6 +20,8 @@ from support.waiting import TIMEOUT_S
         ({"node_labels": "on"}, "node_labels: set kubernetes too"),
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
         ({"deployment": "collector"}, "deployment: set kubernetes too"),
+        ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
+        ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
         ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected a Kubernetes name"),
         ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
         ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),
@@ -60,6 +62,19 @@ async def test_a_dry_run_writes_no_event_on_the_deployment(kubernetes: str, writ
     given = {"kubernetes": kubernetes, "deployment": "collector", "lease_namespace": "ns"}
     found = build_publishers(Context(load_settings(None, given), FakeKube().kube()))
     assert (found.warn is not None) is writes
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "gates", "warned"),
+    [("dry-run", "on", True), ("dry-run", "dry-run", False), ("publish", "on", False)],
+)
+async def test_gates_that_a_dry_run_keeps_closed(
+    kubernetes: str, gates: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    build_publishers(
+        Context(load_settings(None, {"kubernetes": kubernetes, "gates": gates}), FakeKube().kube())
+    )
+    assert ("gates: kubernetes is dry-run" in caplog.text) is warned
 
 
 async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:

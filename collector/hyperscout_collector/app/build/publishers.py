@@ -4,6 +4,7 @@ To add a publisher, add it in `build_publishers`.
 """
 
 import importlib.metadata
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ from hyperscout_collector.history.causes import RESTART, TAKEOVER, Cause
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.serve.fanout.hub import Hub
 
+_log = logging.getLogger(__name__)
+
 # The collector's own label writes, for example, cause many changes of nodes.
 _WAKE_AFTER_S = 0.2
 
@@ -92,6 +95,11 @@ def build_publishers(context: Context) -> Publishers:
     if kube is None or settings.kubernetes == "off":
         return Publishers(tuple(publishers), NoCluster(), services, mqtt=mqtt)
     dry_run = settings.kubernetes == "dry-run"
+    if dry_run and settings.gates == "on":
+        _log.warning(
+            "gates: kubernetes is dry-run: all gates stay closed, and only the placements are printed; "
+            "set kubernetes: publish to open gates"
+        )
     nodes = Nodes(kube, settings.node_selector, rng=rng)
     foreign_changed = Signal[[]]()
     foreign_changed.subscribe(cluster_changed)

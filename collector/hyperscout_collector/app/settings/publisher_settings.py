@@ -176,6 +176,13 @@ class PublisherSettings(BaseModel):
         names = ", ".join(name for name, is_set in needs_kubernetes.items() if is_set)
         if names and self.kubernetes == "off":
             raise ValueError(f"{names}: set kubernetes too; while it is off, nothing is written to a cluster")
+        needs_gates = {
+            "gates_on_degradation": self.gates_on_degradation != "off",
+            "gates_defragment_every_s": self.gates_defragment_every_s > 0,
+        }
+        names = ", ".join(name for name, is_set in needs_gates.items() if is_set)
+        if names and self.gates == "off":
+            raise ValueError(f"{names}: set gates too; only gangs behind gates are watched and planned for")
         if self.slurm_hook.strip() and not (
             self.slurm_tree_file or self.slurm_block_file or self.slurm_yaml_file
         ):
