@@ -61,6 +61,7 @@ def write_files(folder: Path) -> None:
         "broken.json": '{"hypernodes": [\n',
         "fabric.yaml": "hypernodes: []\n",
         "empty.txt": "",
+        "empty.json": '{"hypernodes": []}',
         "binary.bin": bytes(range(256)) * 4,
         "damaged.gz": gzip.compress(dump)[:200],
         "smi.xml": '<?xml version="1.0" ?>\n<nvidia_smi_log>\n</nvidia_smi_log>\n',

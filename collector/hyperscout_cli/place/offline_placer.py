@@ -4,7 +4,8 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError
-from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.cluster.numa_zones import zone_share
+from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
@@ -47,6 +48,8 @@ class OfflinePlacer:
             request = request_of(message, self._forest)
         except RequestError as error:
             raise BadInputError(self._gang.in_flags(str(error))) from error
+        if any(zone_share(kind.resources) for kind in ends(request.gang)):
+            raise BadInputError(self._gang.in_flags("singleNuma: needs a collector: a file has no zones"))
         topology, capacity = self._files
         if self._free is None or capacity is None:
             devices = self._topology.devices

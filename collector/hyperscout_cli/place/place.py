@@ -131,7 +131,7 @@ def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, outpu
         from hyperscout_cli.place.placement_text import explanation_text, placement_text
 
         if placement.placed:
-            emit(placement_text(placement, asked.topology()))
+            emit(placement_text(placement, asked.topology(), message))
         else:
             note(placement.reason)
         if found is not None:

@@ -71,6 +71,7 @@ def read_request(path: str) -> "placement_pb2.PlaceRequest":
 
 def read_capacity(path: str) -> Free:
     """`{"node": free workers}` or `{"node": {"resource": quantity}}`. Raises BadInputError."""
+    from hyperscout_placer.cluster.numa_zones import is_zone_resource
     from hyperscout_placer.cluster.quantity import QuantityError, amount
 
     text = _text(path, 'free capacity, such as {"node-1": 2}')
@@ -83,6 +84,10 @@ def read_capacity(path: str) -> Free:
 
     def of(where: str, value: Any) -> int | Mapping[str, int]:
         if isinstance(value, Mapping):
+            if zone := next(filter(is_zone_resource, value), None):
+                raise BadInputError(
+                    f"{shown(path)}: {where}.{zone}: expected the name of a resource; a file has no zones"
+                )
             try:
                 return {name: amount(name, quantity(f"{where}.{name}", x)) for name, x in value.items()}
             except QuantityError as error:

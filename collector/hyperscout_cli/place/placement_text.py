@@ -44,17 +44,33 @@ class Names:
         return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
-def placement_text(placement: "pb.Placement", topology: "Topology") -> Iterator[str]:
-    """One that is placed."""
+def placement_text(
+    placement: "pb.Placement", topology: "Topology", request: "pb.PlaceRequest | None" = None
+) -> Iterator[str]:
+    """One that is placed. `request`: what was placed, if preferences of it counted."""
     names = Names.of(topology, placement)
-    yield from facts(_summary(placement, names), 14)
+    preferred = request is not None and (_prefers(request) or any(map(_prefers, _groups(request.parts))))
+    yield from facts(_summary(placement, names, preferred=preferred), 14)
     yield "\n"
     yield from ranks_table(placement.assignments, names)
 
 
-def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
+def _prefers(group: "pb.PlaceRequest | pb.Group") -> bool:
+    return group.spread.preferred or bool(getattr(group, "preferred", ""))
+
+
+def _groups(parts: "Iterable[pb.Part]") -> "Iterator[pb.Group]":
+    for part in parts:
+        if part.HasField("group"):
+            yield part.group
+            yield from _groups(part.group.parts)
+
+
+def _summary(placement: "pb.Placement", names: Names, *, preferred: bool) -> dict[str, str]:
     cost, below = placement.cost, range(placement.cost.top - 1, 0, -1)
     held = f"{names.tier(placement.tier)}, {placement.hypernode}" if placement.hypernode else ""
+    if held and placement.nodes == 1:
+        held = f"{placement.assignments[0].node}, in {held}"
     whole = names.tier(cost.top) if held else "all islands"
     used = zip(cost.domains, below, strict=False)
     left = zip(cost.fragmentation, (whole, *map(names.tier, below), "its nodes"), strict=False)
@@ -66,18 +82,19 @@ def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
         "Nodes": str(placement.nodes),
         "Degraded": count(cost.degraded, "link"),
         "Left free": ", ".join(f"{n} in {where}" for n, where in left),
-        "All-reduce": _all_reduce(placement.predicted) if placement.HasField("predicted") else "",
-        "Proof": _proof(placement),
+        "All-reduce": _all_reduce(placement),
+        "Proof": _proof(placement, preferred=preferred),
         "Relaxed": placement.reason,
         "Reserved": _reserved(placement),
         "Failed nodes": _failed(placement),
     }
 
 
-def _proof(placement: "pb.Placement") -> str:
+def _proof(placement: "pb.Placement", *, preferred: bool) -> str:
     if placement.exact:
         groups = ", width of groups" if placement.cost.widths else ""
-        return f"nothing is better by tier, domains, nodes, degraded links, capacity left{groups}"
+        asked = ", preferences" if preferred else ""
+        return f"nothing is better by tier{asked}, domains, nodes, degraded links, capacity left{groups}"
     return (
         f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
     )
@@ -88,7 +105,11 @@ def _cost(cost: "pb.PlacementCost") -> str:
     return f"tier {cost.top}" + (f", {domains} domains" if domains else "") + f", {count(cost.nodes, 'node')}"
 
 
-def _all_reduce(predicted: "pb.AllReduce") -> str:
+def _all_reduce(placement: "pb.Placement") -> str:
+    """The predicted times; nothing for one worker, which sends no message."""
+    if not placement.HasField("predicted") or len(placement.assignments) == 1:
+        return ""
+    predicted = placement.predicted
     size = size_text(predicted.message_bytes)
     times = f"{size} in {seconds_text(predicted.ring_s)} (ring), {seconds_text(predicted.tree_s)} (tree)"
     return f"{times}, {predicted.sources}" if predicted.sources else times

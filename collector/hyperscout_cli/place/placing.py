@@ -52,6 +52,8 @@ def placer(
 
 def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unnamed: bool) -> None:
     """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
+    if topology is not None and gang.single_numa:
+        raise click.UsageError("--single-numa needs a collector: a file has no zones")
     if topology is None and unnamed:
         raise click.UsageError(
             "--include-unnamed needs --topology: a collector places on named hosts only (set its node_map)"

@@ -5,7 +5,7 @@ import click
 from hyperscout_cli.remote.source import load
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
-from hyperscout_cli.shared.output import emit
+from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.times import at_option
 from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
 
@@ -33,4 +33,6 @@ def show_tree(
     loaded = load(
         topology=topology, collector=collector, links=output in {"json", "yaml", "dot"}, at_ns=at_ns
     )
+    if output == "tree" and not loaded.hypernodes:
+        note("no hypernodes found")
     emit(written(loaded, output, unnamed=unnamed))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from hyperscout_placer.cluster.quantity import Needs, is_extended
 
 _SHARE = "NUMA zone of "
+_IN = " in NUMA zone "
 _AND = " and "
 _NOTHING: Mapping[str, int] = {}
 
@@ -41,6 +42,11 @@ def in_one_zone(needs: Needs) -> Needs:
     if not devices:
         raise ValueError("no device is requested, such as nvidia.com/gpu")
     return tuple(sorted((*needs, (_SHARE + _AND.join(devices), 1))))
+
+
+def is_zone_resource(name: str) -> bool:
+    """Whether the name stands for devices of a zone; no request and no file may contain it."""
+    return name.startswith(_SHARE) or _IN in name
 
 
 def zone_share(needs: Needs) -> str | None:
@@ -153,4 +159,4 @@ def shares_that_overlap(kinds: Iterable[Needs]) -> str | None:
 
 
 def _name_in(zone: int | None, resource: str) -> str:
-    return f"{resource} in NUMA zone {'of no number' if zone is None else zone}"
+    return f"{resource}{_IN}{'of no number' if zone is None else zone}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.cluster.forest import Forest, ForestError
-from hyperscout_placer.cluster.numa_zones import in_one_zone, without_share, zone_share
+from hyperscout_placer.cluster.numa_zones import in_one_zone, is_zone_resource, without_share, zone_share
 from hyperscout_placer.cluster.quantity import QuantityError, amount
 from hyperscout_placer.cluster.request import (
     MAX_PARTS,
@@ -142,6 +142,8 @@ def _workers(message: pb.Workers, where: str) -> Workers:
         at = f"{where}.resources[{name[:MAX_NAME_CHARS]!r}]"
         if not name.strip() or len(name) > MAX_NAME_CHARS:
             raise RequestError(f"{at}: a resource has a name of 1 to {MAX_NAME_CHARS} characters")
+        if is_zone_resource(name):
+            raise RequestError(f"{at}: expected the name of a resource; set single_numa for one NUMA zone")
         try:
             need = amount(name, text)
         except QuantityError as error:

@@ -134,6 +134,7 @@ class _Explainer:
         self._speeds = speeds or default_speeds(self._forest)
         self._bytes = message_bytes
         self._gang = without_preferences(within_node(request).gang)
+        self._prefers = without_preferences(request.gang) != request.gang
         self._workers = size(request.gang)
         self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
         self._reference, self._alike = reference_of(request.gang, masks)
@@ -287,7 +288,7 @@ class _Explainer:
         if cost.degraded:
             sentences.append(f"{count(cost.degraded, 'degraded link')} in what is used")
         sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
-        sentences.append(_say_proof(answer))
+        sentences.append(_say_proof(answer, preferred=self._prefers))
         if self._workers > 1:
             sentences.append(_say_predicted(predicted))
         return ". ".join(sentences) + "."
@@ -310,12 +311,13 @@ class _Explainer:
         return text
 
 
-def _say_proof(answer: Placement) -> str:
+def _say_proof(answer: Placement, *, preferred: bool) -> str:
     """What was compared, in the order in which it counts."""
     if not answer.exact:
         return "It is not proven that nothing is better"
     groups = ", then width of groups" if answer.cost.widths else ""
-    return f"Nothing is better by tier, domains, nodes, degraded links, capacity left{groups}"
+    asked = ", preferences" if preferred else ""
+    return f"Nothing is better by tier{asked}, domains, nodes, degraded links, capacity left{groups}"
 
 
 def _say_predicted(predicted: Predicted) -> str:

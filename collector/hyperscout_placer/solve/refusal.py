@@ -21,6 +21,7 @@ from hyperscout_placer.cluster.message_text import (
     say_domain,
     say_tier,
 )
+from hyperscout_placer.cluster.numa_zones import is_zone_resource
 from hyperscout_placer.cluster.request import (
     WORKERS,
     Group,
@@ -89,7 +90,10 @@ class _Reasons:
 
     def refusal(self) -> Refusal:
         if not self._forest.layers:
-            return Refusal(self._tops, "the topology has no HyperNodes")
+            return Refusal(
+                self._tops,
+                "the topology has no HyperNodes: check `hyperscout status`, or the warnings of `infer`",
+            )
         reason = self._never()
         if not reason:
             short, is_taints = self._short()
@@ -166,9 +170,14 @@ class _Reasons:
             wanted = " and ".join(say_amount(name, need) for name, need in kind.resources if need)
             return f"none has {wanted} free at the same time"
         if absent := [name for name, _, _ in short if name != WORKERS and not self._capacity.has(name)]:
+            step = (
+                "turn on their agents' probe pod_resources (agent.podResources.enabled), which reports zones"
+                if any(map(is_zone_resource, absent))
+                else "make their agents or device plugins report it"
+            )
             return (
-                f"no node that accepts work has any {' or '.join(absent)}: request what the nodes have, or "
-                "make their agents or device plugins report it"
+                f"no node that accepts work has any {' or '.join(absent)}: request what the nodes have, "
+                f"or {step}"
             )
         return " and ".join(
             f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "

@@ -153,6 +153,7 @@ WORDS = [
     Mistake("status --colector c:1", 2, "--colector", "--collector"),
     Mistake("status now", 2, "unexpected argument 'now'", "`hyperscout status --help`"),
     Mistake("get", 2, "Missing argument 'KIND'", "for example `hyperscout get hypernodes`"),
+    Mistake("tree --topology empty.json", 0, "no hypernodes found", "hypernodes"),
     Mistake("get nodez", 2, "no such kind: 'nodez'", "did you mean 'node'?"),
     Mistake("get nodes --topology fabric.json --collector a:1", 2, "--topology and", "give one of them"),
     Mistake("--collector a:1 get nodes --topology fabric.json", 2, "--topology and", "give one of them"),

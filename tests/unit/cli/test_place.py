@@ -119,7 +119,7 @@ def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
         placed=True,
         tier=3,
         hypernode="core",
-        assignments=[pb.Assignment(rank=0, node="a", role="worker")],
+        assignments=[pb.Assignment(rank=rank, node="a", role="worker") for rank in range(2)],
         nodes=9,
         cost=cost,
         bound=bound,
@@ -141,6 +141,25 @@ def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
         "Relaxed:      no spread\n",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines", "without"),
+    [
+        (["--workers", 1], ["Within:       a, in tier 1 (leaf), l1"], "All-reduce:"),
+        (
+            ["--workers", 2],
+            ["All-reduce:   1 GiB in", "Proof:        nothing is better by tier, domains"],
+            "a, in",
+        ),
+        (["--workers", 2, "--prefer-group", "2:node"], ["better by tier, preferences, domains"], "in 0 ns"),
+        (["--workers", 2, "--prefer-spread", "1:leaf"], ["better by tier, preferences, domains"], "in 0 ns"),
+    ],
+)
+def test_lines_of_a_summary(files: Files, flags: list[object], lines: list[str], without: str) -> None:
+    out = files.place(leaves(("a", "b"), ("c", "d")), *flags).out
+    assert all(line in out for line in lines), out
+    assert without not in out
 
 
 def test_what_was_measured_is_what_is_predicted_with(files: Files) -> None:
@@ -320,11 +339,10 @@ def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
 def test_one_numa_zone_needs_agents_that_report_the_zones(files: Files) -> None:
     topology = replace(leaves(("a", "b")), devices={"a": {GPU: 8}, "b": {GPU: 8}})
     ran = files.place(topology, "--workers", 1, "--gpus-per-worker", 4, "--single-numa")
-    assert ran.code == 3
-    assert "no node that accepts work has any NUMA zone of 4 nvidia.com/gpu" in ran.out + ran.err
-    ran = files.place(topology, "--workers", 1, "--single-numa")
-    assert ran.code == 2
-    assert "--single-numa: no device is requested, such as nvidia.com/gpu" in ran.err
+    assert (ran.code, "--single-numa needs a collector: a file has no zones" in ran.err) == (2, True)
+    workers = {"count": 1, "resources": {GPU: "4"}, "singleNuma": True}
+    ran = files.place(topology, request={"parts": [{"workers": workers}]})
+    assert (ran.code, "job.json: singleNuma: needs a collector" in ran.err) == (2, True)
 
 
 def test_gpus_that_no_host_reported_are_said_to_be_assumed(files: Files) -> None:
@@ -493,7 +511,8 @@ def test_no_file_exits_2(files: Files, run: CommandLine) -> None:
 
 
 def test_a_topology_of_nothing_has_no_place(files: Files) -> None:
-    assert files.place({"hypernodes": []}, "--workers", 1).code == 3
+    ran = files.place({"hypernodes": []}, "--workers", 1)
+    assert (ran.code, "no HyperNodes: check `hyperscout status`" in ran.err) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -516,6 +535,7 @@ def test_a_topology_of_nothing_has_no_place(files: Files) -> None:
         ({"a": "2"}, "'a': expected free workers"),
         ({"a": [2]}, "'a': expected free workers"),
         ({"a": {"cpu": "-1"}}, "'a': cpu: '-1': expected 0 or more"),
+        ({"a": {"NUMA zone of 4 nvidia.com/gpu": 2}}, "'a'.NUMA zone of 4 nvidia.com/gpu: expected the name"),
         ({"a": {"cpu": "much"}}, "'a': cpu: 'much': expected a quantity"),
         ({"a": {"cpu": []}}, "'a'.cpu: expected a quantity"),
         ({"a": {"cpu": True}}, "'a'.cpu: expected a quantity"),
@@ -562,6 +582,10 @@ GROUP_OF_NONE = {
         ({"parts": [{"workers": {"count": 1}}] * 65}, "parts: at most 64"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "x"}}}]}, "resources['cpu']"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "0"}}}]}, "resources"),
+        (
+            {"parts": [{"workers": {"count": 1, "resources": {"NUMA zone of 4 x.io/y": "1"}}}]},
+            "parts[0].workers.resources['NUMA zone of 4 x.io/y']: expected the name of a resource",
+        ),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": 8}}}]}, "quantities are strings"),
         ({"parts": [{"workers": {"count": 1}}], "mode": "hard"}, "Invalid enum value hard"),
         ({"parts": [{"workers": {"count": 1}}], "mode": 7}, "mode: 7: expected hard or soft"),

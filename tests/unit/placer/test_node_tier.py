@@ -93,4 +93,4 @@ def test_without_a_hierarchy_the_answer_is_a_refusal(gang: Group) -> None:
     message = request_message(Request(gang, avoid=frozenset({"a"})))
     answer = place(worker_capacity(forest, {}), request_of(message, forest))
     assert isinstance(answer, Refusal)
-    assert answer.reason == "the topology has no HyperNodes"
+    assert answer.reason.startswith("the topology has no HyperNodes")

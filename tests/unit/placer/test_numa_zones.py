@@ -129,6 +129,7 @@ def test_placements(
     if expected is None:
         assert isinstance(answer, Refusal)
         assert f"NUMA zone of {dict(asked.resources)[GPU]} nvidia.com/gpu" in answer.reason
+        assert ("agent.podResources.enabled" in answer.reason) is ("has any NUMA zone" in answer.reason)
     else:
         assert where(answer) == expected
 

@@ -364,7 +364,9 @@ def test_islands() -> None:
     )
     bare = worker_capacity(Forest.of(Topology(1)), {})
     assert isinstance(place(bare, gang(Workers(1))), Refusal)
-    assert refusal(bare, gang(Workers(1)), {}, 0).reason == "the topology has no HyperNodes"
+    assert refusal(bare, gang(Workers(1)), {}, 0).reason.startswith(
+        "the topology has no HyperNodes: check `hyperscout status`"
+    )
 
 
 def test_the_closest_is_named() -> None:
