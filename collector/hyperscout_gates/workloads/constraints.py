@@ -19,6 +19,7 @@ from hyperscout_placer.cluster.request import (
     checked,
     size,
 )
+from hyperscout_runtime.errors import did_you_mean
 
 from hyperscout_gates.state.gang import (
     EVEN,
@@ -33,6 +34,15 @@ from hyperscout_gates.state.gang import (
 )
 
 ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA)
+_PREFIX = "hyperscout.io/"
+# What gated pods and their workloads may also have: the collector's own annotations, and labels.
+_OTHERS = frozenset(
+    f"{_PREFIX}{name}"
+    for name in (
+        *("placed", "rank", "ranks", "coordinator", "numa-zone", "nics", "checkpoint-hook"),
+        *("gang", "gang-size", "role", "gates"),
+    )
+)
 # The fields of a request that are built from them.
 _FIELDS = (
     (SPREAD, "gang.spread"),
@@ -102,6 +112,19 @@ def constraints_of(
         if isinstance(text, str) and owner:
             found[annotation] = Constraint(text, owner[0])
     return found
+
+
+def check_names(objects: Iterable[tuple[str, Mapping[str, object]]]) -> None:
+    """Refuse annotations that hyperscout does not know. Each object is given as (name, annotations).
+
+    Raises GangError.
+    """
+    for on, annotations in objects:
+        for name in annotations:
+            if name.startswith(_PREFIX) and name not in ANNOTATIONS and name not in _OTHERS:
+                known = [one.removeprefix(_PREFIX) for one in ANNOTATIONS]
+                meant = did_you_mean(name.removeprefix(_PREFIX), known) or f": expected {', '.join(known)}"
+                raise GangError(f"{on}: unknown annotation {name[:80]}{meant}")
 
 
 def request_of(
@@ -180,13 +203,14 @@ def _grouped(
 def _levels(constraints: Constraints, tiers: Tiers) -> list[_Level]:
     """The nested groups, the innermost first: those of both annotations, joined where they have one size."""
     found: dict[int, _Level] = {}
+    texts: dict[int, str] = {}
     for annotation in (GROUPS, PREFER_GROUPS):
         constraint = constraints.get(annotation)
         if constraint is None:
             continue
         for text in constraint.text.split(",", MAX_DEPTH):
             length, name = _numbered(
-                constraint, annotation, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf"
+                constraint, annotation, text, "8:node,64:pod, runs of 8 on one node, of 64 in a pod"
             )
             tier = _tier(constraint, annotation, name, tiers)
             level = found.get(length, _Level(length, None, None, annotation, constraint))
@@ -194,13 +218,34 @@ def _levels(constraints: Constraints, tiers: Tiers) -> list[_Level]:
             if (level.tier if required else level.preferred) is not None:
                 raise constraint.wrong(annotation, f"{length}: listed twice")
             found[length] = replace(level, tier=tier) if required else replace(level, preferred=tier)
+            texts[tier] = name
     levels = sorted(found.values(), key=lambda level: level.length)
     for inner, outer in pairwise(levels):
         if outer.length % inner.length:
             raise outer.wrong(f"{outer.length}: expected 2 times {inner.length} or more, innermost first")
     if len(levels) >= MAX_DEPTH:
         raise levels[-1].wrong(f"expected fewer than {MAX_DEPTH} groups within groups")
+    _check_order(levels, constraints, tiers, texts)
     return levels
+
+
+def _check_order(
+    levels: Sequence[_Level], constraints: Constraints, tiers: Tiers, texts: Mapping[int, str]
+) -> None:
+    """Refuse a group in a tier above that of a group around it. `texts`: the tiers as they were named."""
+    highest = constraints.get(HIGHEST_TIER)
+    within = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
+    limit = "" if highest is None else f"{highest.text.strip()}, the highest tier allowed"
+    for level in reversed(levels):
+        for annotation, tier in ((GROUPS, level.tier), (PREFER_GROUPS, level.preferred)):
+            if tier is None:
+                continue
+            if within is not None and tier > within:
+                raise constraints[annotation].wrong(
+                    annotation, f"{level.length}: tier {texts[tier]} is above tier {limit}"
+                )
+            if annotation == GROUPS:
+                within, limit = tier, f"{texts[tier]} of the groups of {level.length}"
 
 
 def _stretch(workers: Sequence[tuple[Workers, int]], levels: Sequence[_Level]) -> Iterator[Group | Workers]:

@@ -16,7 +16,7 @@ from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended
 from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
 
 from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
-from hyperscout_gates.workloads.constraints import Tiers, constraints_of, request_of
+from hyperscout_gates.workloads.constraints import Tiers, check_names, constraints_of, request_of
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.kinds import BY_GANG_KIND
 from hyperscout_gates.workloads.membership import Membership, membership
@@ -66,6 +66,8 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         roles = roles_of(workload, BY_GANG_KIND[first.kind].roles)
     filled = _filled(what, roles, members)
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
+    if gated := [(f"pod {_name(pod)}", _annotations(pod)) for _, pod in members if is_gated(pod)]:
+        check_names([*([annotated] if annotated else ()), *gated])
     vendors = any(_asks_vendor(one.needs) for one in filled)
 
     # The role of a rank is in the placement. Many roles, or groups across them, are too much for the placer.

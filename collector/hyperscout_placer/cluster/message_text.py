@@ -1,9 +1,13 @@
 """Formats amounts, tiers and workers for messages."""
 
+import re
+
 from hyperscout_formats.text.counts import count
 
 from hyperscout_placer.cluster.forest import NODE, Forest
 from hyperscout_placer.cluster.request import WORKERS
+
+_NUMBER = re.compile(r"\btier (\d{1,4})\b(?! \()", re.ASCII)
 
 
 def say_amount(resource: str, amount: int) -> str:
@@ -30,6 +34,11 @@ def say_tier(forest: Forest, tier: int) -> str:
         return f"tier 0 ({NODE})"
     name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
     return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+
+def with_tier_names(text: str, forest: Forest) -> str:
+    """The text with a name for each tier: "above tier 2" becomes "above tier 2 (pod)"."""
+    return _NUMBER.sub(lambda match: say_tier(forest, int(match[1])), text)
 
 
 def say_domain(forest: Forest, tier: int, domain: int) -> str:

@@ -290,7 +290,8 @@ def _check(
         within = part.tier
     if part.preferred is not None and not 0 <= part.preferred <= within:
         raise RequestError(
-            f"{where}.preferred: {part.preferred}: expected tier 0 (node) to {within}, the tier around it"
+            f"{where}.preferred: tier {part.preferred}: expected at most tier {within}, "
+            "the tier of the group or of one around it"
         )
     for i, inner in enumerate(part.parts):
         kinds = _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count, kinds)

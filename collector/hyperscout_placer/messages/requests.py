@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.message_text import with_tier_names
 from hyperscout_placer.cluster.numa_zones import in_one_zone, is_zone_resource, without_share, zone_share
 from hyperscout_placer.cluster.quantity import QuantityError, amount
 from hyperscout_placer.cluster.request import (
@@ -60,7 +61,7 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
     try:
         return checked(_request(message, tier), forest.top)
     except RequestError as error:
-        raise RequestError(_as_in_message(str(error), message)) from error
+        raise RequestError(with_tier_names(_as_in_message(str(error), message), forest)) from error
 
 
 def stored_request(message: pb.PlaceRequest) -> Request:

@@ -430,6 +430,9 @@ def test_what_is_wrong_with_a_field_is_said_of_its_flag(files: Files) -> None:
     assert files.place(topology, *flags, "rack").err.startswith(
         "error: --group-tier of --group-size 2: no tier 'rack': the tiers are 0 (node), 1 (leaf), 2 (core)"
     )
+    assert files.place(topology, *flags, "leaf", "--prefer-group", "2:core").err.startswith(
+        "error: --prefer-group 2: tier 2 (core): expected at most tier 1 (leaf), "
+    )
     assert files.place(topology, "--workers", 4, "--avoid", "node-99").err.startswith(
         "error: --avoid: 'node-99': unknown: expected the name of a node or HyperNode"
     )

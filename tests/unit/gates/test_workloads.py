@@ -4,8 +4,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from hyperscout_gates.control import pods as placed
+from hyperscout_gates.degradation.hook import HOOK
 from hyperscout_gates.state.events import Pod
-from hyperscout_gates.state.gang import GATE, Gang, GangError
+from hyperscout_gates.state.gang import GANG_LABEL, GATE, ROLE_LABEL, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.state.gang_state import Members
 from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
@@ -431,6 +433,12 @@ def test_constraints_of_pods_yield_to_those_of_the_owner() -> None:
         gang_of(pods, job("train", 4), ThreeTiers())
 
 
+def test_annotations_of_hyperscout_itself_are_known() -> None:
+    names = [placed.PLACED, placed.RANK, placed.RANKS, placed.COORDINATOR, placed.NUMA_ZONE, placed.NICS]
+    known = dict.fromkeys([*names, HOOK, GANG_LABEL, SIZE_LABEL, ROLE_LABEL, "example.com/mode"], "x")
+    assert the_gang(job_pods("train", 4, annotations=known), job("train", 4)).ready == 4
+
+
 def test_groups_run_across_roles_of_gpus_and_leave_others_alone() -> None:
     tensor = spec(cpu="8")
     owner = jobset(
@@ -485,7 +493,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
         (
             job_pods("t", 1),
             job("t", 4, groups="8"),
-            "Job ml/t: annotation hyperscout.io/groups: '8': write like 8:1",
+            "Job ml/t: annotation hyperscout.io/groups: '8': write like 8:node,64:pod",
         ),
         (
             job_pods("t", 1),
@@ -510,7 +518,22 @@ def test_groups_that_are_alike_are_told_once() -> None:
         (
             job_pods("t", 1),
             job("t", 4, groups="4:2", highest_tier_allowed="1"),
-            "Job ml/t: annotation hyperscout.io/groups: '4:2': gang.parts[0].tier: 2: above the gro",
+            "Job ml/t: annotation hyperscout.io/groups: '4:2': 4: tier 2 is above tier 1, the highest",
+        ),
+        (
+            job_pods("t", 1),
+            job("t", 4, groups="4:node", prefer_groups="4:leaf"),
+            "Job ml/t: annotation hyperscout.io/prefer-groups: '4:leaf': 4: tier leaf is above tier node of",
+        ),
+        (
+            job_pods("t", 1),
+            job("t", 4, prefer_group="4:leaf"),
+            "Job ml/t: unknown annotation hyperscout.io/prefer-group (did you mean 'prefer-groups'?)",
+        ),
+        (
+            job_pods("t", 1, annotations={"hyperscout.io/xyzzy": "1"}),
+            job("t", 4),
+            "pod ml/t-0-x0y: unknown annotation hyperscout.io/xyzzy: expected mode, highest-tier-allowed",
         ),
         (
             job_pods("t", 1),

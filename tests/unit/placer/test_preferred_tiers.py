@@ -91,5 +91,5 @@ def test_messages_carry_it() -> None:
     message.parts[0].group.preferred = "rack"
     with pytest.raises(RequestError, match=r"parts\[0\].group.preferred: no tier 'rack'"):
         request_of(message, FOREST)
-    with pytest.raises(RequestError, match=r"gang.parts\[0\].preferred: 2: expected tier 0"):
+    with pytest.raises(RequestError, match=r"gang.parts\[0\].preferred: tier 2: expected at most tier"):
         checked(Request(Group(1, (pairs(2, 1, 2),))), 3)
