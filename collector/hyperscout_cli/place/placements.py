@@ -41,7 +41,9 @@ Examples:
   hyperscout placements release train-7
   hyperscout placements repair train-7 --failed gpu-17
   hyperscout placements improve train-7
-  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf""",
+  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf
+
+Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 nothing was found (repair, improve, defragment).""",
 )
 def placements() -> None:
     """List, follow, release, repair or improve gangs that hold nodes; free nodes for another gang."""

@@ -229,9 +229,14 @@ class Collector:
         return answer
 
     def last_plan(self) -> placement_pb2.DefragmentResponse:
-        """The newest plan of the schedule."""
+        """The newest plan of the schedule. Raises AnswerIsNoError if there is none."""
         asked = placement_pb2.DefragmentRequest(last=True)
-        answer: placement_pb2.DefragmentResponse = self._ask_placer("Defragment", asked)
+        try:
+            answer: placement_pb2.DefragmentResponse = self._ask_placer("Defragment", asked)
+        except CliError as error:
+            if _code(error.__cause__) is grpc.StatusCode.NOT_FOUND:
+                raise AnswerIsNoError(error.message) from error
+            raise
         return answer
 
     def _ask_placer(self, method: str, request: Any) -> Any:

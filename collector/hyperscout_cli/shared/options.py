@@ -196,6 +196,7 @@ def output_option(
     """
     known = words or [word for word in FORMATS if word in {"table", "json", "yaml", *more}]
     aliases = _ALIASES if not words else {"table": default, "text": default}
+    readers = f"{default} is for people; " if default in {"table", "tree"} else ""
 
     def decorate(command: Command) -> Command:
         command = click.option(
@@ -213,7 +214,7 @@ def output_option(
             type=Output(known, aliases),
             default=default,
             show_default=True,
-            help=f"{default} is for people; json and yaml print the same object.",
+            help=f"{readers}json and yaml print the same object.",
         )(command)
 
     return decorate

@@ -10,6 +10,7 @@ from hyperscout_topology.names import visible
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.files import shown
 from hyperscout_cli.shared.options import Endpoint, expanded, output_option, topology_options
 from hyperscout_cli.shared.output import emit, emit_data
 
@@ -63,7 +64,8 @@ def _of_file(topology: str, node_a: str, node_b: str) -> "ExplainResponse":
     try:
         return explanation(read_topology(topology), node_a, node_b, evidence=())
     except UnknownNodeError as error:
-        raise CliError(str(error)) from error
+        of_file = f"`hyperscout get nodes --topology {shown(topology)}`"
+        raise CliError(str(error).replace("`hyperscout get nodes`", of_file)) from error
 
 
 def _of_collector(

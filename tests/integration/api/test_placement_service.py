@@ -440,7 +440,7 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
     async with serving(world, Reader()) as service:
         assert not (await service.ListQueue(pb.ListQueueRequest())).gangs
         code, reason = await refused(service.Defragment(last))
-        assert (code, "gates_defragment_every_s" in reason) == (Code.NOT_FOUND, True)
+        assert (code, "gates are off: set gates" in reason) == (Code.NOT_FOUND, True)
     queue = world.service._queue = Waits(world)
     async with serving(world, Reader()) as service:
         (found,) = (await service.ListQueue(pb.ListQueueRequest())).gangs
@@ -448,7 +448,10 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
         assert (found.waits_since.seconds, found.reason) == (5, "no room")
         assert (found.kept.hypernode, found.kept.nodes, found.kept.since.seconds) == ("leaf-a", 2, 7)
         assert (found.kept.fits, found.kept.workers) == (0, 2)
-        assert (await refused(service.Defragment(last)))[0] == Code.NOT_FOUND
+        code, reason = await refused(service.Defragment(last))
+        assert (code, "gates_defragment_every_s is 0" in reason) == (Code.NOT_FOUND, True)
+        world.service._plans_on_schedule = True
+        assert "no gang waited at the last look" in (await refused(service.Defragment(last)))[1]
         queue.plan(Refusal(1, "no plan was found"))
         answer = await service.Defragment(last)
         assert (answer.placement.reason, answer.planned_at.seconds) == ("no plan was found", 9)

@@ -443,6 +443,9 @@ def test_the_plan_of_the_schedule(run: CommandLine, service: FakePlacementServic
     assert "Gang:         ns/Job/large" in ran.out
     assert "plannedAt" in json.loads(run("placements", "defragment", "--last", "-o", "json").out)
     assert run("placements", "defragment", "--last", "--workers", 2).code == 2
+    service.error = (grpc.StatusCode.NOT_FOUND, "there is no plan: gates are off")
+    ran = run("placements", "defragment", "--last")
+    assert (ran.code, ran.out, ran.err) == (3, "", "there is no plan: gates are off\n")
 
 
 def test_the_queue(run: CommandLine, service: FakePlacementService) -> None:

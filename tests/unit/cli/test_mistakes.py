@@ -175,7 +175,10 @@ WORDS = [
     Mistake("explain n01", 2, "expected two nodes, not 1", "name A and B"),
     Mistake("explain n01 n[02", 2, "n[02", "double quotes"),
     Mistake(
-        "explain n01 nope --topology fabric.json", 1, "no node 'nope'", "`hyperscout get nodes` lists them"
+        "explain n01 nope --topology fabric.json",
+        1,
+        "no node 'nope'",
+        "`hyperscout get nodes --topology fabric.json` lists",
     ),
     Mistake("completion tcsh", 2, "'tcsh' is not one of", "'bash'"),
     Mistake("approve latest", 2, "'latest': expected", "a whole number from 1"),

@@ -114,9 +114,11 @@ class PlacementService:
         *,
         clock_ns: Callable[[], int],
         queue: Queue | None = None,
+        plans_on_schedule: bool = False,
     ) -> None:
         self._placements = placements
         self._queue = queue
+        self._plans_on_schedule = plans_on_schedule
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
@@ -323,9 +325,7 @@ class PlacementService:
         if request.last:
             plan = None if self._queue is None else self._queue.last_plan
             if plan is None:
-                raise NoPlanError(
-                    "there is no plan: no gang waited at the last look, or gates_defragment_every_s is 0"
-                )
+                raise NoPlanError(f"there is no plan: {self._why_no_plan()}")
             return await self._queries(queries.planned, plan)
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
@@ -335,6 +335,13 @@ class PlacementService:
         return await self._queries(queries.defragmented, gang, asked, self._by_name(), free, most)
 
     # Helpers
+
+    def _why_no_plan(self) -> str:
+        if self._queue is None:
+            return "gates are off: set gates, and gates_defragment_every_s above 0"
+        if not self._plans_on_schedule:
+            return "gates_defragment_every_s is 0: set it above 0 to plan on a schedule"
+        return "no gang waited at the last look"
 
     def _free(self, request: Request) -> Free:
         return Free(self._placements.capacity_for(request).copy(), self._placements.speeds)
