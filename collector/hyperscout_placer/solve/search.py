@@ -189,7 +189,7 @@ def _candidates(
     `bounded`: a single domain needs a bound, too.
     """
     which = np.flatnonzero(might)
-    if len(which) <= 1 and not bounded:
+    if not len(which) or (len(which) == 1 and not bounded):
         yield from (((), domain) for domain in which.tolist())
         return
     columns = _bounds(free, units, sizes, which)

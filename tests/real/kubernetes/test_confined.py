@@ -1,6 +1,7 @@
 """An attacker with the collector's token: the policy refuses all changes of pods but those of the gates."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -188,10 +189,14 @@ async def test_a_pod_that_runs_may_be_moved_if_it_has_a_hook(kube: Cluster) -> N
     kube.service_account("default")
     kube.nodes(["n1"])
     async with await connect(collectors_account(kube, onDegradation={"action": "move"})) as client:
-        hook = {"metadata": {"annotations": {HOOK: "8080/save"}}}
+        ports = itertools.count(8080)  # a patch that changes nothing is not refused
+
+        def hook() -> Object:
+            return {"metadata": {"annotations": {HOOK: f"{next(ports)}/save"}}}
+
         for name, annotations in (("with", {HOOK: "none"}), ("without", {})):
             pod = post(kube, name, annotations=annotations)
-            await until("the hook", True, lambda: patch(client, name, hook))  # noqa: B023
+            await until("the hook", True, lambda: patch(client, name, hook()))  # noqa: B023
             await place(client, pod)
             target = {
                 "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},

@@ -133,9 +133,13 @@ class Ways:
 
 
 def gang_in_trouble(seed: int) -> tuple[Instance, Capacity, tuple[str, ...], frozenset[str]] | None:
-    """A gang that was placed when less or other things were free, and some nodes that fail."""
+    """A gang that was placed when less or other things were free, and some nodes that fail.
+
+    No even split: repairs and improvements do not keep it.
+    """
     rng = random.Random(seed)
     case = random_instance(seed, most_nodes=8, most_workers=rng.choice((3, 4, 5, 6)))
+    case = replace(case, request=replace(case.request, gang=replace(case.request.gang, even=None)))
     capacity = case.capacity()
     masks = case.masks(capacity.forest)
     nodes = capacity.forest.nodes
