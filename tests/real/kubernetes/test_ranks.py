@@ -134,6 +134,8 @@ def post(kube: Cluster, owner: Object, pods: Iterable[Object], **spec: Any) -> N
         labels = of.get("labels", {})
         labels = {key: uid if value == f"uid-{name}" else value for key, value in labels.items()}
         body = gang_pod(of["name"], labels, **spec)
+        if "subdomain" in spec:
+            body["spec"]["hostname"] = body["metadata"]["name"]
         if "schedulingGroup" in found["spec"]:
             body["spec"]["schedulingGroup"] = found["spec"]["schedulingGroup"]
         # An owner that is not there would let the garbage collector delete the pod.
