@@ -126,11 +126,10 @@ class Draining:
             self.begun += 1
         self.record, self._placements.drain = record, drain
         if is_new or before is None or before.hypernode != drain.hypernode:
-            fits, nodes = (
-                drain.fits(self._placements.capacity_for(drain.request)),
-                count(int(drain.kept.sum()), "node"),
-            )
+            fits = drain.fits(self._placements.capacity_for(drain.request))
             now = f"{fits} of {drain.workers} workers fit there now"
-            message = f"{drain.where} is kept for this gang: {nodes}, and {now}"
+            message = (
+                f"{drain.where} is kept for this gang: {count(int(drain.kept.sum()), 'node')}, and {now}"
+            )
             self._announce(record, Say("Normal", "Drains", message))
         return True

@@ -85,7 +85,8 @@ class Mover:
                     continue  # the next call compares it
                 left -= 1
                 self._seen[record] = forest, plan
-                links = _links(forest, plan)
+                used = _used(forest, plan)
+                links = forest.degraded_links(used) if used else 0
                 watch = self._watches.setdefault(record, Watch(links, planned=links))
                 watch.look(links, watch.planned if plan.accepted is None else plan.accepted, now_s)
             watch = self._watches[record]
@@ -188,9 +189,13 @@ class Mover:
         if plan is None:
             return
         try:
-            parts = _degraded_parts(self._requests.forest(), plan)
+            forest = self._requests.forest()
         except NotReadyError:
             return
+        used = _used(forest, plan)
+        parts = [
+            f"{x} ({count(n, 'degraded link')})" for x, n in (forest.degraded_parts(used) if used else ())
+        ]
         text = f"runs on degraded links and does not move: {why_not}. Cordon and repair: "
         self._reports.announce(record, e.Say("Warning", "Degraded", text + first_few(parts, _SHOWN)))
 
@@ -218,17 +223,6 @@ def _better(found: Improvement) -> str:
     return f"with {found.gain} ({found.price})"
 
 
-def _links(forest: Forest, plan: GangPlan) -> int:
-    used = [forest.index[name] for name in set(plan.nodes) if name in forest.index]
-    return forest.degraded_links(used) if used else 0
-
-
-def _degraded_parts(forest: Forest, plan: GangPlan) -> list[str]:
-    """The degraded nodes and domains that the gang uses, with the number of their degraded links."""
-    used = sorted({forest.index[name] for name in plan.nodes if name in forest.index})
-    found = [(forest.nodes[at], int(forest.degraded[at])) for at in used]
-    holder = forest.holder(used) if used else None
-    for layer in forest.layers if holder is None else forest.layers[: holder[0]]:
-        which = sorted({int(layer.of_node[at]) for at in used})
-        found += [(layer.names[at], int(layer.degraded[at])) for at in which]
-    return [f"{name} ({count(links, 'degraded link')})" for name, links in found if links]
+def _used(forest: Forest, plan: GangPlan) -> list[int]:
+    """The nodes of a gang that the topology has."""
+    return [forest.index[name] for name in set(plan.nodes) if name in forest.index]

@@ -4,7 +4,7 @@ Nodes and domains are numbered in tree order (children by name). So a domain is 
 children are a slice of the tier below, and ranks in number order follow the tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,11 +162,20 @@ class Forest:
 
     def degraded_links(self, nodes: Sequence[int] | Longs) -> int:
         """Degraded links of these nodes and of their domains, up to the lowest one that contains all."""
+        return sum(int(links[at].sum()) for _, links, at in self._used(nodes))
+
+    def degraded_parts(self, nodes: Sequence[int] | Longs) -> list[tuple[str, int]]:
+        """Those of these nodes and domains that are degraded, with the number of their degraded links."""
+        parts = [(names[i], int(links[i])) for names, links, at in self._used(nodes) for i in at.tolist()]
+        return [(name, links) for name, links in parts if links]
+
+    def _used(self, nodes: Sequence[int] | Longs) -> Iterator[tuple[Sequence[str], Longs, Longs]]:
+        """Names, degraded links, and which are used: of the nodes, then tier by tier."""
         used = np.unique(np.asarray(nodes, np.int64))
+        yield self.nodes, self.degraded, used
         holder = self.holder(used)
-        layers = self.layers if holder is None else self.layers[: holder[0]]
-        domains = (int(layer.degraded[np.unique(layer.of_node[used])].sum()) for layer in layers)
-        return int(self.degraded[used].sum()) + sum(domains)
+        for layer in self.layers if holder is None else self.layers[: holder[0]]:
+            yield layer.names, layer.degraded, np.unique(layer.of_node[used])
 
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
