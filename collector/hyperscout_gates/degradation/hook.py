@@ -65,7 +65,11 @@ async def call(urls: Mapping[str, str], body: Object, timeout_s: float) -> Seque
 
     async def post(session: aiohttp.ClientSession, name: str) -> str:
         try:
-            async with turns, session.post(urls[name], json=body, allow_redirects=False) as answer:
+            async with (
+                asyncio.timeout(timeout_s),
+                turns,
+                session.post(urls[name], json=body, allow_redirects=False) as answer,
+            ):
                 return "" if 200 <= answer.status < 300 else f"{name} answers {answer.status}"
         except TimeoutError:
             return f"{name} does not answer within {timeout_s:g} s"
@@ -76,14 +80,5 @@ async def call(urls: Mapping[str, str], body: Object, timeout_s: float) -> Seque
     async with aiohttp.ClientSession(
         timeout=within, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
     ) as session:
-        tasks = {name: asyncio.create_task(post(session, name)) for name in sorted(urls)}
-        await asyncio.wait(tasks.values(), timeout=timeout_s)
-        for task in tasks.values():
-            task.cancel()
-        ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
-    late = [isinstance(x, asyncio.CancelledError) for x in ended]
-    texts = [
-        f"{name} does not answer within {timeout_s:g} s" if is_late else str(said)
-        for name, said, is_late in zip(tasks, ended, late, strict=True)
-    ]
-    return [text for text in texts if text]
+        problems = await asyncio.gather(*(post(session, name) for name in sorted(urls)))
+    return [problem for problem in problems if problem]
