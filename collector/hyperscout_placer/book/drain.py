@@ -5,6 +5,7 @@ reservation expires before the waiting gang can fit, as far as expiries are know
 expiry is unknown, and a reservation may be released before it expires.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,9 +17,9 @@ from hyperscout_placer.book.without import Booked
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
 from hyperscout_placer.cluster.forest import Flags, Forest, Longs
+from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.request import Group, Request, Workers, ends
-from hyperscout_placer.repair.layout import Layout
-from hyperscout_placer.repair.view import View
+from hyperscout_placer.solve.estimate import Estimate
 from hyperscout_placer.solve.place import NO_MASKS, highest, place
 
 TRIES: Final = 6  # domains in which the gang is placed, to see whether it fits there
@@ -95,32 +96,29 @@ class Drain:
 
 
 class _Count:
-    """Counts how many workers of a gang's most numerous kind fit."""
+    """Counts how many of the `workers` of a gang's most numerous kind fit."""
 
     def __init__(self, request: Request, masks: Mapping[str, Mask]) -> None:
-        self.layout = Layout.of(request, masks)
-        self.workers = self.layout.placed
+        self._most, self.workers = reference_of(request.gang, masks)
         self._request = request
         self._masks = masks
 
     def on(self, capacity: Capacity, nodes: Flags) -> int:
-        return int(self._view(capacity).fit(self.layout.kinds[self.layout.reference_kind]).nodes[nodes].sum())
+        return int(self._estimate(capacity).fit(self._most)[nodes].sum())
 
     def by_domain(self, capacity: Capacity, tier: int) -> Longs:
         """(domains,) of a tier; 0 = nodes. Above the highest tier is one domain: all islands together."""
-        fit = self._view(capacity).fit(self.layout.kinds[self.layout.reference_kind])
-        if not tier:
-            return fit.nodes
-        return fit.domains[tier - 1] if tier <= capacity.forest.top else np.array([fit.nodes.sum()])
+        estimate = self._estimate(capacity)
+        return estimate.summed(estimate.fit(self._most), 0, tier)
 
     def usable(self, capacity: Capacity) -> Flags:
         """(nodes,) whether a worker of any kind fits."""
-        view = self._view(capacity)
-        found: Flags = np.any([view.fit(kind).nodes > 0 for kind in self.layout.kinds], axis=0)
+        estimate = self._estimate(capacity)
+        found: Flags = np.any([estimate.fit(kind) > 0 for kind in ends(self._request.gang)], axis=0)
         return found
 
-    def _view(self, capacity: Capacity) -> View:
-        return View(capacity, self._request, self._masks, capacity.forest.below(self._request.avoid))
+    def _estimate(self, capacity: Capacity) -> Estimate:
+        return Estimate(capacity, self._request, self._masks, capacity.forest.below(self._request.avoid))
 
 
 def choose(
@@ -140,7 +138,7 @@ def choose(
     """
     capacity, forest, count = booked.capacity, booked.capacity.forest, _Count(request, masks)
     emptied = booked.without()
-    roles = {kind.role for kind in count.layout.kinds}
+    roles = {kind.role for kind in ends(request.gang)}
     tries = TRIES
     top = highest(forest, request)
     for tier in (top,) if _is_plain(request.gang) or not top else range(1, top + 1):
@@ -150,7 +148,7 @@ def choose(
         soon = _soonest(booked, count, tier) if able else need
         for at in sorted(able, key=lambda at: (names[at] != prefer, -soon[at], need[at], at))[:tries]:
             tries -= 1
-            inside = _inside(forest, tier, at)
+            inside = forest.inside(tier, at)
             within = narrowed(masks, roles, Mask.of(inside, {}))
             if isinstance(place(emptied, request, within), Placement):
                 kept = inside & count.usable(emptied)
@@ -201,22 +199,4 @@ def _expiries(book: Collection[Reservation]) -> list[int]:
 
 def _first(times: list[int], is_enough: Callable[[int], bool]) -> int:
     """The first of the sorted times that is enough; the last one if none is."""
-    low, high = 0, len(times) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if is_enough(times[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return times[low]
-
-
-def _inside(forest: Forest, tier: int, at: int) -> Flags:
-    """(nodes,) the nodes of a domain."""
-    inside = np.ones(len(forest.nodes), np.bool_)
-    if not tier:
-        inside[:at] = inside[at + 1 :] = False
-    elif tier <= forest.top:
-        layer = forest.layers[tier - 1]
-        inside[: layer.start[at]] = inside[layer.stop[at] :] = False
-    return inside
+    return times[bisect_left(times, True, hi=len(times) - 1, key=is_enough)]

@@ -138,6 +138,11 @@ class Forest:
         """(nodes,) the domain of a tier in which each of these nodes is; at 0 the node itself."""
         return self.layers[tier - 1].of_node[nodes] if tier else nodes
 
+    def inside(self, tier: int, domain: int) -> Flags:
+        """(nodes,) the nodes in a domain of a tier, as in `domain_of`; above the highest tier all nodes."""
+        every = np.arange(len(self.nodes))
+        return self.domain_of(tier, every) == domain if tier <= self.top else every >= 0
+
     def below(self, names: frozenset[str]) -> Flags:
         """(nodes,) the nodes with these names, and those in HyperNodes with these names.
 

@@ -160,11 +160,10 @@ class _Search:
             need = np.maximum(1, wanted - free[enough])
             best = enough[np.lexsort((enough, -after[enough], need))][:TARGETS].tolist()
             for at in best:
-                inside = np.zeros(len(forest.nodes), np.bool_)
-                inside[layer.start[at] : layer.stop[at]] = True
+                inside = forest.inside(layer.tier, at)
                 found.append(_Target(layer.tier, layer.names[at], inside, int(free[at]), int(after[at])))
         if bound > forest.top:
-            inside = np.ones(len(forest.nodes), np.bool_)
+            inside = forest.inside(bound, 0)
             found.append(_Target(bound, None, inside, int(now.nodes.sum()), int(then.nodes.sum())))
         return sorted(found, key=lambda target: (max(1, wanted - target.free), target.tier))
 

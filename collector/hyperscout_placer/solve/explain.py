@@ -18,7 +18,7 @@ from hyperscout_placer.cluster.allreduce import (
     predict,
 )
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal, cost_of
-from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
 from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.message_text import many, say_tier
@@ -230,15 +230,8 @@ class _Explainer:
 
     def _only(self, tier: int, domain: int) -> dict[str, Mask]:
         """Masks that allow one domain only."""
-        layer = self._forest.layers[tier - 1]
-        inside = np.zeros(len(self._forest.nodes), np.bool_)
-        inside[layer.start[domain] : layer.stop[domain]] = True
-        found = {}
-        for role in {kind.role for kind in ends(self._gang)}:
-            mask = self._masks.get(role)
-            key = f"{layer.names[domain]} {mask.key if mask else ''}"
-            found[role] = Mask(key, inside & mask.allowed if mask else inside)
-        return found
+        name, inside = self._forest.layers[tier - 1].names[domain], self._forest.inside(tier, domain)
+        return narrowed(self._masks, {kind.role for kind in ends(self._gang)}, Mask(name, inside))
 
     def _too_small(self, tier: int, most: int) -> Iterator[Candidate]:
         """Domains of a tier that come closest to fitting the gang, but do not."""

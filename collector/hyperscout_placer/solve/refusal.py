@@ -224,8 +224,7 @@ class _Reasons:
         """The tainted nodes of a domain on which a worker fits, with their taints."""
         usable = self._tainted & ~self._barred
         usable &= np.any([self._anywhere(kind) > 0 for kind in ends(self._gang)], axis=0)
-        if self._tops <= self._forest.top:
-            usable &= self._forest.domain_of(self._tops, np.arange(len(usable))) == domain
+        usable &= self._forest.inside(self._tops, domain)
         return self._with_taints(np.flatnonzero(usable).tolist())
 
     def _with_taints(self, nodes: list[int]) -> str:
