@@ -70,13 +70,17 @@ def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
     return [table[i] for i in _rows_at(table, devices).tolist()]
 
 
+def denied_rows(table: LinkTable) -> list[int]:
+    """The rows of links that others contradict."""
+    return [row for row, note in table.notes.items() if note.startswith(DENIED)]
+
+
 def ports_in_use(links: Sequence[Link], devices: set[str]) -> set[tuple[str, str]]:
     """Both ends (device, port) of each link with an end at one of these devices, except of denied links."""
     table = table_of(links)
     rows = _rows_at(table, devices)
     if table.notes:
-        denied = [row for row, note in table.notes.items() if note.startswith(DENIED)]
-        rows = np.setdiff1d(rows, denied)
+        rows = np.setdiff1d(rows, denied_rows(table))
     found: set[tuple[str, str]] = set()
     for device, port in ((table.a, table.a_port), (table.b, table.b_port)):
         names = map(table.devices.__getitem__, device[rows].tolist())

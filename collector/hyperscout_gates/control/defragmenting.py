@@ -79,7 +79,7 @@ class Defragmenting:
 
         def masks_of(held: Reservation) -> Mapping[str, Mask]:
             gang = known.get(held.gang)
-            return NO_MASKS if gang is None else self._requests.masks_of(gang, held.request)
+            return NO_MASKS if gang is None else self._requests.masks_for(gang.templates, held.request)
 
         gangs = running_gangs(self._placements, capacity.forest, masks_of)
 

@@ -18,7 +18,6 @@ from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
-from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.workloads.eligible import demands_key, mask_for
 
@@ -73,13 +72,9 @@ class PlacementRequests:
 
     def constrained(self, asked: Place) -> tuple[Request, Mapping[str, Mask]]:
         """Return the request of a gang and the masks by role. Raises NotReadyError."""
-        return self._without(asked.gang.request, asked.avoid), self._masks_for(
+        return self._without(asked.gang.request, asked.avoid), self.masks_for(
             asked.gang.templates, asked.gang.request
         )
-
-    def masks_of(self, gang: Gang, request: Request) -> Mapping[str, Mask]:
-        """Return by role the nodes that the pods of a running gang may use. Raises NotReadyError."""
-        return self._masks_for(gang.templates, request)
 
     def place(
         self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
@@ -104,7 +99,7 @@ class PlacementRequests:
             request = self._without(plan.request, asked.avoid)
             # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
-            masks = self._masks_for(asked.gang.templates, plan.request)
+            masks = self.masks_for(asked.gang.templates, plan.request)
             found = repair(self._placements.capacity_for(request), request, running, frozenset(), masks)
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
@@ -124,7 +119,7 @@ class PlacementRequests:
         """
         held = self._placements.held(name)
         capacity = self._placements.capacity_for(held.request).copy()
-        masks = self._masks_for(templates, held.request)
+        masks = self.masks_for(templates, held.request)
         if (drain := self._placements.drain) is not None:
             masks = drain.masks_of_others(held.request, capacity.forest, masks)
         return lambda: improvement(capacity, held.request, held.placement.nodes, masks)
@@ -164,7 +159,7 @@ class PlacementRequests:
         index = self.forest().index
         return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
 
-    def _masks_for(self, templates: Mapping[str, Object], request: Request) -> Mapping[str, Mask]:
+    def masks_for(self, templates: Mapping[str, Object], request: Request) -> Mapping[str, Mask]:
         """Return the masks by role. A role without known pods gets the mask of the first role.
 
         A merged role ("a+3") gets the mask of the role with which its name begins.

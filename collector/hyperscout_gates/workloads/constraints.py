@@ -32,6 +32,7 @@ from hyperscout_gates.state.gang import (
     SPREAD,
     GangError,
 )
+from hyperscout_gates.workloads.objects import is_number
 
 ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA)
 _PREFIX = "hyperscout.io/"
@@ -300,7 +301,7 @@ def _merged(items: Sequence[tuple[Group, int]]) -> list[tuple[Group | Workers, i
 def _numbered(constraint: Constraint, annotation: str, text: str, like: str) -> tuple[int, str]:
     """Parse a number and a name, for example "8:leaf"."""
     number, colon, name = (part.strip() for part in text.partition(":"))
-    if not (colon and name and number.isascii() and number.isdigit() and len(number) < 10):
+    if not (colon and name and is_number(number)):
         raise constraint.wrong(annotation, f"write like {like}")
     if not 1 <= int(number) <= MAX_WORKERS:
         raise constraint.wrong(annotation, f"{number}: expected 1 to {MAX_WORKERS}")

@@ -5,7 +5,7 @@ hyperscout.io/gang-size take precedence over all workloads.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.errors import RejectedError
@@ -13,7 +13,7 @@ from hyperscout_kubernetes.paths import api_path
 
 from hyperscout_gates.state.gang import GANG_LABEL, ROLE_LABEL, SIZE_LABEL, GangError
 from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND, KINDS, WorkloadKind
-from hyperscout_gates.workloads.objects import mapping, text
+from hyperscout_gates.workloads.objects import is_number, mapping, text
 from hyperscout_gates.workloads.roles import LEADER, WORKER
 
 # Pods of these controllers are independent: each is a gang of its own unless labels define one.
@@ -147,7 +147,7 @@ class _Signs(NamedTuple):
     def _gang_of(self, owner: str) -> str:
         """Return the gang that the label names. It must be the owner's, because it is the key of the gang."""
         gang = self._must(self.kind.gang)
-        if not _is_number(gang.removeprefix(f"{owner}-").partition("-")[0]) or not gang.startswith(
+        if not is_number(gang.removeprefix(f"{owner}-").partition("-")[0]) or not gang.startswith(
             f"{owner}-"
         ):
             raise GangError(
@@ -165,7 +165,7 @@ class _Signs(NamedTuple):
         index[: kind.required] = [self._number(label) for label in kind.index[: kind.required]]
         if kind.last and index[-1] is None:
             index[-1] = kind.last
-        numbers = [str(int(x)) for x in index if _is_number(x)]
+        numbers = [str(int(x)) for x in index if is_number(x)]
         if kind.leads and numbers == ["0"]:
             role = LEADER
         # A pod that lacks a part of its position takes any rank of its role.
@@ -184,15 +184,11 @@ class _Signs(NamedTuple):
 
     def _number(self, label: str) -> str:
         value = text(self.labels.get(label))
-        if not _is_number(value):
+        if not is_number(value):
             raise GangError(
                 f"pod {self.namespace}/{self.pod_name}: label {label}: {value!r}: expected a number"
             )
         return str(int(value))
-
-
-def _is_number(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
 
 
 def _controller(metadata: Object) -> Object:

@@ -1,6 +1,6 @@
 """Reads fields of API objects, which may contain anything."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.request import MAX_PARTS, MAX_WORKERS
@@ -16,6 +16,11 @@ def mapping(value: Any) -> Object:
 def text(value: Any) -> str:
     """Return `value` if it is a string, else ""."""
     return value if isinstance(value, str) else ""
+
+
+def is_number(value: object) -> TypeGuard[str]:
+    """Return whether `value` is the text of a number of at most nine digits."""
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
 
 
 def count(what: str, field: str, value: object, default: int = 1) -> int:

@@ -7,7 +7,7 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.request import MAX_PARTS
 
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.objects import count, mapping, some, text
+from hyperscout_gates.workloads.objects import count, is_number, mapping, some, text
 from hyperscout_gates.workloads.roles import Role, Stages, Workload
 
 # Roles that others connect to come first, so that rank 0 is where the frameworks expect it.
@@ -152,7 +152,7 @@ def _scaled(what: str, rest: str, groups: Sequence[_ScalingGroup]) -> tuple[_Sca
     """Return the scaling group of a gang, and the gang's number among those of the group."""
     name, _, number = rest.rpartition("-")
     for group in groups:
-        if group.name == name and number.isascii() and number.isdigit() and len(number) < 10:
+        if group.name == name and is_number(number):
             return group, int(number)
     raise GangError(f"{what}: spec.template.podCliqueScalingGroups: none has the PodGang {rest!r}")
 

@@ -20,7 +20,7 @@ from hyperscout_gates.workloads.constraints import Tiers, check_names, constrain
 from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.kinds import BY_GANG_KIND
 from hyperscout_gates.workloads.membership import Membership, membership
-from hyperscout_gates.workloads.objects import is_gated, mapping, text
+from hyperscout_gates.workloads.objects import is_gated, is_number, mapping, text
 from hyperscout_gates.workloads.roles import WORKER, Role, Workload, gated_ones, roles_of
 
 
@@ -95,7 +95,7 @@ def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) 
     number, says = 0, ""
     for _, pod in members:
         value = text(mapping(mapping(pod.get("metadata")).get("labels")).get(SIZE_LABEL))
-        if not (value.isascii() and value.isdigit() and len(value) < 10 and 1 <= int(value) <= MAX_WORKERS):
+        if not (is_number(value) and 1 <= int(value) <= MAX_WORKERS):
             raise GangError(
                 f"pod {_name(pod)}: label {SIZE_LABEL}: {value!r}: "
                 f'write how many pods are in {GANG_LABEL}={first.name}, as "4"'

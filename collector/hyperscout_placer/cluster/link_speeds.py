@@ -5,11 +5,9 @@ between the same two switches are one trunk. Routes are unknown, so the slowest 
 Rails of a node into one leaf share the trunks of this leaf.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.link_changes import DENIED, table_of
+from hyperscout_topology.link_changes import denied_rows, table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_placer.cluster.forest import Forest, Longs
@@ -50,11 +48,6 @@ def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
         ]
         found[tier - 1] = np.where(sums[0] > 0, sums[0], sums[1])
     return found
-
-
-def denied_rows(table: LinkTable) -> list[int]:
-    """The rows of links that others contradict."""
-    return [row for row, note in table.notes.items() if note.startswith(DENIED)]
 
 
 def down_rows(topology: Topology, table: LinkTable) -> list[int]:
@@ -148,7 +141,7 @@ def _ways(tier: int, level: Longs, low: Longs, high: Longs, gbps: Floats) -> tup
     return slowest, together
 
 
-def usual(speeds: Sequence[float] | Floats) -> float | None:
+def usual(speeds: Floats) -> float | None:
     """The median of the known speeds."""
-    known = np.asarray(speeds)[np.asarray(speeds) > 0]
+    known = speeds[speeds > 0]
     return float(np.median(known)) if len(known) else None

@@ -13,10 +13,10 @@ from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.text.counts import count
 from hyperscout_placer.cluster.allreduce import HopSpeed, predict
 from hyperscout_placer.cluster.forest import Forest, ForestError
-from hyperscout_placer.cluster.link_speeds import ETHERNET, denied_rows, down_rows
+from hyperscout_placer.cluster.link_speeds import ETHERNET, down_rows
 from hyperscout_placer.cluster.speeds import TierSpeed, speeds_of
 from hyperscout_topology.figures import digits
-from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.link_changes import denied_rows, table_of
 from hyperscout_topology.proto import anomaly_to_proto, links_to_proto
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
 

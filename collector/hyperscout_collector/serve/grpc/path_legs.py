@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.text.counts import count
 from hyperscout_topology.figures import digits
 from hyperscout_topology.topology import Endpoint, HyperNode, Link, Rate, Topology
 
@@ -92,7 +93,7 @@ def leg_text(leg: pb.PathLeg) -> str:
         if leg.speed_gbps:
             parts.append(f"{digits(leg.speed_gbps, 3)} Gbit/s")
         if leg.width:
-            parts.append(f"{leg.width} lane{'s'[: leg.width > 1]}")
+            parts.append(count(leg.width, "lane"))
         if leg.bandwidth_gbps != leg.speed_gbps:
             parts.append(f"{digits(leg.bandwidth_gbps, 3)} Gbit/s of data")
         if leg.HasField("latency_us"):
