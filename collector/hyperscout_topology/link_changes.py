@@ -6,7 +6,7 @@ Rows are compared by 64-bit hashes of their columns. Only differing rows become 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` l
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
+_Number = TypeVar("_Number", bound=np.generic)
 # The value lists of a table, and the columns that index them.
 _COLUMNS = {
     "devices": ("a", "b"),
@@ -28,6 +29,15 @@ _COLUMNS = {
     "source_sets": ("sources",),
     "rates": ("rate",),
 }
+
+
+def contains(ordered: npt.NDArray[_Number], values: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
+    """Return which values are in `ordered`, which is sorted. `np.isin` would sort the values, too."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: npt.NDArray[np.bool_] = ordered[at] == values
+    return found
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
@@ -60,8 +70,12 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     """Links of `old` without a link in `new` between the same ends, in either order."""
     before, after = table_of(old), table_of(new)
     a, b = _ends(after)
-    gone = ~np.isin(_joined(*_ends(before)), np.concatenate([_joined(a, b), _joined(b, a)]))
-    return [before[i] for i in np.flatnonzero(gone).tolist()]
+    had, has, reversed_ = _joined(*_ends(before)), _joined(a, b), _joined(b, a)
+    start, end = _alike(had, has)
+    rows = np.arange(start, len(had) - end)
+    few = np.sort(had[rows])
+    still = np.sort(np.concatenate([x[contains(few, x)] for x in (has, reversed_)]))
+    return [before[i] for i in rows[~contains(still, had[rows])].tolist()]
 
 
 def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
@@ -171,6 +185,7 @@ def _rows(table: LinkTable) -> _Hashes:
     return hashes
 
 
+@lru_cache(maxsize=3)  # each generation is compared with the one before
 def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
     devices, ports = _of(table.devices), _of(table.ports)
     if not len(table):

@@ -32,7 +32,7 @@ import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_formats.text.counts import and_more, count
-from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
@@ -132,7 +132,7 @@ class _Judge:
     def __init__(self, claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses) -> None:
         self._record = record_of(table_of(previous.links if previous is not None else ()))
         switches = previous.switches if previous is not None else ()
-        self._switches = np.array([guid_of(one.id) for one in switches], np.uint64)
+        self._switches = np.sort(np.array([guid_of(one.id) for one in switches], np.uint64))
         kinds = [other_kinds(claim.sweep, self._record, self._switches) for claim in claims]
         self._other_kinds = [self._only_there(i, claims, kinds) for i in range(len(claims))]
         self._claims = [
@@ -173,7 +173,7 @@ class _Judge:
         if not len(devices):
             return claim
         kind = claim.sweep.kind.copy()
-        kind[devices] = np.where(np.isin(claim.sweep.guid[devices], self._switches), SWITCH, CA)
+        kind[devices] = np.where(contains(self._switches, claim.sweep.guid[devices]), SWITCH, CA)
         return replace(claim, sweep=replace(claim.sweep, kind=kind))
 
     def verdicts(self) -> list[SweepVerdict]:

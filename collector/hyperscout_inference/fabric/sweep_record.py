@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_topology.connected_parts import connected_parts
-from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.identify import claims as hosts_described
@@ -179,10 +179,10 @@ def _ports(sweep: Sweep, rows: Rows) -> tuple[PortShown, ...]:
 def other_kinds(sweep: Sweep, record: Record, switches: _Words) -> Rows:
     """Return the devices of the sweep that are a switch there and none in the record, or the reverse.
 
-    `switches`: the GUIDs of those in the record.
+    `switches`: the GUIDs of those in the record, sorted.
     """
-    other = np.flatnonzero(np.isin(sweep.guid, switches) != (sweep.kind == SWITCH))
-    return other[np.isin(sweep.guid[other], record.guids)]
+    other = np.flatnonzero(contains(switches, sweep.guid) != (sweep.kind == SWITCH))
+    return other[contains(record.guids, sweep.guid[other])]
 
 
 def share_a_device(one: Sweep, other: Sweep) -> bool:
