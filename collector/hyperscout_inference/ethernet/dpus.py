@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour, LldpPort
+from hyperscout_formats.facts.facts import SWITCHING, LldpPort
 
 from hyperscout_inference.ethernet.switch_reports import End
 
@@ -42,14 +42,18 @@ def dpus_of(lldp: Mapping[str, Sequence[LldpPort]], own: Collection[str]) -> dic
     `own`, the chassis ids of switches that report themselves, and of devices with more cables than a DPU."""
     found: dict[str, Dpu] = {}
     shared: set[str] = set()
-    signs: dict[str, bool] = {}  # whether a system announces that it is a BlueField: many ports hear one
-    heard = [
-        (host, port.interface, neighbour)
-        for host, ports in lldp.items()
-        for port in ports
-        for neighbour in port.neighbours
-        if _is_dpu(neighbour, signs)
-    ]
+    # By description and capabilities, which many ports hear: whether such a system can be a DPU, and is one.
+    signs: dict[tuple[str, tuple[str, ...]], tuple[bool, bool]] = {}
+    heard = []
+    for host, ports in lldp.items():
+        for port in ports:
+            for neighbour in port.neighbours:
+                system = neighbour.system_description, neighbour.capabilities
+                if (sign := signs.get(system)) is None:
+                    sign = signs[system] = _sign(*system)
+                can_be, is_one = sign
+                if can_be and (is_one or _is_representor(neighbour.port_id)):
+                    heard.append((host, port.interface, neighbour))
     for host, interface, neighbour in sorted(heard, key=itemgetter(0)):
         chassis = neighbour.chassis_id
         if chassis in own:
@@ -62,14 +66,11 @@ def dpus_of(lldp: Mapping[str, Sequence[LldpPort]], own: Collection[str]) -> dic
     return {chassis: dpu for chassis, dpu in found.items() if chassis not in shared}
 
 
-def _is_dpu(neighbour: LldpNeighbour, signs: dict[str, bool]) -> bool:
-    """`signs`: what is known of descriptions of systems, filled here."""
-    system = neighbour.system_description
-    is_bluefield = signs.get(system)
-    if is_bluefield is None:
-        is_bluefield = signs[system] = _SYSTEM.search(system) is not None
-    return (
-        is_bluefield
-        or "Station" in neighbour.capabilities
-        or (neighbour.port_id.startswith("pf") and _REPRESENTOR.fullmatch(neighbour.port_id) is not None)
-    ) and not SWITCHING.isdisjoint(neighbour.capabilities)
+def _sign(system_description: str, capabilities: Sequence[str]) -> tuple[bool, bool]:
+    """Return whether such a system can be a DPU, and whether it is one by these texts alone."""
+    is_one = "Station" in capabilities or _SYSTEM.search(system_description) is not None
+    return not SWITCHING.isdisjoint(capabilities), is_one
+
+
+def _is_representor(port_id: str) -> bool:
+    return port_id.startswith("pf") and _REPRESENTOR.fullmatch(port_id) is not None
