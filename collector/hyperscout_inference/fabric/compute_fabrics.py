@@ -6,98 +6,93 @@ rails to one fabric. A host computes on those where it has most of its ports. A 
 hosts do not compute, or more, does not shape the hierarchy.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from hyperscout_topology.link_changes import contains
 
-from hyperscout_inference.fabric.part import Part
+from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.part import Longs, Part
 
 # The share of the cables of hosts on both fabrics that follows the plan, at least: some may be miswired.
 _ALIGNED = 0.75
 
 
 class _Fabric(NamedTuple):
-    """`leaves`: for each host its switches, sorted, one for each port. `gbps`: of all hosts' ports."""
+    """`host`, `switch`: of each port of a host, sorted. `gbps`: of all these ports."""
 
     number: int
-    leaves: Mapping[str, tuple[int, ...]]
-    ports: int
+    host: Longs
+    switch: Longs
     gbps: float
 
 
 def other_fabrics(part: Part) -> list[int]:
     """Return the indexes of the fabrics that do not compute."""
     groups: list[list[_Fabric]] = []
-    for fabric in sorted(_fabrics(part), key=lambda f: (-f.ports, -f.gbps, f.number)):
+    for fabric in sorted(_fabrics(part), key=lambda f: (-len(f.host), -f.gbps, f.number)):
         for group in groups:
             if _are_aligned(group[0], fabric):
                 group.append(fabric)
                 break
         else:
             groups.append([fabric])
-    if len(groups) == 1 and groups[0][0].ports:  # the usual case
+    if len(groups) == 1 and len(groups[0][0].host):  # the usual case
         return []
-    groups.sort(key=lambda g: (-sum(f.ports for f in g), -sum(f.gbps for f in g)))
+    groups.sort(key=lambda g: (-sum(len(f.host) for f in g), -sum(f.gbps for f in g)))
     # For each host the group on which it has most ports; of equal ones the larger, then the faster one.
-    ports = [_ports_of_hosts(group) for group in groups]
-    best: dict[str, int] = {}
-    for rank, mine in enumerate(ports):
-        for host, count in mine.items():
-            if count > ports[best.setdefault(host, rank)][host]:
-                best[host] = rank
+    ports = np.array([np.bincount(_hosts_of(group), minlength=len(part.hosts)) for group in groups])
+    best = ports.argmax(axis=0)
     return sorted(
         fabric.number
         for rank, group in enumerate(groups)
         for fabric in group
-        if 2 * sum(best[host] != rank for host in ports[rank]) >= len(ports[rank])
+        if 2 * np.count_nonzero(best[ports[rank] > 0] != rank) >= np.count_nonzero(ports[rank])
     )
 
 
-def _ports_of_hosts(group: Iterable[_Fabric]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for fabric in group:
-        for host, switches in fabric.leaves.items():
-            found[host] += len(switches)
-    return found
+def _hosts_of(group: list[_Fabric]) -> Longs:
+    return np.concatenate([fabric.host for fabric in group])
 
 
-def _fabrics(part: Part) -> Iterable[_Fabric]:
-    leaves: list[dict[str, list[int]]] = [defaultdict(list) for _ in part.fabrics]
-    hosts = part.hosts
-    is_host = np.fromiter((host is not None for host in hosts), np.bool_, len(hosts))
-    rows = np.flatnonzero(is_host[part.a] | is_host[part.b])
-    a, b, fabrics = part.a[rows], part.b[rows], part.fabric[rows]
-    ends = np.where(is_host[a], (a, b), (b, a)).tolist()
-    for host, switch, fabric in zip(*ends, fabrics.tolist(), strict=True):
-        leaves[fabric][hosts[host] or ""].append(switch)
-    gbps = np.bincount(fabrics, part.rate_gbps[rows], len(part.fabrics)).tolist()
-    for index, by_host in enumerate(leaves):
-        own = {
-            host: tuple(sorted(switches) if len(switches) > 1 else switches)
-            for host, switches in by_host.items()
-        }
-        yield _Fabric(index, own, sum(map(len, own.values())), gbps[index])
+def _fabrics(part: Part) -> Iterator[_Fabric]:
+    names: dict[str | None, int] = {None: -1}
+    numbers = (names.setdefault(host, len(names) - 1) for host in part.hosts)
+    host = np.fromiter(numbers, np.int64, len(part.hosts))
+    rows = np.flatnonzero((host[part.a] >= 0) | (host[part.b] >= 0))
+    a, b, rate = part.a[rows], part.b[rows], part.rate_gbps[rows]
+    is_a = host[a] >= 0
+    near, switch = host[np.where(is_a, a, b)], np.where(is_a, b, a).astype(np.int64)
+    for number in range(len(part.fabrics)):
+        mine = np.flatnonzero(part.fabric[rows] == number)
+        order = mine[np.lexsort((switch[mine], near[mine]))]
+        yield _Fabric(number, near[order], switch[order], float(rate[mine].sum(dtype=np.float64)))
 
 
 def _are_aligned(one: _Fabric, other: _Fabric) -> bool:
-    shared = [host for host in one.leaves if host in other.leaves]
-    if not shared or 2 * len(shared) < min(len(one.leaves), len(other.leaves)):
+    mine, theirs = distinct(one.host), distinct(other.host)
+    shared = mine[contains(theirs, mine)]
+    if not len(shared) or 2 * len(shared) < min(len(mine), len(theirs)):
         return False
     return _follow(one, other, shared) and _follow(other, one, shared)
 
 
-def _follow(one: _Fabric, other: _Fabric, hosts: Sequence[str]) -> bool:
+def _follow(one: _Fabric, other: _Fabric, hosts: Longs) -> bool:
     """Return whether the hosts of each leaf of a fabric are together on the other one.
 
     One leaf stands for all leaves of a host there, because each missing cable changes the set of all.
     """
-    mine = [one.leaves[host] for host in hosts]
-    there = map(repeat, [other.leaves[host][0] for host in hosts], map(len, mine))
-    pairs = Counter(zip(chain.from_iterable(mine), chain.from_iterable(there), strict=True))
-    most: dict[int, int] = {}
-    for (leaf, _), count in pairs.items():
-        most[leaf] = max(most.get(leaf, 0), count)
-    return sum(most.values()) >= _ALIGNED * pairs.total()
+    rows = contains(hosts, one.host)
+    there = other.switch[np.searchsorted(other.host, one.host[rows])]
+    leaf, there = _sorted_pairs(one.switch[rows], there)
+    new_leaf = np.r_[True, leaf[1:] != leaf[:-1]]
+    starts = np.flatnonzero(new_leaf | np.r_[True, there[1:] != there[:-1]])
+    counts = np.diff(np.r_[starts, len(leaf)])
+    most = np.maximum.reduceat(counts, np.flatnonzero(new_leaf[starts]))
+    return bool(most.sum() >= _ALIGNED * len(leaf))
+
+
+def _sorted_pairs(one: Longs, other: Longs) -> tuple[Longs, Longs]:
+    order = np.lexsort((other, one))
+    return one[order], other[order]

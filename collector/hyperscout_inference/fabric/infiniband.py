@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.infiniband.ibnetdiscover import ROUTER, SWITCH
+from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT, ROUTER, SWITCH
+from hyperscout_topology.link_changes import contains
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
@@ -323,31 +324,19 @@ def _drop_cables_reported_down(
     A host detects at once that its port is down. The next sweep may be a minute away. The report of another
     node about the port does not count.
     """
-    by_port: dict[tuple[int, int], int] | None = None
-    drop = []
+    down: dict[int, int] = {}  # ports, and when they were reported
     for node in sorted(inputs.infiniband):
         for port in inputs.infiniband[node]:
-            if port.state != "DOWN" or port.link_layer != "InfiniBand":
+            if port.state != "DOWN" or port.link_layer != "InfiniBand" or port.port > MAX_PORT:
                 continue
             place = int(np.searchsorted(guids, np.uint64(port.node_guid)))
-            if place == len(guids) or int(guids[place]) != port.node_guid or part.hosts[place] != node:
-                continue
-            if by_port is None:
-                rows = enumerate(
-                    zip(
-                        part.a.tolist(),
-                        part.a_port.tolist(),
-                        part.b.tolist(),
-                        part.b_port.tolist(),
-                        strict=True,
-                    )
-                )
-                by_port = {}
-                for i, (a, ap, b, bp) in rows:
-                    by_port[a, ap] = by_port[b, bp] = i
-            cable = by_port.get((place, port.port))
-            if cable is not None and inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS) > seen_at_ns[cable]:
-                drop.append(cable)
+            if place < len(guids) and int(guids[place]) == port.node_guid and part.hosts[place] == node:
+                down[place << 20 | port.port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
+    ports = np.array(sorted(down), np.int64)
+    drop = []
+    for key in (join_port(part.a, part.a_port), join_port(part.b, part.b_port)):
+        rows = np.flatnonzero(contains(ports, key)).tolist()
+        drop += [row for row in rows if down[int(key[row])] > seen_at_ns[row]]
     if not drop:
         return
     for i in sorted(set(drop)):

@@ -61,6 +61,11 @@ class _Track(Generic[I, T]):
     told_ns: int | None = None  # `observed_ns`, if it is told that items are gone since then
 
     @property
+    def is_steady(self) -> bool:
+        """Whether all is shown as it is observed, and nothing else is told."""
+        return self.told_ns is None and self.observed == self.shown
+
+    @property
     def gone(self) -> Collection[I]:
         return self.shown.keys() - self.observed.keys()
 
@@ -137,6 +142,8 @@ class Damper(Generic[K, I, T]):
         """Show every change that is due, and the current texts of what is shown."""
         self._has_dropped = False
         for _, track in self._known():
+            if track.is_steady:
+                continue
             if track.gone and self._clears_ns(track) <= now_ns:
                 track.shown, track.shown_ns, track.worded_ns = track.observed, now_ns, now_ns
             elif track.new and self._appears_ns(track) <= now_ns:
@@ -204,6 +211,8 @@ class Damper(Generic[K, I, T]):
         return track.observed_ns + min(self._hold_ns(track) // _TOLD, self._base_ns)
 
     def _dues(self, track: _Track[I, T]) -> Iterator[int]:
+        if track.is_steady:
+            return
         if track.gone:
             yield self._clears_ns(track)
         if track.new:
