@@ -71,7 +71,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
-    guid = _guids_of(table.devices)
+    guid = _guids_of(tuple(table.devices))
     port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
     swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
     rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
@@ -89,7 +89,8 @@ def record_of(table: LinkTable) -> Record:
     return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
 
 
-def _guids_of(devices: Sequence[str]) -> _Words:
+@lru_cache(maxsize=2)
+def _guids_of(devices: tuple[str, ...]) -> _Words:
     """Return `guid_of` of each device."""
     rows = [row for row, text in enumerate(devices) if len(text) == 16]
     found = np.zeros(len(devices), np.uint64)
@@ -123,21 +124,35 @@ def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, 
 
 
 def _compare(sweep: Sweep, record: Record) -> Comparison:
-    shown = np.isin(record.guids, sweep.guid)
+    shown = contains(np.sort(sweep.guid), record.guids)
     # Rows of fabrics without a device of the sweep change nothing.
     fabrics = record.fabric[shown[record.a_at] | shown[record.b_at]]
     highest = int(record.fabric.max(initial=0))
     rows = np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
-    fabric = record.fabric[rows]
-    guids = distinct(np.concatenate([record.guids, sweep.guid]))
-    a, b = _of_record(record, guids, rows)
-    ends, peers = _peers(sweep, guids)
-    at_a, at_b = _peer_of(a, ends, peers), _peer_of(b, ends, peers)
+    columns = (record.a, record.a_port, record.b, record.b_port, record.fabric)
+    found = _compare_cables(sweep, *(column[rows].tobytes() for column in columns))
+    return found._replace(moved=rows[found.moved], missing=rows[found.missing])
+
+
+@lru_cache(maxsize=16)  # a change in one fabric leaves the cables of the others as they are
+def _compare_cables(
+    sweep: Sweep, a_guid: bytes, a_port: bytes, b_guid: bytes, b_port: bytes, fabrics: bytes
+) -> Comparison:
+    """Compare a sweep with these cables, the columns of a record. Rows count from the first of them."""
+    ends = [np.frombuffer(one, np.uint64) for one in (a_guid, b_guid)]
+    fabric = np.frombuffer(fabrics, np.int32)
+    guids = distinct(np.concatenate([*ends, sweep.guid]))
+    a, b = (
+        np.searchsorted(guids, end) << 8 | np.frombuffer(port, np.int64)
+        for end, port in zip(ends, (a_port, b_port), strict=True)
+    )
+    own_ends, peers = _peers(sweep, guids)
+    at_a, at_b = _peer_of(a, own_ends, peers), _peer_of(b, own_ends, peers)
     place = np.searchsorted(guids, sweep.guid)
     is_switch = sweep.kind == SWITCH
     swept = _marked(len(guids), place[is_switch])  # switches, by index of the device
     touched = (at_a >= 0) | (at_b >= 0) | swept[a >> 8] | swept[b >> 8]
-    of_fabric = _marked(highest + 1, fabric[touched])[fabric]
+    of_fabric = _marked(int(fabric.max(initial=0)) + 1, fabric[touched])[fabric]
     moved = ((at_a >= 0) & (at_a != b)) | ((at_b >= 0) & (at_b != a))
     missing = of_fabric & (at_a < 0) & (at_b < 0)
     own, far = _ends_of(sweep, guids)
@@ -149,8 +164,8 @@ def _compare(sweep: Sweep, record: Record) -> Comparison:
     known = int(np.count_nonzero(of_fabric))
     between = new & (at_switches | has_foreign) if known else np.zeros(len(new), np.bool_)
     return Comparison(
-        rows[of_fabric & moved],
-        rows[missing],
+        np.flatnonzero(of_fabric & moved),
+        np.flatnonzero(missing),
         known,
         np.flatnonzero(between),
         _ports(sweep, np.flatnonzero(new & ~between & ~at_switches)),
@@ -347,7 +362,7 @@ def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
     return np.where(ends[first][place] == at, peer[place], -1)
 
 
-def _of_record(record: Record, guids: _Words, rows: Rows | slice = slice(None)) -> tuple[_Ends, _Ends]:
-    """Return both ends of these rows of the record."""
+def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:
+    """Return both ends of each row of the record."""
     place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
-    return place[record.a_at[rows]] | record.a_port[rows], place[record.b_at[rows]] | record.b_port[rows]
+    return place[record.a_at] | record.a_port, place[record.b_at] | record.b_port
