@@ -64,8 +64,7 @@ def _claim(
         for port in inputs.infiniband[node]:
             if port.link_layer != "InfiniBand":
                 continue
-            guids = (port.node_guid, port.port_guid)
-            for guid in guids if guids[0] != guids[1] else guids[:1]:
+            for guid in {port.node_guid, port.port_guid}:
                 first = claimed.get(guid)
                 if first is None:
                     if guid and guid not in node_of:  # else a current agent has it, and this one is stale

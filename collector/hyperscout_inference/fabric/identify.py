@@ -100,9 +100,13 @@ def shown_devices(sweeps: tuple[Sweep, ...]) -> ShownDevices:
                 texts[i] = text
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
-    return ShownDevices(
-        guids, ids, places, kind, declared, texts, endpoint, claims([texts[i] for i in endpoint])
-    )
+    named = _claims_kept(tuple(texts[i] for i in endpoint))
+    return ShownDevices(guids, ids, places, kind, declared, texts, endpoint, named)
+
+
+@lru_cache(maxsize=1)  # a cable that moves changes a sweep, and no description
+def _claims_kept(descriptions: tuple[str, ...]) -> Sequence[Claim]:
+    return claims(descriptions)
 
 
 def _names_a_host(stem: str, numbered: bool) -> bool:
