@@ -6,9 +6,9 @@ from typing import Any
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, Gang
 from hyperscout_gates.state.gang_state import Members
-from hyperscout_gates.workloads.eligible import mask_for
 from hyperscout_gates.workloads.membership import membership
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.demands.eligible import mask_for
 from hyperscout_topology.topology import Topology
 
 from support.builders import hypernode

@@ -15,13 +15,11 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, ends
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
 
 from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
 from hyperscout_gates.state.gang_plan import GangPlan
-from hyperscout_gates.workloads.eligible import demands_key, mask_for
-
-_MAX_MASKS = 256
 
 
 class PlacementRequests:
@@ -34,22 +32,16 @@ class PlacementRequests:
         clock_ns: Callable[[], int],
     ) -> None:
         self._placements = placements
-        self._node = node
         self._clock_ns = clock_ns
-        self._masks: dict[str, Mask] = {}
-        self._forest: Forest | None = None
+        self._masks = NodeMasks(node)
 
     def nodes_changed(self) -> None:
-        """Discard cached masks because nodes, their labels, their taints or their state have changed."""
-        self._masks.clear()
+        """Nodes, their labels, their taints or their state have changed."""
+        self._masks.nodes_changed()
 
     def forest(self) -> Forest:
-        """The current forest. Discards cached masks if it has changed. Raises NotReadyError."""
-        forest = self._placements.capacity.forest
-        if forest is not self._forest:
-            self._forest = forest
-            self._masks.clear()
-        return forest
+        """The current forest. Raises NotReadyError."""
+        return self._placements.capacity.forest
 
     def is_current(self, forest: Forest) -> bool:
         """Return whether this is the current forest; also True while none is known."""
@@ -164,18 +156,9 @@ class PlacementRequests:
 
         A merged role ("a+3") gets the mask of the role with which its name begins.
         """
-        forest = self.forest()
-        found = {role: self._mask(spec, forest) for role, spec in templates.items()}
+        found = self._masks.by_role(templates, self.forest())
         if not found:
             return {}
         first = next(iter(found.values()))
         roles = {kind.role for kind in ends(request.gang)}
         return {role: found.get(role.partition("+")[0], first) for role in roles}
-
-    def _mask(self, spec: Object, forest: Forest) -> Mask:
-        key = demands_key(spec)
-        if (mask := self._masks.get(key)) is None:
-            if len(self._masks) >= _MAX_MASKS:
-                self._masks.clear()
-            mask = self._masks[key] = mask_for(spec, self._node, forest)
-        return mask

@@ -12,12 +12,12 @@ from typing import Any
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_placer.cluster.numa_zones import Zone
+from hyperscout_placer.demands.eligible import DEMANDS
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE
-from hyperscout_gates.workloads.eligible import DEMANDS
 from hyperscout_gates.workloads.membership import membership
 from hyperscout_gates.workloads.node_resources import IDENTITY, kept_pod
 from hyperscout_gates.workloads.objects import is_gated, mapping, text

@@ -14,10 +14,10 @@ from hyperscout_formats.text.host_list import natural_key
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
 from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
+from hyperscout_placer.demands.eligible import DEMANDS, demands_key
 
 from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import Tiers, check_names, constraints_of, request_of
-from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
 from hyperscout_gates.workloads.kinds import BY_GANG_KIND
 from hyperscout_gates.workloads.membership import Membership, membership
 from hyperscout_gates.workloads.objects import is_gated, is_number, mapping, text

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.eligible import demands_key
 from hyperscout_gates.workloads.membership import membership, paths_of
 from hyperscout_gates.workloads.node_resources import FreeResources, kept_pod
 from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.request import size
+from hyperscout_placer.demands.eligible import demands_key
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import slow_after

@@ -22,8 +22,8 @@ from hyperscout_gates.control.pods import (
 from hyperscout_gates.degradation.hook import HOOK, Hook
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
-from hyperscout_gates.workloads.eligible import demands_key
 from hyperscout_placer.cluster.numa_zones import Zone
+from hyperscout_placer.demands.eligible import demands_key
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod

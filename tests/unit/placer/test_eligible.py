@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_gates.workloads.eligible import _Demands, demands_key, mask_for
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.demands.eligible import _Demands, demands_key, mask_for
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st

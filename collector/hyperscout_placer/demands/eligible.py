@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hyperscout_kubernetes.client import Object
-from hyperscout_kubernetes.nodes import why_down
+
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 
-from hyperscout_gates.workloads.objects import mapping
+Object = dict[str, Any]  # decoded JSON
 
 # The fields of a pod's spec that decide where it may run.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")
@@ -36,7 +35,7 @@ _Test = Callable[[Labels, str], bool]
 def demands_key(pod_spec: Object) -> str:
     """Return a key that is equal for pods that may run on the same nodes, whatever nodes exist."""
     return json.dumps(
-        [mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
+        [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
         sort_keys=True,
         default=str,
     )
@@ -50,7 +49,7 @@ def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: For
 class _Demands:
     def __init__(self, pod_spec: Object) -> None:
         self._tolerations = _tolerations(pod_spec)
-        selector = mapping(pod_spec.get("nodeSelector"))
+        selector = _mapping(pod_spec.get("nodeSelector"))
         self._selector = list(selector.items())
         terms = _terms(pod_spec)
         self._terms = None if terms is None else [_term(term) for term in terms]
@@ -98,7 +97,7 @@ class _Demands:
         """Return whether the node accepts work and has the required labels, whatever its taints."""
         if node["ready"]["status"] != "True":
             return False
-        if why_down(node) and not self._tolerates(_CORDONED):
+        if node["spec"]["unschedulable"] and not self._tolerates(_CORDONED):
             return False
         labels, name = node["metadata"]["labels"], node["metadata"]["name"]
         if any(key not in labels or labels[key] != value for key, value in self._selector):
@@ -150,10 +149,10 @@ def _tolerated(taint: Object, toleration: Object) -> bool:
 
 def _terms(pod_spec: Object) -> list[Object] | None:
     """Return the terms of the required node affinity, one of which must match; None if there is none."""
-    affinity = mapping(mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
     if affinity.get(_REQUIRED) is None:
         return None
-    return _objects(mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))
+    return _objects(_mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))
 
 
 def _term(term: Object) -> list[_Test]:
@@ -225,6 +224,10 @@ def _integer(text: Any, form: re.Pattern[str]) -> int | None:
         return None
     value = int(text)
     return value if -(2**63) <= value < 2**63 else None
+
+
+def _mapping(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: Any) -> list[Object]:

@@ -1,0 +1,1 @@
+"""What pods and roles demand of nodes: node selectors, node affinity, tolerations."""
