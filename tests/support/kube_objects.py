@@ -60,6 +60,12 @@ def hypernode_object(
     }
 
 
+def preferred_affinity(*terms: tuple[int, Object]) -> Object:
+    """The part of a pod's spec that prefers nodes: weights and node selector terms."""
+    preferred = [{"weight": weight, "preference": term} for weight, term in terms]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
 def node_affinity(*terms: Object) -> Object:
     """The part of a pod's spec that requires one of these node selector terms."""
     required = {"nodeSelectorTerms": list(terms)}

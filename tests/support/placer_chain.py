@@ -53,19 +53,20 @@ def _at_top(facts: Facts, top: int, domain: int, whole: list[int], total: int) -
     found = _inside(facts, top, top, domain, whole, total).get(total)
     if found is None:
         return None
-    counts, degraded, left, whole = found[: top - 1], found[top], found[top + 1 : -1], found[-1]
+    counts, degraded, left, whole = found[: top - 1], found[top + 1], found[top + 2 : -1], found[-1]
     if top <= facts.tiers:
         degraded += int(facts.forest.layers[top - 1].degraded[domain])
     rest = (facts.fit_in[top][domain], *left)
     node = facts.domain_of[top].index(domain)
     above = (facts.fit_in[t][facts.domain_of[t][node]] for t in range(facts.tiers, top, -1))
     lefts = tuple(x - total for x in rest), tuple(x - total for x in above)
-    return Cost(top, counts, found[top - 1], degraded, *lefts, whole + facts.is_whole(top, domain))
+    whole += facts.is_whole(top, domain)
+    return Cost(top, counts, found[top - 1], degraded, *lefts, whole, unpreferred=found[top])
 
 
 def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
     """Of all children of a domain together."""
-    zero = (0,) * (2 * top + 2)
+    zero = (0,) * (2 * top + 3)
     found: Table = {0: zero}
     for child in _children(facts, tier, domain):
         own = _table(facts, top, tier - 1, child, whole, total)
@@ -82,11 +83,12 @@ def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], to
 
 def _table(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
     """Of a domain, or a node, below the top."""
-    own = [0] * (2 * top + 2)
+    own = [0] * (2 * top + 3)
     own[top - 1 - tier] = 1
     layers = facts.forest.layers
-    own[top] = int(layers[tier - 1].degraded[domain] if tier else facts.forest.degraded[domain])
-    own[2 * top - tier] = facts.fit_in[tier][domain]
+    own[top] = sum(lacks[domain] for lacks, _ in facts.lacking.values()) if tier == 0 else 0
+    own[top + 1] = int(layers[tier - 1].degraded[domain] if tier else facts.forest.degraded[domain])
+    own[2 * top + 1 - tier] = facts.fit_in[tier][domain]
     own[-1] = int(tier > 0 and facts.is_whole(tier, domain))
     if tier == 0:
         inside: Table = {n: (0,) * len(own) for n in range(min(total, facts.fit_in[0][domain]) + 1)}
@@ -134,4 +136,8 @@ def random_chain(seed: int, *, most_nodes: int = 60) -> Instance:
     sick = rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
     degraded = {name: rng.choice((1, 1, 2)) for name in (*nodes, *tree) if rng.random() < sick}
     mode: Mode = rng.choice(("hard", "soft"))
-    return Instance(seed, tree, free, Request(gang, mode), degraded)
+    lacking: dict[str, int] = {}
+    if rng.random() < 0.3:
+        lacking = {name: rng.choice((0, 10, 10, 60)) for name in nodes}
+    allowed = {"worker": frozenset(nodes)} if lacking else {}
+    return Instance(seed, tree, free, Request(gang, mode), degraded, allowed=allowed, lacking=lacking)

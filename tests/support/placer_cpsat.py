@@ -229,6 +229,15 @@ class _Model:
         facts, forest, add = self.facts, self.facts.forest, self.program.objectives.append
         for tier in range(self.top - 1, -1, -1):
             add([(v, 1) for v in self.used[tier].values()])
+        lacking: Terms = []
+        for lacks, roles in facts.lacking.values():
+            prefers = [(kind, x) for kind, x in self.parts if kind.role in roles]
+            here = {node: self.program.variable(0, 1) for _, x in prefers for node in x}
+            for kind, x in prefers:
+                for node, v in x.items():
+                    self.program.row([(v, 1), (here[node], -kind.count)], LEAST, 0)
+            lacking += [(v, lacks[node]) for node, v in here.items()]
+        add(lacking)
         degraded = [(v, int(forest.degraded[node])) for node, v in self.used[0].items()]
         for tier in range(1, min(self.top, facts.tiers) + 1):
             worth = forest.layers[tier - 1].degraded
@@ -250,12 +259,12 @@ class _Model:
         said = answer["objectives"]
         *domains, used = said[: self.top]
         top, above = self.top, max(0, facts.tiers - self.top)
-        left = [worth - facts.placed for worth in said[top + 1 : 2 * top + 2 + above]]
-        whole, *close = said[2 * top + 2 + above :]
+        left = [worth - facts.placed for worth in said[top + 2 : 2 * top + 3 + above]]
+        whole, *close = said[2 * top + 3 + above :]
         widths = tuple(top + worth for worth in close)
         cut = top + 1  # of the gang's own domain and below, then above it
         lefts = tuple(left[:cut]), tuple(left[cut:])
-        cost = Cost(top, tuple(domains), used, said[top], *lefts, whole, widths)
+        cost = Cost(top, tuple(domains), used, said[top + 1], *lefts, whole, widths, unpreferred=said[top])
         names = tuple(facts.forest.nodes[node] for node in nodes)
         if self.top > facts.tiers:
             return Placement(names, None, None, cost)

@@ -8,7 +8,7 @@ from typing import Protocol
 from hyperscout_placer.cluster.answer import Cost
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends, size
+from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends, ranks, size
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -52,6 +52,13 @@ class Facts:
             self.domain_of.append(column)
         self.domain_of.append([0] * len(forest.nodes))
         self.usable = {kind: self._usable(kind, masks) for kind in self.kinds}
+        # By mask that has preferences: what each node lacks, and the roles that have this mask.
+        self.lacking: dict[str, tuple[list[int], set[str]]] = {}
+        for kind in self.kinds:
+            mask = masks.get(kind.role)
+            if mask is not None and mask.lacking is not None:
+                lacks = mask.lacking.tolist()
+                self.lacking.setdefault(mask.key, (lacks, set()))[1].add(kind.role)
         # Workers that need the same and may be on the same nodes are alike, whatever their role is.
         total: Counter[tuple[object, ...]] = Counter()
         for end, count in copies(request.gang):
@@ -95,7 +102,12 @@ class Facts:
 
     def cost(self, nodes: Sequence[int]) -> Cost:
         """Of a gang whose ranks are on these nodes."""
-        return replace(self.cost_of_set(nodes), widths=tuple(self.widths(self.request.gang, [nodes])))
+        lacking = 0
+        for lacks, roles in self.lacking.values():
+            at = zip(nodes, ranks(self.request.gang), strict=True)
+            lacking += sum(lacks[node] for node in {node for node, worker in at if worker.role in roles})
+        widths = tuple(self.widths(self.request.gang, [nodes]))
+        return replace(self.cost_of_set(nodes), unpreferred=lacking, widths=widths)
 
     def widths(self, group: Group, copies: Sequence[Sequence[int]]) -> Iterator[int]:
         """Of each group inside: the tier at which the widest of its copies is in one domain."""
@@ -113,7 +125,7 @@ class Facts:
         return next(t for t in range(self.tiers + 2) if len({self.domain_of[t][n] for n in nodes}) == 1)
 
     def cost_of_set(self, nodes: Sequence[int]) -> Cost:
-        """Of a gang that uses just these nodes, whichever rank is where."""
+        """Of a gang that uses just these nodes, whichever rank is where: all roles prefer the same."""
         top = self.top_of(nodes)
         used = [{column[node] for node in nodes} for column in self.domain_of]
         degraded = sum(int(self.forest.degraded[node]) for node in used[0])
@@ -125,7 +137,9 @@ class Facts:
         below = tuple(len(used[tier]) for tier in range(top - 1, 0, -1))
         above = max(0, self.tiers - top)
         whole = sum(self.is_whole(t, at) for t in range(1, top + 1) for at in used[t])
-        return Cost(top, below, len(used[0]), degraded, tuple(left[above:]), tuple(left[:above]), whole)
+        lacking = sum(lacks[node] for lacks, _ in self.lacking.values() for node in used[0])
+        lefts = tuple(left[above:]), tuple(left[:above])
+        return Cost(top, below, len(used[0]), degraded, *lefts, whole, unpreferred=lacking)
 
     def is_whole(self, tier: int, domain: int) -> bool:
         """Whether each node of the domain has room for one of those that count."""

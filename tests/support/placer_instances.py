@@ -33,6 +33,7 @@ class Instance:
     degraded: Mapping[str, int] = field(default_factory=dict)
     down: frozenset[str] = frozenset()
     allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by role
+    lacking: Mapping[str, int] = field(default_factory=dict)  # by node, what it lacks for every role
 
     @property
     def tiers(self) -> int:
@@ -162,9 +163,12 @@ class Instance:
         return Capacity(Forest.of(self.topology), self.free)
 
     def masks(self, forest: Forest) -> dict[str, Mask]:
+        lacking = np.array([self.lacking.get(n, 0) for n in forest.nodes]) if self.lacking else None
         return {
             role: Mask(
-                "of " + " ".join(sorted(names)), np.array([n in names for n in forest.nodes], np.bool_)
+                "of " + " ".join(sorted(names)),
+                np.array([n in names for n in forest.nodes], np.bool_),
+                lacking=lacking,
             )
             for role, names in self.allowed.items()
         }
@@ -186,6 +190,7 @@ class Instance:
             degraded={new(name): links for name, links in self.degraded.items()},
             down=frozenset(map(new, self.down)),
             allowed={role: frozenset(map(new, nodes)) for role, nodes in self.allowed.items()},
+            lacking={new(name): weight for name, weight in self.lacking.items()},
         )
 
 
@@ -206,6 +211,7 @@ def side_by_side(cases: Sequence[Instance]) -> Instance:
             role: frozenset().union(*(case.allowed.get(role, frozenset(case.free)) for case in many))
             for role in many[0].allowed
         },
+        lacking={name: weight for case in many for name, weight in case.lacking.items()},
     )
 
 
@@ -237,7 +243,11 @@ def random_instance(
     allowed = {
         role: frozenset(name for name in nodes if rng.random() < 0.7) for role in roles if rng.random() < 0.12
     }
-    return Instance(seed, tree, free, request, degraded, down, allowed)
+    lacking: dict[str, int] = {}
+    if rng.random() < 0.2:  # the same for all roles, so that the set of nodes decides
+        lacking = {name: rng.choice((0, 0, 10, 10, 60, 100)) for name in nodes}
+        allowed = dict.fromkeys(roles, frozenset(name for name in nodes if rng.random() < 0.9))
+    return Instance(seed, tree, free, request, degraded, down, allowed, lacking)
 
 
 def _tree(

@@ -14,10 +14,12 @@ class Cost:
     """The objective. Fields are compared in order, and less is better.
 
     `top`: tier of the lowest domain that contains the gang; one above the highest tier where no domain does.
-    `domains`: number of used domains by tier, from the one below `top` down to tier 1. `degraded`: degraded
-    links in the used domains (including `top`'s) and on the used nodes. `fragmentation`: workers that would
-    still fit in the used domains, by tier from `top` down to tier 1, and last on the used nodes. `above`:
-    workers that would still fit in the domains above `top` that hold the gang, from the highest tier down.
+    `domains`: number of used domains by tier, from the one below `top` down to tier 1. `unpreferred`: for
+    each used node, the weights that it lacks (`Mask`), once for each different mask of the workers on it.
+    `degraded`: degraded links in the used domains (including `top`'s) and on the used nodes.
+    `fragmentation`: workers that would still fit in the used domains, by tier from `top` down to tier 1, and
+    last on the used nodes. `above`: workers that would still fit in the domains above `top` that hold the
+    gang, from the highest tier down.
     `whole`: used domains (including `top`'s) in which a worker fits on every node before the gang is there.
     `widths`: by group inside the gang, in the order of the request, the tier of the widest of its copies (0 =
     one node).
@@ -29,6 +31,7 @@ class Cost:
     top: int
     domains: tuple[int, ...]
     nodes: int
+    unpreferred: int = field(default=0, kw_only=True)
     degraded: int
     fragmentation: tuple[int, ...]
     above: tuple[int, ...] = ()
@@ -71,7 +74,7 @@ class Refusal:
 
 
 def cost_of(forest: Forest, fits: Longs, nodes: Sequence[int], placed: int) -> Cost:
-    """The cost of a gang on these nodes, without the widths of its groups.
+    """The cost of a gang on these nodes, without the widths of its groups and without preferences.
 
     `fits`: (nodes,) workers of the most numerous kind that fit without the gang. `placed`: how many of these
     the gang has.

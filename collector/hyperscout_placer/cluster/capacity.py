@@ -26,17 +26,21 @@ class Mask:
     """Nodes that a role may use: (nodes,). Equal `key`s mean equal `allowed`.
 
     `taints`: the taints of each node that nothing but its taints keeps out, as text, by node number.
+    `lacking`: (nodes,) the weights of preferences that a node does not meet; None = 0 on all nodes.
     """
 
     key: str
     allowed: Flags
     taints: Mapping[int, str] = field(default_factory=dict)
+    lacking: Longs | None = None
 
     @classmethod
-    def of(cls, allowed: Flags, taints: Mapping[int, str]) -> "Mask":
-        """A mask with a digest of the nodes as its key."""
-        digest = hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest()
-        return cls(digest, allowed, taints)
+    def of(cls, allowed: Flags, taints: Mapping[int, str], lacking: Longs | None = None) -> "Mask":
+        """A mask with a digest of the nodes and of what they lack as its key."""
+        digest = hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16)
+        if lacking is not None:
+            digest.update(lacking.tobytes())
+        return cls(digest.hexdigest(), allowed, taints, lacking)
 
 
 def narrowed(masks: Mapping[str, Mask], roles: Iterable[str], more: Mask) -> dict[str, Mask]:
@@ -44,7 +48,10 @@ def narrowed(masks: Mapping[str, Mask], roles: Iterable[str], more: Mask) -> dic
     found = {}
     for role in roles:
         mask = masks.get(role)
-        both = more if mask is None else Mask(f"{mask.key} & {more.key}", mask.allowed & more.allowed)
+        both = more
+        if mask is not None:
+            key = f"{mask.key} & {more.key}"
+            both = Mask(key, mask.allowed & more.allowed, lacking=mask.lacking)
         found[role] = both
     return found
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on, by the rules of kube-scheduler: selectors, affinity, taints.
+"""Which nodes a pod may run on, and which it prefers, by the rules of kube-scheduler.
 
 The rules must match exactly: a pod is pinned to one node, and if the scheduler refuses that node, the pod
 stays pending. Few labels and taints matter to pods, and many nodes agree in them, so each combination is
@@ -20,7 +20,10 @@ Object = dict[str, Any]  # decoded JSON
 # The fields of a pod's spec that decide where it may run.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_TERM = ("matchExpressions", "matchFields")
 _NAME = "metadata.name"
+MAX_WEIGHT = 100
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
@@ -35,14 +38,22 @@ _Test = Callable[[Labels, str], bool]
 def demands_key(pod_spec: Object) -> str:
     """Return a key that is equal for pods that may run on the same nodes, whatever nodes exist."""
     return json.dumps(
-        [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
+        [
+            _mapping(pod_spec.get("nodeSelector")),
+            _terms(pod_spec),
+            _tolerations(pod_spec),
+            _preferences(pod_spec),
+        ],
         sort_keys=True,
         default=str,
     )
 
 
 def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
-    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown."""
+    """Return the mask of allowed nodes, with what each of them lacks of the preferences.
+
+    `node`: returns the stored form of a node, None if it is unknown.
+    """
     return _Demands(pod_spec).mask(forest.nodes, node)
 
 
@@ -53,13 +64,16 @@ class _Demands:
         self._selector = list(selector.items())
         terms = _terms(pod_spec)
         self._terms = None if terms is None else [_term(term) for term in terms]
-        self._keys = sorted(str(key) for key in {*selector, *_keys_of(terms or ())})
-        self._names = _names_of(terms or ())
+        preferences = _preferences(pod_spec)
+        self._preferences = [(weight, _term(term)) for weight, term in preferences]
+        every = [*(terms or ()), *(term for _, term in preferences)]
+        self._keys = sorted(str(key) for key in {*selector, *_keys_of(every)})
+        self._names = _names_of(every)
 
     def mask(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Mask:
         """Evaluate all nodes; nodes that agree in all relevant fields are evaluated once."""
-        judged: dict[tuple[object, ...], tuple[bool, str]] = {}
-        allowed = np.zeros(len(names), np.bool_)
+        judged: dict[tuple[object, ...], tuple[bool, str, int]] = {}
+        allowed, lacking = np.zeros(len(names), np.bool_), np.zeros(len(names), np.int64)
         kept_out: dict[int, str] = {}
         keys, apart = self._keys, self._names
         for i, name in enumerate(names):
@@ -79,11 +93,13 @@ class _Demands:
             if answer is None:
                 taints_text = self._not_tolerated(found)
                 matches = self._matches(found)
-                answer = judged[kind] = matches and not taints_text, taints_text if matches else ""
-            allowed[i], why = answer
+                why = taints_text if matches else ""
+                answer = judged[kind] = matches and not taints_text, why, self._lacks(found)
+            allowed[i], why, lacking[i] = answer
             if why:
                 kept_out[i] = why
-        return Mask.of(allowed, kept_out)
+        lacking[~allowed] = 0
+        return Mask.of(allowed, kept_out, lacking if lacking.any() else None)
 
     def _not_tolerated(self, node: Object) -> str:
         """Return the taints that keep the pod out, as `kubectl` writes them; "" if there are none."""
@@ -103,6 +119,13 @@ class _Demands:
         if any(key not in labels or labels[key] != value for key, value in self._selector):
             return False
         return self._terms is None or any(all(test(labels, name) for test in term) for term in self._terms)
+
+    def _lacks(self, node: Object) -> int:
+        """Return the weights of the preferred terms that the node does not match."""
+        labels, name = node["metadata"]["labels"], node["metadata"]["name"]
+        return sum(
+            weight for weight, term in self._preferences if not all(test(labels, name) for test in term)
+        )
 
     def _tolerates(self, taint: Object) -> bool:
         return any(_tolerated(taint, toleration) for toleration in self._tolerations)
@@ -147,9 +170,23 @@ def _tolerated(taint: Object, toleration: Object) -> bool:
     return value < limit if operator == "Lt" else operator == "Gt" and value > limit
 
 
+def _affinity(pod_spec: Object) -> Object:
+    return _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+
+
+def _preferences(pod_spec: Object) -> list[tuple[int, Object]]:
+    """Return the preferred terms with their weights. An empty term has no effect."""
+    found = []
+    for preferred in _objects(_affinity(pod_spec).get(_PREFERRED)):
+        weight, term = preferred.get("weight"), _mapping(preferred.get("preference"))
+        if isinstance(weight, int) and 0 < weight <= MAX_WEIGHT and any(term.get(x) for x in _TERM):
+            found.append((weight, term))
+    return found
+
+
 def _terms(pod_spec: Object) -> list[Object] | None:
     """Return the terms of the required node affinity, one of which must match; None if there is none."""
-    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+    affinity = _affinity(pod_spec)
     if affinity.get(_REQUIRED) is None:
         return None
     return _objects(_mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))

@@ -147,4 +147,17 @@ def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) 
     for rank, at in enumerate(now):
         if layout.kind[rank] in layout.reference and not usable[at]:
             fits[at] += 1
-    return replace(nodes_cost(forest, fits, now, layout.placed), widths=widths_of(forest, layout.gang, now))
+    found = nodes_cost(forest, fits, now, layout.placed)
+    lacking = _unpreferred(view.masks, layout, now)
+    return replace(found, unpreferred=lacking, widths=widths_of(forest, layout.gang, now))
+
+
+def _unpreferred(masks: Mapping[str, Mask], layout: Layout, now: Sequence[int]) -> int:
+    """What these nodes (by rank) lack of preferences, as `Cost` counts it."""
+    of_kind = [masks.get(kind.role) for kind in layout.kinds]
+    lacking = {x.key: x.lacking for x in of_kind if x is not None and x.lacking is not None}
+    used: dict[str, set[int]] = {key: set() for key in lacking}
+    for at, kind in zip(now, layout.kind, strict=True) if lacking else ():
+        if (mask := of_kind[kind]) is not None and mask.key in used:
+            used[mask.key].add(at)
+    return sum(int(lacking[key][list(nodes)].sum()) for key, nodes in used.items())

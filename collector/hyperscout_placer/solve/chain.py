@@ -137,8 +137,8 @@ class Below:
         """See `Chain.least`."""
         tier = self._units.top - 1
         if tier == 0 and self._whole_nodes:
-            nodes = self._soundest(self._domain, self._wanted)
-            return self._parts.unpacked(self._parts.of_degraded(self._free.forest.degraded[nodes].sum()))
+            nodes = self._best_nodes(self._domain, self._wanted)
+            return self._parts.unpacked(self._parts.of_nodes(nodes).sum(axis=1))
         windows, counts = self._windows(tier)
         if best is not None and counts > best[: len(counts)]:
             return None
@@ -211,12 +211,11 @@ class Below:
     def _made(self, tier: int, index: int, most: int) -> list[_Option]:
         own = self._parts.own(tier, index)
         if tier == 0:
-            return [(most, own)]
+            return [(most, own + self._parts.lacks((0,), np.array([index]))[:, 0])]
         ratio = self._levels[tier].ratio
         if tier == 1 and self._whole_nodes:
-            start, stop = self._free.nodes(1, index)
-            degraded = np.sort(self._free.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
-            table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
+            costs = self._parts.of_nodes(self._by_cost(index))
+            table = np.concatenate((np.zeros_like(own[:, None]), np.cumsum(costs, axis=1)), axis=1)
         else:
             table = self._joined(most * ratio, [x for _, x in self._children(tier, index, most * ratio)])[-1]
         return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
@@ -250,17 +249,22 @@ class Below:
     def _inside(self, tier: int, index: int, wanted: int) -> list[tuple[int, int]]:
         """How many units each child gets when the domain holds `wanted` units of the level below."""
         if tier == 1 and self._whole_nodes:
-            return [(node, 1) for node in self._soundest(index, wanted).tolist()]
+            return [(node, 1) for node in self._best_nodes(index, wanted).tolist()]
         children = self._children(tier, index, wanted)
         steps = self._joined(wanted, [options for _, options in children])
         return taken_of(children, steps, wanted)
 
-    def _soundest(self, index: int, wanted: int) -> Longs:
-        """The `wanted` usable nodes of a tier-1 domain with the fewest degraded links, in tree order."""
+    def _best_nodes(self, index: int, wanted: int) -> Longs:
+        """The `wanted` usable nodes of a tier-1 domain that cost least, in tree order."""
+        return np.sort(self._by_cost(index)[:wanted])
+
+    def _by_cost(self, index: int) -> Longs:
+        """The usable nodes of a tier-1 domain: by what they lack, then degraded links, then in tree order."""
         start, stop = self._free.nodes(1, index)
         nodes = start + np.flatnonzero(self._fits[0][start:stop])
-        worn = np.argsort(self._free.forest.degraded[nodes], kind="stable")
-        return np.sort(nodes[worn[:wanted]])
+        order = np.lexsort((self._free.forest.degraded[nodes], self._free.lacked((0,), nodes)))
+        found: Longs = nodes[order]
+        return found
 
 
 def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:

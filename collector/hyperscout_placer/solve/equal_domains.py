@@ -18,8 +18,7 @@ class Alike:
         self._known: list[dict[int, int]] = [{} for _ in range(free.forest.top + 1)]
         self._features = [*free.fits, *free.free]  # the columns that distinguish nodes
         self._whole_nodes = len(self._features) == 1 and bool(free.fits[0].max(initial=0) <= 1)
-        if free.forest.degraded.any():
-            self._features.append(free.forest.degraded)
+        self._features += [x for x in (free.forest.degraded, *free.lacking) if x.any()]
 
     def children(self, tier: int, index: int) -> list[int]:
         """The children with free resources, equal ones next to each other."""
@@ -48,8 +47,10 @@ class Alike:
 
     @cached_property
     def _worn(self) -> Longs:
-        """(domains of tier 1,) degraded links of the nodes with free resources."""
-        return summed(self._free.forest, np.where(self._free.fits[0] > 0, self._free.forest.degraded, 0))[0]
+        """(domains of tier 1,) degraded links of the nodes with free resources, and what these nodes lack."""
+        free = self._free
+        worn = sum(free.lacking, free.forest.degraded)
+        return summed(free.forest, np.where(free.fits[0] > 0, worn, 0))[0]
 
     def _with_free(self, tier: int, index: int) -> list[int]:
         start, stop = self._free.children(tier, index)

@@ -91,6 +91,8 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
             return f"{mine} {_domains(forest, best.top - 1 - i)} instead of {its}"
     if cost.nodes != best.nodes:
         return f"{count(cost.nodes, 'node')} instead of {best.nodes}"
+    if cost.unpreferred != best.unpreferred:
+        return f"nodes lack preferences of weight {cost.unpreferred} instead of {best.unpreferred or 'none'}"
     if cost.degraded != best.degraded:
         return f"{count(cost.degraded, 'degraded link')} instead of {best.degraded or 'none'}"
     for i, (mine, its) in enumerate(zip(cost.fragmentation, best.fragmentation, strict=True)):
@@ -208,7 +210,8 @@ class _Explainer:
     def _cost(self, there: Placement) -> Cost:
         """The cost of a placement that was found with one domain alone, beside the others."""
         fits, nodes = self._estimate.fit(self._reference), [self._forest.index[x] for x in there.nodes]
-        return replace(cost_of(self._forest, fits, nodes, self._alike), widths=there.cost.widths)
+        cost = cost_of(self._forest, fits, nodes, self._alike)
+        return replace(cost, unpreferred=there.cost.unpreferred, widths=there.cost.widths)
 
     def _bound(self, top: int, domain: int, holds: Sequence[Longs], free: int) -> tuple[int, ...]:
         """A lower bound of the gang's cost in a domain, by counting.

@@ -1,6 +1,6 @@
 """The resources that are free for one gang, and the cost of using them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,9 @@ class Free:
     kind (nodes,). `sums`: by kind, by tier from 1 up (domains,). `free`: (resources, nodes) and `needs`:
     (kinds, resources), of the shared resources. Tier 0 is the nodes. The tier above the forest's highest is
     one domain: all islands together.
+
+    `lacking`: (nodes,) what nodes lack of the preferences of a kind, once for each different mask. `prefers`:
+    by kind, the index in `lacking`; None = it has no preferences.
     """
 
     forest: Forest
@@ -27,6 +30,8 @@ class Free:
     sums: Sequence[Sequence[Longs]]
     free: Longs
     needs: Longs
+    lacking: Sequence[Longs]
+    prefers: Sequence[int | None]
     _whole: dict[int, Flags] = field(default_factory=dict)  # by tier
 
     def nodes(self, tier: int, index: int) -> tuple[int, int]:
@@ -83,6 +88,11 @@ class Free:
             found.insert(0, self.fit(self.reference, higher)[at] - self.placed)
         return found
 
+    def lacked(self, kinds: Collection[int], nodes: Longs) -> Longs:
+        """(nodes,) what these nodes lack of the preferences of workers of these kinds on them."""
+        masks = {self.prefers[kind] for kind in kinds} if self.lacking else set()
+        return sum((self.lacking[i][nodes] for i in masks if i is not None), np.zeros(len(nodes), np.int64))
+
     def below(self, tier: int, index: int, lower: int) -> slice:
         """The slice of a domain's domains of a lower tier (its nodes, at 0)."""
         start, stop = self.nodes(tier, index)
@@ -95,8 +105,9 @@ class Free:
 class Parts:
     """The parts of a cost below one domain, packed.
 
-    In order: used domains from the tier below it down, nodes; degraded links; workers that still fit into
-    what is used, from the tier below down to nodes; used domains that were whole. `whole_nodes`: every node
+    In order: used domains from the tier below it down, nodes; what nodes lack of preferences; degraded links;
+    workers that still fit into what is used, from the tier below down to nodes; used domains that were whole.
+    `whole_nodes`: every node
     fits at most one worker. Then the parts for nodes are constant and left out.
     """
 
@@ -114,29 +125,37 @@ class Parts:
         if whole_nodes:
             counts[-1] = left[-1] = 0
         whole = sum(int(free.whole(tiers - 1 - i)[run].sum()) for i, run in enumerate(runs[:-1]))
-        self.packing = Packing([*counts, degraded, *left, whole])
+        lacking = sum(int(lacks[runs[-1]].sum()) for lacks in free.lacking)
+        self.packing = Packing([*counts, lacking, degraded, *left, whole])
 
     def own(self, tier: int, index: int) -> Longs:
         """(words,) the cost of using a domain or node at all."""
         found = [0] * self.packing.words
-        word, shift = self.packing.place(self._tiers)
+        word, shift = self.packing.place(self._tiers + 1)
         found[word] = int(self._free.degraded(tier)[index]) << shift
         if tier or not self._whole_nodes:
             at = self._tiers - 1 - tier
             word, shift = self.packing.place(at)
             found[word] += 1 << shift
-            word, shift = self.packing.place(self._tiers + 1 + at)
+            word, shift = self.packing.place(self._tiers + 2 + at)
             found[word] += int(self._free.fit(self._free.reference, tier)[index]) << shift
         if tier and self._free.whole(tier)[index]:
-            word, shift = self.packing.place(2 * self._tiers + 1)
+            word, shift = self.packing.place(2 * self._tiers + 2)
             found[word] += 1 << shift
         return np.array(found)
 
-    def of_degraded(self, links: Longs) -> Longs:
-        """(words, ...) the cost of that many degraded links."""
+    def lacks(self, kinds: Collection[int], nodes: Longs) -> Longs:
+        """(words, nodes) the cost of what each node lacks of the preferences of these kinds."""
         word, shift = self.packing.place(self._tiers)
-        found = np.zeros((self.packing.words, *links.shape), np.int64)
-        found[word] = links << shift
+        found = np.zeros((self.packing.words, len(nodes)), np.int64)
+        found[word] = self._free.lacked(kinds, nodes) << shift
+        return found
+
+    def of_nodes(self, nodes: Longs) -> Longs:
+        """(words, nodes) the cost of each node if every node fits at most one worker of one kind."""
+        word, shift = self.packing.place(self._tiers + 1)
+        found = self.lacks((0,), nodes)
+        found[word] += self._free.forest.degraded[nodes] << shift
         return found
 
     def unpacked(self, words: Longs) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ class Greedy:
 def cost_parts(free: Free, units: Units, held: Held) -> tuple[int, ...]:
     """The cost of a filled domain, as `Parts.unpacked` orders it."""
     top = units.top
-    counts, left, degraded, whole = [0] * top, [0] * top, 0, 0
+    counts, left, lacking, degraded, whole = [0] * top, [0] * top, 0, 0, 0
     todo = [(top - 1, child) for child in held.children]
     while todo:
         tier, at = todo.pop()
@@ -160,5 +160,8 @@ def cost_parts(free: Free, units: Units, held: Held) -> tuple[int, ...]:
         left[top - 1 - tier] += int(free.fit(free.reference, tier)[at.index])
         whole += int(tier > 0 and free.whole(tier)[at.index])
         degraded += int(free.degraded(tier)[at.index])
+        if tier == 0:
+            kinds = {kind for unit in at.units for kind in units.kinds_in(unit)}
+            lacking += int(free.lacked(kinds, np.array([at.index]))[0])
         todo += [(tier - 1, child) for child in at.children]
-    return (*counts, degraded, *left, whole)
+    return (*counts, lacking, degraded, *left, whole)

@@ -176,7 +176,11 @@ def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Fr
     )
     free = np.array([capacity.free(name) for name in names], np.int64).reshape(len(names), len(forest.nodes))
     needs = np.array([[dict(kind.resources).get(name, 0) for name in names] for kind in kinds], np.int64)
-    return Free(forest, kinds.index(most), placed, fits, sums, free, needs)
+    found = [masks.get(kind.role) for kind in kinds]
+    lacking = {mask.key: mask.lacking for mask in found if mask is not None and mask.lacking is not None}
+    keys = list(lacking)
+    prefers = [keys.index(x.key) if x is not None and x.key in lacking else None for x in found]
+    return Free(forest, kinds.index(most), placed, fits, sums, free, needs, list(lacking.values()), prefers)
 
 
 def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:

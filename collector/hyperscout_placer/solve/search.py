@@ -6,7 +6,8 @@ of a gang of many kinds would be too large, the domain is filled greedily, and t
 bound.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -77,7 +78,8 @@ class Search:
     def as_good(self, gang: Group, cost: Cost) -> Placement | None:
         """A placement of a gang with more constraints that costs no more than without these."""
         units = units_of(gang, cost.top)
-        limit = (*cost.domains, cost.nodes, cost.degraded, *cost.fragmentation, *cost.above, cost.whole)
+        wear = cost.unpreferred, cost.degraded
+        limit = (*cost.domains, cost.nodes, *wear, *cost.fragmentation, *cost.above, cost.whole)
         found = self._at_tier(units, [], limit)
         return None if found is None else _placement(self._free, units, *found, None)
 
@@ -141,7 +143,7 @@ class Search:
 def _whole_cost(free: Free, units: Units, domain: int, parts: _Parts) -> _Parts:
     """The whole cost of a domain, from the parts of the cost below it."""
     tier = units.top
-    counts, degraded, left, whole = parts[:tier], parts[tier], parts[tier + 1 : -1], parts[-1]
+    counts, degraded, left, whole = parts[: tier + 1], parts[tier + 1], parts[tier + 2 : -1], parts[-1]
     degraded += int(free.degraded(tier)[domain])
     left = (int(free.fit(free.reference, tier)[domain]), *left)
     above = (int(column[0]) for column in free.above(tier, np.array([domain])))
@@ -164,7 +166,8 @@ def _placement(
     top = units.top
     cost = _cost(top, parts)
     if holder is not None and top > holder[0]:  # the greedy placement is closer together than required
-        cost = cost_of(forest, free.fits[free.reference], nodes, free.placed)
+        near = cost_of(forest, free.fits[free.reference], nodes, free.placed)
+        cost = replace(near, unpreferred=cost.unpreferred)
     exact = unsure is None or _cost(*unsure) >= cost
     return Placement(
         tuple(forest.nodes[node] for node in nodes),
@@ -177,8 +180,9 @@ def _placement(
 
 
 def _cost(tier: int, parts: _Parts) -> Cost:
-    left, above = parts[tier + 1 : 2 * tier + 2], parts[2 * tier + 2 : -1]
-    return Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier], left, above, parts[-1])
+    left, above = parts[tier + 2 : 2 * tier + 3], parts[2 * tier + 3 : -1]
+    found = Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier + 1], left, above, parts[-1])
+    return replace(found, unpreferred=parts[tier])
 
 
 def _candidates(
@@ -199,7 +203,7 @@ def _candidates(
 
 def _known(parts: _Parts, top: int) -> _Parts:
     """The parts of a cost that depend on the top domain alone: workers that still fit in it and above it."""
-    return parts[top + 1], *parts[2 * top + 2 : -1]
+    return parts[top + 2], *parts[2 * top + 3 : -1]
 
 
 def _bound_of(free: Free, units: Units, sizes: _Sizes, domain: int) -> _Parts:
@@ -210,8 +214,9 @@ def _bound_of(free: Free, units: Units, sizes: _Sizes, domain: int) -> _Parts:
 def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs]:
     """The bounds, (which,) each.
 
-    In order: domains from the tier below the top down, nodes, degraded links, workers that still fit in the
-    domain, in those below it (0: not known) and in those above it, and the domain itself if it is whole.
+    In order: domains from the tier below the top down, nodes, what nodes lack, degraded links, workers that
+    still fit in the domain, in those below it (0: not known) and in those above it, and the domain itself if
+    it is whole.
     """
     wanted = units.kinds_in(GANG)
     columns = []
@@ -226,10 +231,39 @@ def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs
     degraded = free.degraded(units.top)[which]
     if len(wanted) == 1 and units.top <= free.forest.top and (bad := free.forest.degraded > 0).any():
         # A gang that does not fit on the nodes without degraded links uses at least one degraded link more.
-        worn = np.concatenate(([0], np.cumsum(np.where(bad, free.fits[0], 0))))
-        layer = free.forest.layers[units.top - 1]
-        degraded = degraded + (fits - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
-    return [*columns, degraded, fits - free.placed, *unknown, *free.above(units.top, which), whole]
+        worn = _in_domains(free, units.top, np.where(bad, free.fits[0], 0))[which]
+        degraded = degraded + (fits - worn < wanted[0])
+    lacking = _least_lacking(free, units.top, which, wanted)
+    return [*columns, lacking, degraded, fits - free.placed, *unknown, *free.above(units.top, which), whole]
+
+
+def _least_lacking(free: Free, tier: int, which: Longs, wanted: Mapping[int, int]) -> Longs:
+    """(which,) what the used nodes lack of preferences at least; 0 for several kinds of workers.
+
+    The workers that do not fit on the nodes below a weight use nodes that lack at least that weight.
+    """
+    found = np.zeros(len(which), np.int64)
+    (kind, count), *others = wanted.items()
+    index = free.prefers[kind]
+    if others or index is None:
+        return found
+    fits, lacking = free.fits[kind], free.lacking[index]
+    weights = np.unique(lacking[fits > 0])
+    before, each = 0, max(1, int(fits.max(initial=0)))
+    for weight in weights[:: len(weights) // _SMALL + 1].tolist():
+        below = _in_domains(free, tier, np.where(lacking < weight, fits, 0))[which]
+        found += (weight - before) * -(-np.maximum(count - below, 0) // each)
+        before = weight
+    return found
+
+
+def _in_domains(free: Free, tier: int, counts: Longs) -> Longs:
+    """(domains of the tier,) sums of a count per node."""
+    sums: Longs = np.concatenate(([0], np.cumsum(counts)))
+    if tier > free.forest.top:
+        return sums[-1:]
+    layer = free.forest.layers[tier - 1]
+    return sums[layer.stop] - sums[layer.start]
 
 
 def _fewest(free: Free, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int) -> Longs:

@@ -99,8 +99,7 @@ class Tables:
     def least(self) -> tuple[int, ...] | None:
         """The least cost, as parts; None = the gang does not fit. Raises TooBigError.
 
-        The parts are: used domains from the tier below down, nodes, degraded links below the domain, and
-        workers that still fit from the tier below down to nodes.
+        `Parts` lists the parts.
         """
         wanted, caps = self._wanted()
         if wanted is None:
@@ -152,7 +151,7 @@ class Tables:
                 table[at] = 0
             elif tier == 0:
                 if self._fit_together(index, state):
-                    table[at] = own
+                    table[at] = own + self._lacks(index, state)
             else:
                 wanted, opened = self._asked(tier, state)
                 inner = self._inner_caps(tier, caps, opened)
@@ -195,6 +194,11 @@ class Tables:
             keep_least(after[there], before[here] + cost)
         np.minimum(after[0], NEVER, out=after[0])
         return after
+
+    def _lacks(self, node: int, state: _State) -> Longs:
+        """(words,) the cost of what a node lacks of the preferences of the workers on it."""
+        kinds = {k for unit, n in zip(self._levels[0], state, strict=True) if n for k in self._kinds_in[unit]}
+        return self._parts.lacks(kinds, np.array([node]))[:, 0]
 
     # Units and spreads
 

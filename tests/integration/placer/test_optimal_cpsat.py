@@ -3,11 +3,15 @@
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import ends
 from hyperscout_placer.solve.place import place
 from support.placer_cpsat import Program, Solver, cpsat_place, running_solver
-from support.placer_instances import random_instance
+from support.placer_instances import Instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 from support.real import require_real
 
@@ -45,11 +49,12 @@ def test_engine_brute_force_and_integer_program_agree(solver: Solver, first: int
         assert not wrong, (case, best)
 
 
+@pytest.mark.parametrize("by_role", [False, True])
 @pytest.mark.parametrize("seed", range(1000, 1000 + LARGER))
-def test_larger_ones(solver: Solver, seed: int) -> None:
+def test_larger_ones(solver: Solver, seed: int, by_role: bool) -> None:
     case = random_instance(seed, most_nodes=40, most_workers=60)
     room = Free(case.forest(), case.free)
-    masks = case.masks(room.forest)
+    masks = preferring(case, room.forest) if by_role else case.masks(room.forest)
     best = cpsat_place(solver, room, case.request, masks)
     found = place(case.capacity(), case.request, masks)
     assert isinstance(found, Refusal) == isinstance(best, Refusal), (case, best, found)
@@ -61,6 +66,13 @@ def test_larger_ones(solver: Solver, seed: int) -> None:
     else:
         assert found.bound is not None
         assert found.bound <= best.cost <= found.cost, (case, best, found)
+
+
+def preferring(case: Instance, forest: Forest) -> dict[str, Mask]:
+    """Each role prefers other nodes."""
+    rng, every = np.random.default_rng(case.seed), np.ones(len(forest.nodes), np.bool_)
+    roles = sorted({end.role for end in ends(case.request.gang)})
+    return {role: Mask.of(every, {}, rng.choice([0, 10, 60], len(every))) for role in roles}
 
 
 def test_the_solver_keeps_the_order_of_objectives(solver: Solver) -> None:

@@ -11,7 +11,7 @@ from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode
-from support.kube_objects import node, node_affinity
+from support.kube_objects import node, node_affinity, preferred_affinity
 from support.workloads import may_run
 
 Object = dict[str, Any]
@@ -216,6 +216,7 @@ def test_the_same_demands_have_the_same_key_and_others_another() -> None:
     assert demands_key(one) == demands_key({"nodeSelector": {"b": "2", "a": "1"}, "affinity": {}})
     others: list[Object] = [{}, says("a", "Exists"), says("a", "DoesNotExist"), named("In", "n1")]
     others += [{"tolerations": [{"operator": "Exists"}]}, one]
+    others += [preferred_affinity((1, IN_A)), preferred_affinity((2, IN_A)), preferred_affinity((2, BIG))]
     assert len({demands_key(spec) for spec in others}) == len(others)
     # What admission adds to every pod changes nothing.
     added = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
@@ -349,3 +350,33 @@ def test_a_mask_lists_the_taints_of_nodes_that_nothing_else_keeps_out() -> None:
     }
     spec["tolerations"] = [{"key": "hyperscout.io/degraded", "operator": "Exists"}]
     assert mask_for(spec, nodes.get, forest(6)).taints == {1: "b=x:NoExecute"}
+
+
+IN_A = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+BIG = {"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["5"]}]}
+FIRST = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+IN_ERROR = {"matchExpressions": [{"key": "zone", "operator": "Huh"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "lacking"),
+    [
+        ({}, None),
+        (preferred_affinity((10, IN_A)), [0, 10, 0]),
+        (preferred_affinity((10, IN_A), (100, BIG)), [100, 110, 0]),
+        (preferred_affinity((10, {**IN_A, **BIG})), [10, 10, 0]),
+        (preferred_affinity((7, FIRST)), [0, 7, 7]),
+        (preferred_affinity((7, IN_ERROR)), [7, 7, 7]),  # in error, so no node matches
+        (preferred_affinity((7, {})), None),
+        (preferred_affinity((0, IN_A)), None),
+        (preferred_affinity((1, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]})), None),
+        ({"nodeSelector": {"gen": "7"}, **preferred_affinity((9, FIRST))}, [0, 0, 9]),  # n0, n1 are not used
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": "x"}}}, None),
+    ],
+)
+def test_what_nodes_lack_of_preferences(spec: Object, lacking: list[int] | None) -> None:
+    labels = [{"zone": "a", "gen": "3"}, {"zone": "b"}, {"zone": "a", "gen": "7"}]
+    nodes = {f"n{i}": kept_node(f"n{i}", labels=x) for i, x in enumerate(labels)}
+    mask = mask_for(spec, nodes.get, forest(3))
+    assert (None if mask.lacking is None else mask.lacking.tolist()) == lacking
+    assert mask_for({}, nodes.get, forest(3)).key != mask.key or lacking is None

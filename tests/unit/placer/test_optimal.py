@@ -45,21 +45,23 @@ def test_as_good_as_all_counts_of_each_domain(seeds: range) -> None:
     for seed in seeds:
         case = random_chain(seed)
         capacity = case.capacity()
-        answer, best = place(capacity, case.request), chain_cost(capacity, case.request)
+        masks = case.masks(capacity.forest)
+        answer, best = place(capacity, case.request, masks), chain_cost(capacity, case.request, masks)
         if isinstance(answer, Refusal):
             assert best is None, (case, best)
             continue
         assert answer.exact, (case, answer)
         assert replace(answer.cost, widths=()) == best, (case, best, answer)
-        assert not verify(capacity, case.request, answer), (case, answer)
+        assert not verify(capacity, case.request, answer, masks), (case, answer)
 
 
 @pytest.mark.parametrize("seed", slow_after(20, range(100)))
 def test_all_counts_are_as_good_as_brute_force(seed: int) -> None:
     case = random_chain(seed, most_nodes=12)
     room = Free(case.forest(), case.free)
-    best = brute_place(room, case.request)
-    assert chain_cost(room, case.request) == (
+    masks = case.masks(room.forest)
+    best = brute_place(room, case.request, masks)
+    assert chain_cost(room, case.request, masks) == (
         None if isinstance(best, Refusal) else replace(best.cost, widths=())
     ), case
 
@@ -103,6 +105,7 @@ def test_cases_are_of_all_kinds() -> None:
         "down": sum(bool(case.down) for case in cases),
         "down but used": sum(bool(case.down) and case.request.use_down for case in cases),
         "masks": sum(bool(case.allowed) for case in cases),
+        "preferred nodes": sum(bool(case.lacking) for case in cases),
         "avoid": sum(bool(case.request.avoid) for case in cases),
         "several resources": sum(len(next(iter(case.free.values()))) > 1 for case in cases),
         "ten workers": sum(size(case.request.gang) >= 10 for case in cases),
