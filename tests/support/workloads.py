@@ -21,12 +21,15 @@ class ThreeTiers:
     """A hierarchy of three tiers."""
 
     top = 3
+    replaced: tuple[str, ...] = ()
 
-    def tier(self, text: str) -> int:
+    def at_most(self, text: str) -> int:
         names = {"0": 0, "node": 0, "1": 1, "leaf": 1, "2": 2, "pod": 2, "3": 3, "core": 3}
         if text not in names:
             raise ValueError(f"no tier {text!r}: there are 1 (leaf), 2 (pod), 3 (core)")
         return names[text]
+
+    over = at_most
 
 
 def may_run(pod_spec: Object, node: Object) -> bool:

@@ -2,8 +2,9 @@
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options
+from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, nodes_option
 from hyperscout_cli.place.place import EXPLAINED
+from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import SeveralCommand, WholeNumber
 from hyperscout_cli.shared.errors import NO
@@ -26,6 +27,7 @@ Exit codes: 0 there is a placement, 1 failure, 2 wrong usage or input, 3 there i
 )
 @gang_options
 @capacity_option
+@nodes_option
 @click.option(
     "--gang",
     "name",
@@ -49,6 +51,7 @@ def explain_placement(
     unnamed: bool,
     gang: Gang,
     capacity: str | None,
+    nodes: str | None,
     name: str | None,
     limit: int,
     output: str,
@@ -61,11 +64,13 @@ def explain_placement(
     """
     from hyperscout_cli.place.placing import check_sources, placer
 
+    files = Files(topology, capacity, nodes)
+
     if name is not None and gang.given():
         raise click.UsageError("--gang names a gang that holds nodes: give either --gang or a gang to place")
     if name is not None and topology is not None:
         raise click.UsageError("--gang needs a collector: a file has no reservations")
-    check_sources(gang, topology, capacity, unnamed=unnamed)
+    check_sources(gang, files, unnamed=unnamed)
     if name is not None:
         from hyperscout.v1.placement_pb2 import ExplainPlacementRequest
 
@@ -75,9 +80,7 @@ def explain_placement(
             found = connection.explain_placement(ExplainPlacementRequest(gang=name, limit=limit))
     else:
         message = gang.message()
-        with placer(
-            gang, topology=topology, capacity=capacity, collector=collector, unnamed=unnamed
-        ) as asked:
+        with placer(gang, files=files, collector=collector, unnamed=unnamed) as asked:
             found = asked.explain(message, limit)
     placed = found.placement.placed
     if output != "table":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_GROUPS = 16
 _GROUP = re.compile(r"(?P<size>[0-9]{1,7}):(?P<tier>[^:]+)", re.ASCII)
+_TOLERATION = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^:]*))?(:(?P<effect>[A-Za-z]+))?", re.ASCII)
 _SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
 
 
@@ -58,6 +59,9 @@ class Gang:
     even: str | None = None
     avoid: tuple[str, ...] = ()
     use_down: bool = False
+    node_selector: tuple[str, ...] = ()
+    toleration: tuple[str, ...] = ()
+    priority: int | None = None
     request: str | None = None
 
     def message(self) -> "placement_pb2.PlaceRequest":
@@ -76,6 +80,8 @@ class Gang:
             raise click.UsageError("give --workers N, or --request FILE")
         else:
             _spreads(self, _groups(self, self.workers))
+            _selector(self)
+            _tolerations(self)
 
     def given(self) -> bool:
         """Whether any flag was given."""
@@ -103,6 +109,10 @@ class Gang:
             flag = "--highest-tier-allowed"
         elif field.startswith("resources"):
             flag = "--gpus-per-worker"
+        elif field.startswith("node_selector"):
+            flag = "--node-selector"
+        elif ".tolerations[" in where:
+            flag = "--toleration"
         elif field.startswith("single_numa"):
             flag = "--single-numa"
         elif field == "even":
@@ -192,6 +202,32 @@ def _spreads(gang: Gang, groups: Sequence[tuple[int, str, str]]) -> list[SpreadF
     return found
 
 
+def _selector(gang: Gang) -> dict[str, str]:
+    """Required labels. Raises UsageError."""
+    found: dict[str, str] = {}
+    for text in gang.node_selector:
+        for pair in text.split(","):
+            key, equals, value = pair.partition("=")
+            if not (key and equals):
+                raise click.UsageError(f"--node-selector {text}: expected KEY=VALUE, such as gpu=h100")
+            if found.setdefault(key, value) != value:
+                raise click.UsageError(f"--node-selector {text}: {key} has two values: give it once")
+    return found
+
+
+def _tolerations(gang: Gang) -> list[tuple[str, str | None, str]]:
+    """Keys, values (None = any) and effects ("" = any) of the tolerations. Raises UsageError."""
+    found = []
+    for text in gang.toleration:
+        match = _TOLERATION.fullmatch(text)
+        if match is None:
+            raise click.UsageError(
+                f"--toleration {text}: expected KEY[=VALUE][:EFFECT], such as nvidia.com/gpu:NoSchedule"
+            )
+        found.append((match["key"], match["value"], match["effect"] or ""))
+    return found
+
+
 def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     from hyperscout.v1 import placement_pb2 as pb
 
@@ -202,7 +238,18 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
     }
     innermost = groups[-1][0] if groups else gang.workers
     resources = {} if gang.gpus_per_worker is None else {GPUS: str(gang.gpus_per_worker)}
-    workers = pb.Workers(count=innermost, resources=resources, single_numa=gang.single_numa)
+    workers = pb.Workers(
+        count=innermost,
+        resources=resources,
+        single_numa=gang.single_numa,
+        node_selector=_selector(gang),
+        tolerations=[
+            pb.Toleration(
+                key=key, operator="Exists" if value is None else "Equal", value=value or "", effect=effect
+            )
+            for key, value, effect in _tolerations(gang)
+        ],
+    )
     part = pb.Part(workers=workers)
     for i in range(len(groups) - 1, -1, -1):
         size, tier, preferred = groups[i]
@@ -219,6 +266,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         even=gang.even or "",
         avoid=gang.avoid,
         use_down=gang.use_down,
+        priority=gang.priority or 0,
     )
 
 
@@ -289,6 +337,24 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
     ),
     click.option("--use-down", is_flag=True, help="Also use nodes whose own link is down."),
     click.option(
+        "--node-selector",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Labels of the nodes that may be used; repeat it, or separate them by commas.",
+    ),
+    click.option(
+        "--toleration",
+        metavar="KEY[=VALUE][:EFFECT]",
+        multiple=True,
+        help="Taints that do not matter. With this or --node-selector, other taints keep workers off a node.",
+    ),
+    click.option(
+        "--priority",
+        metavar="N",
+        type=WholeNumber(-(2**31), 2**31 - 1),
+        help="Priority, as of a pod: a higher one than that of a waiting gang may use nodes kept for it.",
+    ),
+    click.option(
         "--request",
         metavar="FILE",
         type=click.Path(),
@@ -316,4 +382,11 @@ capacity_option = click.option(
     metavar="FILE",
     type=click.Path(),
     help="Free capacity of each node (JSON; with --topology).",
+)
+
+nodes_option = click.option(
+    "--nodes",
+    metavar="FILE",
+    type=click.Path(),
+    help="Labels and taints of nodes: `kubectl get nodes -o json` (with --topology).",
 )

@@ -1,49 +1,63 @@
 """The placer on files: a saved topology and free capacity. It needs no cluster and no collector."""
 
+from collections.abc import Mapping
+
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict
 from hyperscout_placer.cluster.answer import Placement
-from hyperscout_placer.cluster.capacity import Capacity, CapacityError
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.numa_zones import zone_share
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.cluster.speeds import speeds_of
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.solve.explain import explain
-from hyperscout_placer.solve.place import NO_MASKS, place
+from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.place.gang_flags import Gang
-from hyperscout_cli.place.placement_files import default_room, read_capacity, read_forest, room_of
+from hyperscout_cli.place.placement_files import (
+    Files,
+    default_room,
+    read_capacity,
+    read_forest,
+    read_nodes,
+    room_of,
+)
 from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import shown
 
+_UNKNOWN = "labels and taints are unknown: give --nodes, the output of `kubectl get nodes -o json`"
+
 
 class OfflinePlacer:
-    """Places gangs on a saved topology, with an optional file of free capacity."""
+    """Places gangs on a saved topology, with optional files of free capacity and of nodes."""
 
-    def __init__(self, gang: Gang, topology: str, capacity: str | None, *, unnamed: bool) -> None:
+    def __init__(self, gang: Gang, topology: str, files: Files, *, unnamed: bool) -> None:
         self._gang = gang
         self._topology, self._forest = read_forest(topology, unnamed=unnamed)
-        self._files = (topology, capacity)
-        self._free = None if capacity is None else read_capacity(capacity)
+        self._files = (topology, files.capacity)
+        self._free = None if files.capacity is None else read_capacity(files.capacity)
+        node = None if files.nodes is None else read_nodes(files.nodes).get
+        self._masks = NodeMasks(node, _UNKNOWN)
 
     def topology(self) -> Topology:
         return self._topology
 
     def place(self, message: pb.PlaceRequest) -> pb.Placement:
-        request, capacity = self._meant(message)
-        answer = place(capacity, request)
+        request, capacity, masks = self._meant(message)
+        answer = place(capacity, request, masks)
         predicted = self._predicted(answer) if isinstance(answer, Placement) else None
         return placement_message("", request, answer, self._forest, predicted)
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
-        request, capacity = self._meant(message)
-        answer, speeds = place(capacity, request), speeds_of(self._topology, self._forest)
-        found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=speeds)
+        request, capacity, masks = self._meant(message)
+        answer, speeds = place(capacity, request, masks), speeds_of(self._topology, self._forest)
+        found = explain(capacity, request, answer, masks, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 
-    def _meant(self, message: pb.PlaceRequest) -> tuple[Request, Capacity]:
+    def _meant(self, message: pb.PlaceRequest) -> tuple[Request, Capacity, Mapping[str, Mask]]:
         try:
             request = request_of(message, self._forest)
         except RequestError as error:
@@ -57,7 +71,7 @@ class OfflinePlacer:
         else:
             room = room_of(self._free, request, self._forest, capacity)
         try:
-            return request, Capacity(self._forest, room)
+            return request, Capacity(self._forest, room), self._masks.of(request, self._forest)
         except CapacityError as error:
             raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options
+from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, nodes_option
+from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
@@ -44,6 +45,7 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
 )
 @gang_options
 @capacity_option
+@nodes_option
 @click.option("--explain", is_flag=True, help="Also show the candidates, and why each was not chosen.")
 @click.option("--gang", "name", metavar="NAME", help="Name of the gang, for --reserve.")
 @click.option("--reserve", is_flag=True, help="Reserve the nodes at the collector.")
@@ -61,6 +63,7 @@ def place(
     unnamed: bool,
     gang: Gang,
     capacity: str | None,
+    nodes: str | None,
     explain: bool,
     name: str | None,
     reserve: bool,
@@ -79,11 +82,13 @@ def place(
     """
     from hyperscout_cli.place.placing import check_sources, placer
 
+    files = Files(topology, capacity, nodes)
+
     if (name is not None or reserve) and topology is not None:
         raise click.UsageError("--gang and --reserve need a collector: a file has no reservations")
     if expires_s is not None and not reserve:
         raise click.UsageError("--expires needs --reserve: a dry run reserves nothing")
-    check_sources(gang, topology, capacity, unnamed=unnamed)
+    check_sources(gang, files, unnamed=unnamed)
     message = gang.message()
     message.gang = _name(name, message.gang)
     if reserve and not message.gang:
@@ -93,7 +98,7 @@ def place(
         note(f"dry run: nothing is reserved: --reserve reserves the nodes for {name!r}")
     if expires_s is not None:
         message.expires_in.FromMilliseconds(round(expires_s * 1000))
-    with placer(gang, topology=topology, capacity=capacity, collector=collector, unnamed=unnamed) as asked:
+    with placer(gang, files=files, collector=collector, unnamed=unnamed) as asked:
         return _answer(asked, message, explain=explain, output=output)
 
 

@@ -6,6 +6,7 @@ An invalid file ends with exit code 2, so that scripts can distinguish it from "
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hyperscout_cli.shared.errors import BadInputError
@@ -28,6 +29,15 @@ _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 # protobuf's text about an unknown field: the field, where it is, the known ones.
 _NO_FIELD = re.compile(r'no field named "(.{1,100}?)" at "([^"]*)"\. Available Fields.*?\[(.*?)\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files that are read in place of a collector; None = not given."""
+
+    topology: str | None
+    capacity: str | None
+    nodes: str | None
 
 
 def read_forest(path: str, *, unnamed: bool) -> "tuple[Topology, Forest]":
@@ -113,6 +123,20 @@ def read_capacity(path: str) -> Free:
             f'{shown(path)}: expected {{"node": free workers}}, found a {type(data).__name__}'
         )
     return {node: of(f"{node!r}", value) for node, value in data.items()}
+
+
+def read_nodes(path: str) -> Mapping[str, dict[str, Any]]:
+    """The stored form of each node of `kubectl get nodes -o json`. Raises BadInputError."""
+    from hyperscout_formats.text.errors import FormatError
+    from hyperscout_formats.text.node_labels import node_objects
+    from hyperscout_kubernetes.nodes import kept
+
+    try:
+        nodes, problems = node_objects(read_bytes(path, "JSON"), shown(path))
+    except FormatError as error:
+        raise BadInputError(str(error)) from error
+    warn(problems, "such item")
+    return {name: kept(node) for name, node in nodes.items()}
 
 
 def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room:

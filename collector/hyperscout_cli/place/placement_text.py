@@ -49,14 +49,21 @@ def placement_text(
 ) -> Iterator[str]:
     """One that is placed. `request`: what was placed, if preferences of it counted."""
     names = Names.of(topology, placement)
-    preferred = request is not None and (_prefers(request) or any(map(_prefers, _groups(request.parts))))
-    yield from facts(_summary(placement, names, preferred=preferred), 14)
+    yield from facts(_summary(placement, names, request), 14)
     yield "\n"
     yield from ranks_table(placement.assignments, names)
 
 
 def _prefers(group: "pb.PlaceRequest | pb.Group") -> bool:
     return group.spread.preferred or bool(getattr(group, "preferred", ""))
+
+
+def _prefers_nodes(parts: "Iterable[pb.Part]") -> bool:
+    return any(
+        part.workers.affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
+        or _prefers_nodes(part.group.parts)
+        for part in parts
+    )
 
 
 def _groups(parts: "Iterable[pb.Part]") -> "Iterator[pb.Group]":
@@ -66,7 +73,7 @@ def _groups(parts: "Iterable[pb.Part]") -> "Iterator[pb.Group]":
             yield from _groups(part.group.parts)
 
 
-def _summary(placement: "pb.Placement", names: Names, *, preferred: bool) -> dict[str, str]:
+def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest | None") -> dict[str, str]:
     cost, below = placement.cost, range(placement.cost.top - 1, 0, -1)
     held = f"{names.tier(placement.tier)}, {placement.hypernode}" if placement.hypernode else ""
     if held and placement.nodes == 1:
@@ -80,21 +87,27 @@ def _summary(placement: "pb.Placement", names: Names, *, preferred: bool) -> dic
         "Within": held or "no HyperNode: it spans islands",
         "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
         "Nodes": str(placement.nodes),
+        "Affinity": f"nodes lack preferences of weight {cost.unpreferred}" if cost.unpreferred else "",
         "Degraded": count(cost.degraded, "link"),
         "Left free": ", ".join(f"{n} in {where}" for n, where in left),
         "All-reduce": _all_reduce(placement),
-        "Proof": _proof(placement, preferred=preferred),
+        "Proof": _proof(placement, request),
         "Relaxed": placement.reason,
         "Reserved": _reserved(placement),
         "Failed nodes": _failed(placement),
     }
 
 
-def _proof(placement: "pb.Placement", *, preferred: bool) -> str:
+def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
     if placement.exact:
         groups = ", width of groups" if placement.cost.widths else ""
-        asked = ", preferences" if preferred else ""
-        return f"nothing is better by tier{asked}, domains, nodes, degraded links, capacity left{groups}"
+        asked = affinity = ""
+        if request is not None:
+            preferred = _prefers(request) or any(map(_prefers, _groups(request.parts)))
+            asked = ", preferences" if preferred else ""
+            affinity = ", preferred affinity" if _prefers_nodes(request.parts) else ""
+        wear = f"nodes{affinity}, degraded links"
+        return f"nothing is better by tier{asked}, domains, {wear}, capacity left{groups}"
     return (
         f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
     )

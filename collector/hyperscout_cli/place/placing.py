@@ -9,6 +9,7 @@ import click
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_cli.place.gang_flags import Gang
+from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.options import Endpoint
 
@@ -31,17 +32,15 @@ class Placer(Protocol):
 
 
 @contextmanager
-def placer(
-    gang: Gang, *, topology: str | None, capacity: str | None, collector: Endpoint, unnamed: bool
-) -> "Iterator[Placer]":
-    """The placer on files if `topology` is a file, else the collector's.
+def placer(gang: Gang, *, files: Files, collector: Endpoint, unnamed: bool) -> "Iterator[Placer]":
+    """The placer on files if there is a file of a topology, else the collector's.
 
     `unnamed`: hosts that only a GUID identifies are nodes; for a file only.
     """
-    if topology is not None:
+    if files.topology is not None:
         from hyperscout_cli.place.offline_placer import OfflinePlacer
 
-        yield OfflinePlacer(gang, topology, capacity, unnamed=unnamed)
+        yield OfflinePlacer(gang, files.topology, files, unnamed=unnamed)
         return
     from hyperscout_cli.remote.client import Collector
 
@@ -50,8 +49,9 @@ def placer(
         yield OnlinePlacer(gang, connection)
 
 
-def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unnamed: bool) -> None:
+def check_sources(gang: Gang, files: Files, *, unnamed: bool) -> None:
     """Check that the sources do not contradict each other. Raises UsageError; reads no file."""
+    topology, capacity = files.topology, files.capacity
     if topology is not None and gang.single_numa:
         raise click.UsageError("--single-numa needs a collector: a file has no zones")
     if topology is None and unnamed:
@@ -60,7 +60,9 @@ def check_sources(gang: Gang, topology: str | None, capacity: str | None, *, unn
         )
     if topology is None and capacity is not None:
         raise click.UsageError("--capacity needs --topology: a collector knows the free capacity")
-    if [topology, capacity, gang.request].count("-") > 1:
+    if topology is None and files.nodes is not None:
+        raise click.UsageError("--nodes needs --topology: a collector reads the nodes of its cluster")
+    if [topology, capacity, files.nodes, gang.request].count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once: save one of them to a file")
 
 

@@ -92,7 +92,7 @@ class Gates:
         self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
         self._requests = PlacementRequests(placements, nodes.get, clock_ns)
-        self._owners = Owners(kube, self._requests.forest, timer)
+        self._owners = Owners(kube, self._requests.tiers, timer)
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         records = self._records = GangRecords()
@@ -206,7 +206,7 @@ class Gates:
         self._free_changed(self._free.resources.node(before, after))
         if not self._begun:
             return
-        self._requests.nodes_changed()
+        self._requests.node_changed(before, after)
         self._turns.more_free()
         was = before is None or why_down(before) is not None
         is_down = after is None or why_down(after) is not None
@@ -385,8 +385,8 @@ class Gates:
             answer = self._requests.repair(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
-            on_kept = self.queue.draining.may_use_kept(record)
-            answer = self._requests.place(record.name, asked, dry_run=self._dry_run, on_kept=on_kept)
+            turn = {"on_kept": self.queue.draining.may_use_kept(record), "dry_run": self._dry_run}
+            answer = self._requests.place(record.name, asked, record.machine.priority, **turn)
             if self._dry_run and isinstance(answer, e.Placed):
                 self._reports.show(record, answer)
                 answer = e.NotPlaced("this is a dry run")

@@ -16,7 +16,6 @@ from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.repair.defrag import MovePlan, defragment
-from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_gates.control.gang_record import GangRecord
@@ -79,7 +78,7 @@ class Defragmenting:
 
         def masks_of(held: Reservation) -> Mapping[str, Mask]:
             gang = known.get(held.gang)
-            return NO_MASKS if gang is None else self._requests.masks_for(gang.templates, held.request)
+            return self._requests.masks_for({} if gang is None else gang.templates, held.request)
 
         gangs = running_gangs(self._placements, capacity.forest, masks_of)
 

@@ -118,7 +118,8 @@ class Draining:
         is_new = record is not self.record
         prefer = None if before is None or is_new else before.hypernode
         self._looked_s = self._now_s()
-        drain = self._requests.drain(Place(machine.gang, frozenset(machine.refused)), prefer)
+        asked = Place(machine.gang, frozenset(machine.refused))
+        drain = self._requests.drain(asked, prefer, machine.priority)
         if drain is None:
             return False
         if is_new:

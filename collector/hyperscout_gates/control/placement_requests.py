@@ -10,10 +10,16 @@ from dataclasses import replace
 from hyperscout_kubernetes.client import Object
 from hyperscout_placer.book.drain import Drain, choose
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, PlacementsError, Reservation
+from hyperscout_placer.book.reservation import (
+    NoRoomError,
+    NotReadyError,
+    PlacementsError,
+    Reservation,
+    within_tiers,
+)
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
-from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.forest import Forest, Tiers
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
@@ -35,13 +41,17 @@ class PlacementRequests:
         self._clock_ns = clock_ns
         self._masks = NodeMasks(node)
 
-    def nodes_changed(self) -> None:
-        """Nodes, their labels, their taints or their state have changed."""
-        self._masks.nodes_changed()
+    def node_changed(self, before: Object | None, after: Object | None) -> None:
+        """Handle a node, in its stored form, that appeared, changed or disappeared."""
+        self._masks.node_changed(before, after)
 
     def forest(self) -> Forest:
         """The current forest. Raises NotReadyError."""
         return self._placements.capacity.forest
+
+    def tiers(self) -> Tiers:
+        """The current tiers, to read the constraints of one gang. Raises NotReadyError."""
+        return Tiers(self.forest())
 
     def is_current(self, forest: Forest) -> bool:
         """Return whether this is the current forest; also True while none is known."""
@@ -54,11 +64,12 @@ class PlacementRequests:
         """Return the reservation name for a gang without reservation."""
         return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
 
-    def drain(self, asked: Place, prefer: str | None = None) -> Drain | None:
+    def drain(self, asked: Place, prefer: str | None, priority: int) -> Drain | None:
         """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
         try:
             request, masks = self.constrained(asked)
-            return choose(asked.gang.key, request, masks, self._placements.booked(request), prefer)
+            booked = self._placements.booked(request)
+            return choose(asked.gang.key, request, masks, booked, prefer, priority=priority)
         except (PlacementsError, RequestError):
             return None
 
@@ -69,11 +80,12 @@ class PlacementRequests:
         )
 
     def place(
-        self, name: str, asked: Place, *, dry_run: bool = False, on_kept: bool = False
+        self, name: str, asked: Place, priority: int = 0, *, dry_run: bool = False, on_kept: bool = False
     ) -> Placed | NotPlaced:
         """Place a gang and reserve its nodes; a dry run reserves nothing. `on_kept`: as in `Placements`."""
         try:
             request, masks = self.constrained(asked)
+            request = replace(request, priority=priority)
             answer = self._placements.place(
                 name, request, holder=asked.gang.kind, masks=masks, dry_run=dry_run, on_kept=on_kept
             )
@@ -88,7 +100,7 @@ class PlacementRequests:
         if held is None:
             return NotPlaced("it holds no nodes")
         try:
-            request = self._without(plan.request, asked.avoid)
+            request = self._without(within_tiers(plan.request, self.forest().top), asked.avoid)
             # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
             masks = self.masks_for(asked.gang.templates, plan.request)
@@ -154,11 +166,12 @@ class PlacementRequests:
     def masks_for(self, templates: Mapping[str, Object], request: Request) -> Mapping[str, Mask]:
         """Return the masks by role. A role without known pods gets the mask of the first role.
 
-        A merged role ("a+3") gets the mask of the role with which its name begins.
+        A merged role ("a+3") gets the mask of the role with which its name begins. Without `templates`, the
+        demands of the request itself count.
         """
+        if not templates:
+            return self._masks.of(request, self.forest())
         found = self._masks.by_role(templates, self.forest())
-        if not found:
-            return {}
         first = next(iter(found.values()))
         roles = {kind.role for kind in ends(request.gang)}
         return {role: found.get(role.partition("+")[0], first) for role in roles}

@@ -190,7 +190,7 @@ def _description(plan: GangPlan, before: GangPlan | None) -> str:
         return ""
     where = plan.placement.hypernode or "several islands"
     workers, nodes = count(len(plan.nodes), "worker"), count(len(set(plan.nodes)), "node")
-    return f"{workers} on {nodes} of {where}"
+    return "; ".join((f"{workers} on {nodes} of {where}", *plan.placement.relaxed))
 
 
 _HANDLERS: Final[dict[type, Callable[[EventHandlers, Any], None]]] = {

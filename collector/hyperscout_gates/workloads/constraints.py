@@ -56,12 +56,17 @@ _FIELDS = (
 
 
 class Tiers(Protocol):
-    """The part of a Forest that is used here."""
+    """As `hyperscout_placer.cluster.forest.Tiers`."""
 
     @property
     def top(self) -> int: ...
 
-    def tier(self, text: str) -> int: ...
+    @property
+    def replaced(self) -> tuple[str, ...]: ...
+
+    def at_most(self, text: str) -> int: ...
+
+    def over(self, text: str) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +149,13 @@ def request_of(
         even=None if even is None else _tier(even, EVEN, even.text, tiers),
     )
     try:
-        return checked(Request(gang, _mode(constraints, tier)), tiers.top)
+        return checked(Request(gang, _mode(constraints, tier), replaced=tiers.replaced), tiers.top)
     except RequestError as error:
+        text = "; ".join((str(error), *tiers.replaced))
         for annotation, field in _FIELDS:
-            if annotation in constraints and str(error).startswith(field):
-                raise constraints[annotation].wrong(annotation, str(error)) from error
-        raise GangError(f"{what}: {error}") from error
+            if annotation in constraints and text.startswith(field):
+                raise constraints[annotation].wrong(annotation, text) from error
+        raise GangError(f"{what}: {text}") from error
 
 
 def _in_one_zone(workers: Workers, constraints: Constraints) -> Workers:
@@ -309,7 +315,8 @@ def _numbered(constraint: Constraint, annotation: str, text: str, like: str) -> 
 
 
 def _tier(constraint: Constraint, annotation: str, text: str, tiers: Tiers) -> int:
+    read = tiers.over if annotation in (SPREAD, PREFER_SPREAD, EVEN) else tiers.at_most
     try:
-        return tiers.tier(text.strip())
+        return read(text.strip())
     except ValueError as error:
         raise constraint.wrong(annotation, str(error)) from error

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import count, pairwise
 
 import numpy as np
+from hyperscout_topology.names import tier_name
 
 from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.grouping.grouping import Grouping, Longs
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.past import Past
-from hyperscout_inference.grouping.tiers import tier_name
 from hyperscout_inference.latency.pairs import Floats, PairTable
 from hyperscout_inference.latency.tiers import LatencyTiers, tiers_of
 

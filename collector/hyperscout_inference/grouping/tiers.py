@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.names import tier_name
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
@@ -15,11 +16,6 @@ from hyperscout_inference.grouping.past import Past
 # If at least this share of a group's cables ends in another group, the two are one partial mesh, not two
 # domains with miswired cables (tests miswire at most about 6 %).
 WOVEN = 0.3
-
-
-def tier_name(level: int) -> str:
-    """Return the name of the tier of switches at a level."""
-    return {1: "leaf", 2: "pod", 3: "core"}.get(level, f"core-{level}")
 
 
 def build_layers(

@@ -33,7 +33,7 @@ class Drain:
 
     `tier`: 0 = one node. `hypernode`: its name, at tier 0 that of the node; None = all islands together.
     `kept`: (nodes,) its nodes that the gang can use, in `forest`. `workers`: number of the gang's workers of
-    its most numerous kind.
+    its most numerous kind. `priority`: of the gang.
     """
 
     gang: str
@@ -44,6 +44,7 @@ class Drain:
     forest: Forest
     kept: Flags
     workers: int
+    priority: int
     _others: Mask = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +68,15 @@ class Drain:
             names = frozenset(self.forest.nodes[at] for at in np.flatnonzero(self.kept).tolist())
             others = Mask.of(~forest.below(names), {})
         return narrowed(masks, {kind.role for kind in ends(request.gang)}, others)
+
+    def keeps_off(self, request: Request, expires_ns: int, booked: Callable[[Request], Booked]) -> bool:
+        """Whether another gang must leave the kept nodes free.
+
+        It need not if it has a higher priority, or ends at `expires_ns` (0 = never), before they are needed.
+        """
+        if request.priority > self.priority:
+            return False
+        return not 0 < expires_ns <= self.free_at_ns(booked(self.request))
 
     def keeps(self, nodes: Iterable[str]) -> bool:
         """Whether one of the nodes is kept."""
@@ -127,6 +137,8 @@ def choose(
     masks: Mapping[str, Mask],
     booked: Booked,
     prefer: str | None = None,
+    *,
+    priority: int = 0,
 ) -> Drain | None:
     """The domain to keep for a gang; None = none holds it, even when all gangs of the book have ended.
 
@@ -152,7 +164,7 @@ def choose(
             within = narrowed(masks, roles, Mask.of(inside, {}))
             if isinstance(place(emptied, request, within), Placement):
                 kept = inside & count.usable(emptied)
-                return Drain(gang, request, masks, tier, names[at], forest, kept, count.workers)
+                return Drain(gang, request, masks, tier, names[at], forest, kept, count.workers, priority)
     return None
 
 

@@ -106,10 +106,25 @@ def _in_zone(worker: Workers, zone: Zone | None) -> Workers:
     return worker if zone is None else replace(worker, resources=in_zone(worker.resources, zone))
 
 
+def within_tiers(request: Request, tiers: int) -> Request:
+    """The same request in a hierarchy that may have fewer tiers than the one for which it was made.
+
+    Limits above the highest tier get that tier.
+    """
+
+    def of(group: Group) -> Group:
+        limits = (None if x is None else min(x, tiers) for x in (group.tier, group.preferred))
+        tier, preferred = limits
+        parts = tuple(of(part) if isinstance(part, Group) else part for part in group.parts)
+        return replace(group, parts=parts, tier=tier, preferred=preferred)
+
+    return replace(request, gang=of(request.gang))
+
+
 def avoiding_failed(held: Reservation, forest: Forest) -> Request:
-    """The request of a gang, which also avoids the nodes that the gang remembers as failed."""
+    """The request of a gang for these tiers. It also avoids the nodes that the gang remembers as failed."""
     failed = forest.index.keys() & {x.node for x in held.failed}
-    return replace(held.request, avoid=held.request.avoid | failed) if failed else held.request
+    return replace(within_tiers(held.request, forest.top), avoid=held.request.avoid | failed)
 
 
 def running_gangs(

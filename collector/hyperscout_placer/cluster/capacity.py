@@ -27,12 +27,14 @@ class Mask:
 
     `taints`: the taints of each node that nothing but its taints keeps out, as text, by node number.
     `lacking`: (nodes,) the weights of preferences that a node does not meet; None = 0 on all nodes.
+    `why`: why other nodes may not be used, if that is not known of each.
     """
 
     key: str
     allowed: Flags
     taints: Mapping[int, str] = field(default_factory=dict)
     lacking: Longs | None = None
+    why: str = ""
 
     @classmethod
     def of(cls, allowed: Flags, taints: Mapping[int, str], lacking: Longs | None = None) -> "Mask":
@@ -51,7 +53,7 @@ def narrowed(masks: Mapping[str, Mask], roles: Iterable[str], more: Mask) -> dic
         both = more
         if mask is not None:
             key = f"{mask.key} & {more.key}"
-            both = Mask(key, mask.allowed & more.allowed, lacking=mask.lacking)
+            both = Mask(key, mask.allowed & more.allowed, lacking=mask.lacking, why=mask.why)
         found[role] = both
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_placer.cluster.health import health_of
@@ -16,6 +17,7 @@ from hyperscout_placer.cluster.health import health_of
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NODE = "node"  # the name of tier 0
+_DIGITS = 4  # of a tier's number; more mean no other tier
 
 
 class ForestError(ValueError):
@@ -181,6 +183,54 @@ class Forest:
         holder = self.holder(used)
         for layer in self.layers if holder is None else self.layers[: holder[0]]:
             yield layer.names, layer.degraded, np.unique(layer.of_node[used])
+
+
+class Tiers:
+    """Reads the tiers of a request. In place of a tier that does not exist, the lowest one above it is used.
+
+    `replaced`: which tiers do not exist, and what replaces each, in words.
+    """
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+        self.replaced: tuple[str, ...] = ()
+
+    @property
+    def top(self) -> int:
+        return self._forest.top
+
+    def at_most(self, text: str) -> int:
+        """A tier that limits where a group is. Without one above it, the highest tier is used: a group in one
+        domain of it is below the tier. Raises ForestError for a name that no hierarchy has."""
+        return min(self._read(text, f": {self._said(self.top)} is used, the highest"), self.top)
+
+    def over(self, text: str) -> int:
+        """A tier over whose domains a gang is spread; one above the highest = no tier is at or above it.
+
+        Raises ForestError for a name that no hierarchy has.
+        """
+        return self._read(text, ", nor one above it")
+
+    def _read(self, text: str, none_above: str) -> int:
+        layers = self._forest.layers
+        try:
+            return self._forest.tier(text)
+        except ForestError:
+            if text.isascii() and text.isdecimal():
+                levels: list[int | None] = [x.tier for x in layers]
+                level: int | None = int(text[:_DIGITS])
+            else:
+                levels, level = [tier_level(x.tier_name) for x in layers], tier_level(text)
+            if level is None or None in levels or not layers:
+                raise
+        found = next((i for i, at in enumerate(levels, 1) if at is not None and at >= level), self.top + 1)
+        why = none_above if found > self.top else f": {self._said(found)} is used, the lowest above it"
+        self.replaced = tuple(dict.fromkeys((*self.replaced, f"there is no tier {text}{why}")))
+        return found
+
+    def _said(self, tier: int) -> str:
+        name = self._forest.layers[tier - 1].tier_name
+        return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:

@@ -84,12 +84,20 @@ class Request:
     above that tier or across islands rather than refused. The tiers of inner groups bind in both modes.
     `avoid`: names of nodes and HyperNodes that are not used. `use_down`: nodes with a down link are used like
     others.
+
+    `demands`: by role, what it demands of nodes: JSON of the fields of a pod's spec. `priority`: as that of a
+    pod. `replaced`: which tiers of the request do not exist, and what replaces them, in words. `impossible`:
+    why the request has no place in this hierarchy, "" = it may have one.
     """
 
     gang: Group
     mode: Mode = "hard"
     avoid: frozenset[str] = field(default_factory=frozenset)
     use_down: bool = False
+    demands: tuple[tuple[str, str], ...] = ()
+    priority: int = 0
+    replaced: tuple[str, ...] = ()
+    impossible: str = ""
 
     @property
     def on_node(self) -> bool:

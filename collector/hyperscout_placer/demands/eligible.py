@@ -22,13 +22,13 @@ DEMANDS = ("nodeSelector", "affinity", "tolerations")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _TERM = ("matchExpressions", "matchFields")
-_NAME = "metadata.name"
+NAME = "metadata.name"
 MAX_WEIGHT = 100
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)  # integers in tolerations: no "+", no "007"
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)  # integers in tolerations: no "+", no "007"
 
 Labels = Mapping[str, str]
 # Takes a node's labels and name, and returns whether one requirement of the affinity is met.
@@ -164,7 +164,7 @@ def _tolerated(taint: Object, toleration: Object) -> bool:
         return bool(wanted == there)
     if operator == "Exists":
         return True
-    limit, value = _integer(wanted, _CANONICAL), _integer(there, _CANONICAL)
+    limit, value = _integer(wanted, CANONICAL), _integer(there, CANONICAL)
     if limit is None or value is None:
         return False
     return value < limit if operator == "Lt" else operator == "Gt" and value > limit
@@ -205,7 +205,7 @@ def _never(labels: Labels, name: str) -> bool:
 
 def _expression(expression: Object) -> _Test:
     key, operator, values = _parts(expression)
-    if not all(_LABEL_VALUE.fullmatch(value) for value in values):
+    if not all(LABEL_VALUE.fullmatch(value) for value in values):
         return _never
     if operator == "In":
         return lambda labels, name: labels.get(key) in values
@@ -216,13 +216,13 @@ def _expression(expression: Object) -> _Test:
     if operator == "DoesNotExist" and not values:
         return lambda labels, name: key not in labels
     if operator in ("Gt", "Lt") and len(values) == 1:
-        limit = _integer(values[0], _INTEGER)
+        limit = _integer(values[0], INTEGER)
         sign = 1 if operator == "Gt" else -1
         if limit is None:
             return _never
 
         def compare(labels: Labels, name: str) -> bool:
-            value = _integer(labels.get(key), _INTEGER)
+            value = _integer(labels.get(key), INTEGER)
             return value is not None and sign * value > sign * limit
 
         return compare
@@ -235,7 +235,7 @@ def _field(expression: Object) -> _Test:
     if len(values) != 1 or operator not in ("In", "NotIn"):
         return _never
     wanted = values[0]
-    return lambda labels, name: ((name if key == _NAME else "") == wanted) == (operator == "In")
+    return lambda labels, name: ((name if key == NAME else "") == wanted) == (operator == "In")
 
 
 def _parts(expression: Object) -> tuple[str, str, Sequence[str]]:

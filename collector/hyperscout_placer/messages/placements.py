@@ -131,6 +131,7 @@ def cost_message(cost: Cost) -> pb.PlacementCost:
         above=cost.above,
         whole=cost.whole,
         widths=cost.widths,
+        unpreferred=cost.unpreferred,
     )
 
 
@@ -260,6 +261,7 @@ def _cost(message: pb.PlacementCost) -> Cost:
         tuple(message.above),
         message.whole,
         tuple(message.widths),
+        unpreferred=message.unpreferred,
     )
 
 
@@ -327,6 +329,7 @@ def _cost_json(cost: pb.PlacementCost) -> dict[str, Any]:
         "above": list(cost.above),
         "whole": cost.whole,
         "widths": list(cost.widths),
+        "unpreferred": cost.unpreferred,
     }
 
 

@@ -6,10 +6,11 @@ Kubernetes quantities.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from hyperscout.v1 import placement_pb2 as pb
 
-from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.forest import Forest, ForestError, Tiers
 from hyperscout_placer.cluster.message_text import with_tier_names
 from hyperscout_placer.cluster.numa_zones import in_one_zone, is_zone_resource, without_share, zone_share
 from hyperscout_placer.cluster.quantity import QuantityError, amount
@@ -26,6 +27,7 @@ from hyperscout_placer.cluster.request import (
     checked,
     unconstrained,
 )
+from hyperscout_placer.messages.demands import demands_of, put_demands
 
 MAX_NAME_CHARS = 317  # of a resource (prefix 253, slash, name 63), and of a gang
 MAX_ROLE_CHARS = 63
@@ -45,12 +47,15 @@ _WHERE = re.compile(r"gang((?:\.parts\[\d+\])*)(.*)", re.DOTALL)
 def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
     """The request in a message. Raises RequestError that names the field.
 
-    Errors are for example an unknown tier or node, a bad quantity, or a count out of range.
+    Errors are for example an unknown name of a tier or node, a bad quantity, or a count out of range. A
+    request that only an absent tier makes invalid is `impossible`.
     """
+    tiers = Tiers(forest)
 
     def tier(where: str, text: str) -> int:
+        read = tiers.over if where == "even" or where.endswith("spread.tier") else tiers.at_most
         try:
-            return forest.tier(text[:MAX_NAME_CHARS])
+            return read(text[:MAX_NAME_CHARS])
         except ForestError as error:
             raise RequestError(f"{where}: {error}") from error
 
@@ -59,9 +64,17 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
         return checked(Request(unconstrained(_request(message, lambda where, text: 0).gang)), 0)
     _check_names(message.avoid, forest)
     try:
-        return checked(_request(message, tier), forest.top)
+        asked = replace(_request(message, tier), replaced=tiers.replaced)
+        loose = checked(replace(asked, gang=unconstrained(asked.gang)), 0)
     except RequestError as error:
-        raise RequestError(with_tier_names(_as_in_message(str(error), message), forest)) from error
+        raise RequestError(_as_in_message(str(error), message)) from error
+    try:
+        return checked(asked, forest.top)
+    except RequestError as error:
+        text = with_tier_names(_as_in_message(str(error), message), forest)
+        if not tiers.replaced:
+            raise RequestError(text) from error
+        return replace(loose, impossible=text)
 
 
 def stored_request(message: pb.PlaceRequest) -> Request:
@@ -78,7 +91,7 @@ def stored_request(message: pb.PlaceRequest) -> Request:
 def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
     """The message of a request. Tiers are numbers in it, and quantities are in base units."""
     soft = request.mode == "soft"
-    return pb.PlaceRequest(
+    message = pb.PlaceRequest(
         gang=gang,
         mode=pb.PLACEMENT_MODE_SOFT if soft else pb.PLACEMENT_MODE_HARD,
         highest_tier_allowed=_tier_text(request.gang.tier),
@@ -87,7 +100,10 @@ def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
         avoid=sorted(request.avoid),
         use_down=request.use_down,
         even=_tier_text(request.gang.even),
+        priority=request.priority,
     )
+    put_demands(request.demands, message.parts)
+    return message
 
 
 def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Request:
@@ -101,7 +117,14 @@ def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Reque
         _spread(message, "spread", tier),
         even=tier("even", message.even) if message.even else None,
     )
-    return Request(gang, _MODES[message.mode], frozenset(message.avoid), message.use_down)
+    return Request(
+        gang,
+        _MODES[message.mode],
+        frozenset(message.avoid),
+        message.use_down,
+        demands_of(message.parts),
+        message.priority,
+    )
 
 
 def _parts(

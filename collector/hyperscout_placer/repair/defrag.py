@@ -74,6 +74,8 @@ def defragment(
     answer = place(capacity, request, masks)
     if isinstance(answer, Placement):
         return MovePlan((), answer, 0)
+    if request.impossible:
+        return answer
     return _Search(capacity, request, gangs, masks, most_moves).run(answer)
 
 

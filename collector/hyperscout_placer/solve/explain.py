@@ -284,7 +284,10 @@ class _Explainer:
         if cost.degraded:
             sentences.append(f"{count(cost.degraded, 'degraded link')} in what is used")
         sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
-        sentences.append(_say_proof(answer, preferred=self._prefers))
+        if cost.unpreferred:
+            sentences.append(f"The nodes lack preferences of weight {cost.unpreferred}")
+        affinity = any(mask.lacking is not None for mask in self._masks.values())
+        sentences.append(_say_proof(answer, preferred=self._prefers, affinity=affinity))
         if self._workers > 1:
             sentences.append(_say_predicted(predicted))
         return ". ".join(sentences) + "."
@@ -307,13 +310,14 @@ class _Explainer:
         return text
 
 
-def _say_proof(answer: Placement, *, preferred: bool) -> str:
+def _say_proof(answer: Placement, *, preferred: bool, affinity: bool) -> str:
     """What was compared, in the order in which it counts."""
     if not answer.exact:
         return "It is not proven that nothing is better"
     groups = ", then width of groups" if answer.cost.widths else ""
     asked = ", preferences" if preferred else ""
-    return f"Nothing is better by tier{asked}, domains, nodes, degraded links, capacity left{groups}"
+    wear = f"nodes{', preferred affinity' if affinity else ''}, degraded links"
+    return f"Nothing is better by tier{asked}, domains, {wear}, capacity left{groups}"
 
 
 def _say_predicted(predicted: Predicted) -> str:

@@ -43,15 +43,19 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     Raises RequestError for an invalid request.
     """
     checked(request, capacity.forest.top)
+    tops = highest(capacity.forest, request)
+    if request.impossible:
+        return Refusal(tops, "; ".join((request.impossible, *request.replaced)))
     work = Work()  # limit for all trials together; after it the search is greedy
     found, complete = _found(capacity, request, masks, work)
     if found is not None:
-        return found
+        return replace(found, relaxed=(*found.relaxed, *request.replaced))
 
     def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
         return _found(capacity, other, others, work)[0]
 
-    return refusal(capacity, request, masks, highest(capacity.forest, request), find, proven=complete)
+    answer = refusal(capacity, request, masks, tops, find, proven=complete)
+    return replace(answer, reason="; ".join((answer.reason, *request.replaced)))
 
 
 def _found(

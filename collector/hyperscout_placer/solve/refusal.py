@@ -266,7 +266,7 @@ class _Reasons:
             for count, what in (
                 (down, "has a link of its own down" if down == 1 else "have a link of their own down"),
                 (avoided, f"{are(avoided)} avoided"),
-                (masked, f"may not be used by a {one(kind.role)}"),
+                (masked, mask.why if mask and mask.why else f"may not be used by a {one(kind.role)}"),
             )
             if count
         ]

@@ -96,10 +96,33 @@ class Workers(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class NodeSelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     COUNT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     SINGLE_NUMA_FIELD_NUMBER: _builtins.int
+    NODE_SELECTOR_FIELD_NUMBER: _builtins.int
+    TOLERATIONS_FIELD_NUMBER: _builtins.int
+    AFFINITY_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of workers."""
     role: _builtins.str
@@ -112,6 +135,20 @@ class Workers(_message.Message):
         unless its capacity is known.
         """
 
+    @_builtins.property
+    def node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels that a node must have. This and the next two fields are those of a pod's spec. If one of them is set, a node
+        must also be ready, not cordoned, and have no taint that is not tolerated. Workers of one role have the same.
+        """
+
+    @_builtins.property
+    def tolerations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Toleration]:
+        """Taints that do not keep the workers off a node."""
+
+    @_builtins.property
+    def affinity(self) -> Global___Affinity:
+        """Required and preferred nodes. Affinity to pods is not supported."""
+
     def __init__(
         self,
         *,
@@ -119,14 +156,221 @@ class Workers(_message.Message):
         resources: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         role: _builtins.str = ...,
         single_numa: _builtins.bool = ...,
+        node_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        tolerations: _abc.Iterable[Global___Toleration] | None = ...,
+        affinity: Global___Affinity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_affinity", b"_affinity", "affinity", b"affinity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_affinity", b"_affinity", "affinity", b"affinity", "count", b"count", "node_selector", b"node_selector", "resources", b"resources", "role", b"role", "single_numa", b"single_numa", "tolerations", b"tolerations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__affinity: _TypeAlias = _typing.Literal["affinity"]  # noqa: Y015
+    _WhichOneofArgType__affinity: _TypeAlias = _typing.Literal["_affinity", b"_affinity"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__affinity) -> _WhichOneofReturnType__affinity | None: ...
+
+Global___Workers: _TypeAlias = Workers  # noqa: Y015
+
+@_typing.final
+class Toleration(_message.Message):
+    """Taints of a node that do not keep a worker off it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    TOLERATION_SECONDS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Key of the taint; "" with the operator Exists = each."""
+    operator: _builtins.str
+    """Equal (also if empty), Exists, Lt or Gt."""
+    value: _builtins.str
+    """Value of the taint."""
+    effect: _builtins.str
+    """NoSchedule, PreferNoSchedule or NoExecute; "" = each."""
+    toleration_seconds: _builtins.int
+    """Has no effect here."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        value: _builtins.str = ...,
+        effect: _builtins.str = ...,
+        toleration_seconds: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_toleration_seconds", b"_toleration_seconds", "toleration_seconds", b"toleration_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_toleration_seconds", b"_toleration_seconds", "effect", b"effect", "key", b"key", "operator", b"operator", "toleration_seconds", b"toleration_seconds", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__toleration_seconds: _TypeAlias = _typing.Literal["toleration_seconds"]  # noqa: Y015
+    _WhichOneofArgType__toleration_seconds: _TypeAlias = _typing.Literal["_toleration_seconds", b"_toleration_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__toleration_seconds) -> _WhichOneofReturnType__toleration_seconds | None: ...
+
+Global___Toleration: _TypeAlias = Toleration  # noqa: Y015
+
+@_typing.final
+class Affinity(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_AFFINITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_affinity(self) -> Global___NodeAffinity:
+        """By labels and names of nodes."""
+
+    def __init__(
+        self,
+        *,
+        node_affinity: Global___NodeAffinity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_affinity", b"_node_affinity", "node_affinity", b"node_affinity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_affinity", b"_node_affinity", "node_affinity", b"node_affinity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__node_affinity: _TypeAlias = _typing.Literal["node_affinity"]  # noqa: Y015
+    _WhichOneofArgType__node_affinity: _TypeAlias = _typing.Literal["_node_affinity", b"_node_affinity"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_affinity) -> _WhichOneofReturnType__node_affinity | None: ...
+
+Global___Affinity: _TypeAlias = Affinity  # noqa: Y015
+
+@_typing.final
+class NodeAffinity(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUIRED_DURING_SCHEDULING_IGNORED_DURING_EXECUTION_FIELD_NUMBER: _builtins.int
+    PREFERRED_DURING_SCHEDULING_IGNORED_DURING_EXECUTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def required_during_scheduling_ignored_during_execution(self) -> Global___NodeSelector:
+        """Nodes that may be used."""
+
+    @_builtins.property
+    def preferred_during_scheduling_ignored_during_execution(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreferredSchedulingTerm]:
+        """Nodes that are used rather than others in the same number of domains."""
+
+    def __init__(
+        self,
+        *,
+        required_during_scheduling_ignored_during_execution: Global___NodeSelector | None = ...,
+        preferred_during_scheduling_ignored_during_execution: _abc.Iterable[Global___PreferredSchedulingTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_required_during_scheduling_ignored_during_execution", b"_required_during_scheduling_ignored_during_execution", "required_during_scheduling_ignored_during_execution", b"required_during_scheduling_ignored_during_execution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_required_during_scheduling_ignored_during_execution", b"_required_during_scheduling_ignored_during_execution", "preferred_during_scheduling_ignored_during_execution", b"preferred_during_scheduling_ignored_during_execution", "required_during_scheduling_ignored_during_execution", b"required_during_scheduling_ignored_during_execution"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__required_during_scheduling_ignored_during_execution: _TypeAlias = _typing.Literal["required_during_scheduling_ignored_during_execution"]  # noqa: Y015
+    _WhichOneofArgType__required_during_scheduling_ignored_during_execution: _TypeAlias = _typing.Literal["_required_during_scheduling_ignored_during_execution", b"_required_during_scheduling_ignored_during_execution"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__required_during_scheduling_ignored_during_execution) -> _WhichOneofReturnType__required_during_scheduling_ignored_during_execution | None: ...
+
+Global___NodeAffinity: _TypeAlias = NodeAffinity  # noqa: Y015
+
+@_typing.final
+class NodeSelector(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_SELECTOR_TERMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_selector_terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorTerm]:
+        """A node matches one of them at least."""
+
+    def __init__(
+        self,
+        *,
+        node_selector_terms: _abc.Iterable[Global___NodeSelectorTerm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role", "single_numa", b"single_numa"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_selector_terms", b"node_selector_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Workers: _TypeAlias = Workers  # noqa: Y015
+Global___NodeSelector: _TypeAlias = NodeSelector  # noqa: Y015
+
+@_typing.final
+class PreferredSchedulingTerm(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    PREFERENCE_FIELD_NUMBER: _builtins.int
+    weight: _builtins.int
+    """1 to 100."""
+    @_builtins.property
+    def preference(self) -> Global___NodeSelectorTerm:
+        """The nodes that are preferred."""
+
+    def __init__(
+        self,
+        *,
+        weight: _builtins.int = ...,
+        preference: Global___NodeSelectorTerm | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preference", b"preference"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preference", b"preference", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreferredSchedulingTerm: _TypeAlias = PreferredSchedulingTerm  # noqa: Y015
+
+@_typing.final
+class NodeSelectorTerm(_message.Message):
+    """A node matches all of these requirements."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCH_EXPRESSIONS_FIELD_NUMBER: _builtins.int
+    MATCH_FIELDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def match_expressions(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorRequirement]:
+        """About labels."""
+
+    @_builtins.property
+    def match_fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorRequirement]:
+        """About the name, `metadata.name`."""
+
+    def __init__(
+        self,
+        *,
+        match_expressions: _abc.Iterable[Global___NodeSelectorRequirement] | None = ...,
+        match_fields: _abc.Iterable[Global___NodeSelectorRequirement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["match_expressions", b"match_expressions", "match_fields", b"match_fields"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSelectorTerm: _TypeAlias = NodeSelectorTerm  # noqa: Y015
+
+@_typing.final
+class NodeSelectorRequirement(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Key of the label, or name of the field."""
+    operator: _builtins.str
+    """In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In and NotIn: at least one. Gt and Lt: one integer. Otherwise none."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "operator", b"operator", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSelectorRequirement: _TypeAlias = NodeSelectorRequirement  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):
@@ -218,6 +462,7 @@ class PlaceRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_FIELD_NUMBER: _builtins.int
     EVEN_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
@@ -232,6 +477,8 @@ class PlaceRequest(_message.Message):
     """Number or name of a tier; "" = none. The gang is split evenly over as few domains of it as possible: each used
     domain holds equally many of the groups, or of the workers, that stay whole there, or one more.
     """
+    priority: _builtins.int
+    """As the priority of a pod. A gang with a higher one may use nodes that are kept for a waiting gang."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What the gang is made of, in order of ranks."""
@@ -261,10 +508,11 @@ class PlaceRequest(_message.Message):
         dry_run: _builtins.bool = ...,
         expires_in: _duration_pb2.Duration | None = ...,
         even: _builtins.str = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "expires_in", b"expires_in", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "priority", b"priority", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015
@@ -324,6 +572,7 @@ class PlacementCost(_message.Message):
     ABOVE_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     WIDTHS_FIELD_NUMBER: _builtins.int
+    UNPREFERRED_FIELD_NUMBER: _builtins.int
     top: _builtins.int
     """Tier of the lowest domain that contains the gang; one above the highest tier if none does."""
     nodes: _builtins.int
@@ -332,6 +581,8 @@ class PlacementCost(_message.Message):
     """Degraded links of the used domains."""
     whole: _builtins.int
     """Used domains in which a worker fits on every node before the gang is there."""
+    unpreferred: _builtins.int
+    """Of each node used: the weights of the preferred node affinity that it does not match. Compared before `degraded`."""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Used domains by tier, from the one below `top` down to tier 1."""
@@ -359,10 +610,11 @@ class PlacementCost(_message.Message):
         above: _abc.Iterable[_builtins.int] | None = ...,
         whole: _builtins.int = ...,
         widths: _abc.Iterable[_builtins.int] | None = ...,
+        unpreferred: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "degraded", b"degraded", "domains", b"domains", "fragmentation", b"fragmentation", "nodes", b"nodes", "top", b"top", "whole", b"whole", "widths", b"widths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "degraded", b"degraded", "domains", b"domains", "fragmentation", b"fragmentation", "nodes", b"nodes", "top", b"top", "unpreferred", b"unpreferred", "whole", b"whole", "widths", b"widths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,7 +757,9 @@ class Placement(_message.Message):
     nodes: _builtins.int
     """Number of nodes used."""
     reason: _builtins.str
-    """Why there is no placement; of a placement, which preference was dropped."""
+    """Why there is no placement; of a placement, which preference was dropped, and which tier of the request another
+    one replaces.
+    """
     exact: _builtins.bool
     """True: no better placement exists. False: no placement is better than `bound`."""
     holder: _builtins.str

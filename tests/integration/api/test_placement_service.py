@@ -17,17 +17,20 @@ from hyperscout_collector.serve.grpc import placement_queries, placement_service
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError
 from hyperscout_placer.book.waiting import Kept, Planned, Waiting
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
-from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support import kube_objects
 from support.builders import gang
 from support.callers import refused
 from support.identities import Reader
@@ -59,8 +62,10 @@ class World:
         self.watchers = PlacementWatchers(lambda: list(self.placements))
         self.placements.changed.subscribe(self.watchers.changed)
         self.disk = Disk()
+        self.nodes: dict[str, Any] = {}  # as stored
+        self.masks = NodeMasks(self.nodes.get)
         self.service = PlacementService(
-            self.placements, self.watchers, self.disk, clock_ns=lambda: self.now_ns
+            self.placements, self.watchers, self.disk, self.masks, clock_ns=lambda: self.now_ns
         )
         self.placements.set_topology(healthy_leaves())
         self.placements.set_unused({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
@@ -364,7 +369,8 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
 
 
 async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
-    world.placements.place("a", Request(Group(1, (Workers(2),), tier=2)), holder="api")
+    spread = Group(1, (Workers(2),), tier=2, spread=Spread(1, 1))
+    world.placements.place("a", Request(spread), holder="api")
     leaves = tuple(replace(h, parent=None) for h in healthy_leaves().hypernodes if h.tier == 1)
     world.placements.set_topology(Topology(8, leaves))
     async with serving(world) as service:
@@ -484,6 +490,57 @@ async def test_callers_are_placed_around_a_kept_domain(world: World) -> None:
         assert "kept for gang ns/Job/large" in explained.placement.reason
         answer = (await service.Place(request(1, gang="c"))).placement
         assert [one.node for one in answer.assignments] == ["n02"]
+
+
+async def test_a_higher_priority_may_use_a_kept_domain(world: World) -> None:
+    placements, large = world.placements, gang(2, tier=1)
+    placements.place("busy", gang(1), holder="Job")
+    placements.drain = choose("ns/Job/large", large, {}, placements.booked(large), priority=5)
+    async with serving(world) as service:
+        for priority, placed in ((0, False), (5, False), (6, True)):
+            explained = pb.ExplainPlacementRequest(request=request(2, priority=priority))
+            assert (await service.ExplainPlacement(explained)).placement.placed == placed
+            for dry_run in (True, False):
+                asked = request(2, gang="b", priority=priority, dry_run=dry_run)
+                assert (await service.Place(asked)).placement.placed == placed
+
+
+async def test_what_roles_demand_counts_in_all_calls(world: World) -> None:
+    for name, gpu in zip(NODES, ("h100", "a100", "h100", "h100"), strict=True):
+        world.nodes[name] = kept(kube_objects.node(name, labels={"gpu": gpu}))
+    two_kinds = [part(1, role="leader"), part(2)]
+    for one in two_kinds:
+        one.workers.node_selector["gpu"] = "h100"
+    async with serving(world) as service:
+        for asked in (request(3, gang="a"), pb.PlaceRequest(gang="a", parts=two_kinds)):
+            asked.parts[0].workers.node_selector["gpu"] = "h100"
+            for dry_run in (True, False):
+                asked.dry_run = dry_run
+                answer = (await service.Place(asked)).placement
+                assert sorted(one.node for one in answer.assignments) == ["n01", "n03", "n04"]
+            explained = await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))
+            assert len(explained.placement.assignments) == 3
+            repaired = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
+            assert not repaired.placement.placed  # n02 has the wrong label
+            assert not (await service.Improve(pb.ImproveRequest(gang="a"))).better
+            # Nothing of the gang can move to n02, so that two workers fit into a leaf.
+            plan = await service.Defragment(
+                pb.DefragmentRequest(request=request(2, highest_tier_allowed="1"))
+            )
+            assert not plan.placement.placed
+            await service.Release(pb.ReleaseRequest(gang="a"))
+        refused_ = (await service.Place(request(4, gang="a", dry_run=True))).placement
+        assert refused_.placed
+        before, world.nodes["n04"] = world.nodes["n04"], kept(kube_objects.node("n04"))
+        world.masks.node_changed(before, world.nodes["n04"])
+        asked = request(3, gang="a")
+        asked.parts[0].workers.node_selector["gpu"] = "h100"
+        answer = (await service.Place(asked)).placement
+        assert not answer.placed
+        asked.parts[0].workers.tolerations.add(key="a")
+        asked.parts[0].workers.tolerations[0].effect = "Never"
+        code, words = await refused(service.Place(asked))
+        assert (code, "tolerations[0].effect" in words) == (Code.INVALID_ARGUMENT, True)
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_a_gap_where_the_collector_should_be(run: CommandLine) -> None:
 
 def candidates() -> pb.ExplainPlacementResponse:
     cost = pb.PlacementCost(top=2, domains=[3], nodes=5, degraded=1, fragmentation=[4, 1, 0])
-    cost.MergeFrom(pb.PlacementCost(above=[9], whole=2, widths=[1]))
+    cost.MergeFrom(pb.PlacementCost(above=[9], whole=2, widths=[1], unpreferred=3))
     return pb.ExplainPlacementResponse(
         placement=placed("", "n01", "n02"),
         candidates=[
@@ -190,6 +190,7 @@ def test_explain_placement_as_json(run: CommandLine, service: FakePlacementServi
             "above": [9],
             "whole": 2,
             "widths": [1],
+            "unpreferred": 3,
         },
         "predicted": {
             "ringS": 0.0421,

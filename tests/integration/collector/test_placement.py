@@ -108,7 +108,6 @@ BAD = {
         request(1, gang="g", highest_tier_allowed="moon"),
         "highest_tier_allowed: no tier 'moon'",
     ),
-    "tier too high": (request(1, gang="g", highest_tier_allowed="3"), "highest_tier_allowed: no tier '3'"),
     "negative tier": (request(1, gang="g", highest_tier_allowed="-1"), "highest_tier_allowed: no tier '-1'"),
     "unknown node": (request(1, gang="g", avoid=["node-0001", "node-9999"]), "avoid[1]: 'node-9999'"),
     "negative quantity": (
@@ -128,6 +127,15 @@ BAD = {
     "no spread": (request(1, gang="g", spread=pb.Spread(most=0, tier="node")), "spread.most: 0"),
     "spread over nothing": (request(1, gang="g", spread=pb.Spread(most=1)), "spread.tier: missing"),
 }
+
+
+async def test_without_kubernetes_labels_are_unknown(tmp_path: Path) -> None:
+    async with eight_hosts(tmp_path) as (_, service):
+        asked = request(1, dry_run=True)
+        asked.parts[0].workers.node_selector["gpu"] = "h100"
+        answer = (await service.Place(asked)).placement
+        assert not answer.placed
+        assert "because the collector reads no nodes of Kubernetes: set `kubernetes`" in answer.reason
 
 
 async def test_what_cannot_be_meant_names_its_field_and_holds_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine, Ran
+from support.kube_objects import node, node_affinity, preferred_affinity
 from support.topologies import hypernode, leaves, measured, pods, two_leaves
 
 GPU = "nvidia.com/gpu"
@@ -34,8 +35,17 @@ class Files:
         path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
         return path
 
-    def place(self, topology: object, *flags: object, capacity: object = None, request: object = None) -> Ran:
+    def place(
+        self,
+        topology: object,
+        *flags: object,
+        capacity: object = None,
+        request: object = None,
+        nodes: object = None,
+    ) -> Ran:
         more: list[object] = []
+        if nodes is not None:
+            more += ["--nodes", self.write("nodes.json", nodes)]
         if capacity is not None:
             more += ["--capacity", self.write("free.json", capacity)]
         if request is not None:
@@ -79,6 +89,7 @@ def test_json_has_every_field_of_the_contract(files: Files) -> None:
             "above": [12],
             "whole": 3,
             "widths": [],
+            "unpreferred": 0,
         },
         "exact": True,
         "reason": "",
@@ -403,7 +414,13 @@ def test_one_of_the_files_may_come_on_stdin(files: Files, run: CommandLine) -> N
         ["--workers", 4, "--group-size", 3, "--group-tier", 1],
         ["--workers", 4, "--group-size", 2],
         ["--workers", 4, "--group-tier", 1],
-        ["--workers", 4, "--highest-tier-allowed", "9"],
+        ["--workers", 4, "--node-selector", "gpu"],
+        ["--workers", 4, "--node-selector", "gpu=a b"],
+        ["--workers", 4, "--node-selector", "gpu=a,gpu=b"],
+        ["--workers", 4, "--toleration", "a:Maybe"],
+        ["--workers", 4, "--toleration", "=x"],
+        ["--workers", 4, "--priority", 2**31],
+        ["--workers", 4, "--nodes", "nothing.json"],
         ["--workers", 4, "--highest-tier-allowed", "-1"],
         ["--workers", 4, "--highest-tier-allowed", "rack"],
         ["--workers", 4, "--highest-tier-allowed", "leaf", "--group-size", 2, "--group-tier", "core"],
@@ -699,3 +716,114 @@ def test_whatever_is_in_the_files_it_answers_or_says_what_is_wrong(
         assert ran.err.count("\n") == 1 or "warning: " in ran.err
     else:
         assert json.loads(ran.out)["placed"] is (ran.code == 0)
+
+
+def listed(name: str, **fields: Any) -> dict[str, Any]:
+    """As `kubectl get nodes -o json` lists it."""
+    return {"kind": "Node", **node(name, **fields)}
+
+
+TOPOLOGY = leaves(("a", "b", "c"), ("d", "e", "f"))
+SPOT = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
+CLUSTER = {
+    "kind": "List",
+    "items": [
+        listed("a", labels={"gpu": "h100"}),
+        listed("b", labels={"gpu": "h100"}, spec={"taints": [SPOT]}),
+        listed("c", labels={"gpu": "h100"}, spec={"unschedulable": True}),
+        listed("d", labels={"gpu": "a100", "rack": "1"}),
+        listed("e", labels={"gpu": "a100", "rack": "2"}),
+        listed("f", labels={"gpu": "a100", "rack": "2"}, ready="False"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("flags", "nodes"),
+    [
+        (["--workers", 1, "--node-selector", "gpu=h100"], ["a"]),
+        (["--workers", 2, "--node-selector", "gpu=h100", "--toleration", "spot"], ["a", "b"]),
+        (["--workers", 2, "--node-selector", "gpu=h100", "--toleration", "spot=yes:NoSchedule"], ["a", "b"]),
+        (["--workers", 1, "--node-selector", "gpu=a100,rack=2"], ["e"]),
+        (["--workers", 2, "--toleration", "spot=yes", "--highest-tier-allowed", "leaf"], ["a", "b"]),
+        (["--workers", 3, "--node-selector", "gpu=h100", "--toleration", "spot"], None),
+        (["--workers", 2, "--node-selector", "gpu=h100", "--toleration", "spot=no"], None),
+        (["--workers", 1, "--node-selector", "gpu=b200"], None),
+        (["--workers", 6, "--priority", -3], ["a", "b", "c", "d", "e", "f"]),  # no demands: all nodes
+    ],
+)
+def test_labels_and_taints_come_from_kubectl(
+    files: Files, flags: list[object], nodes: list[str] | None
+) -> None:
+    ran = files.place(TOPOLOGY, *flags, "-o", "json", nodes=CLUSTER)
+    assert (ran.code, "Traceback" in ran.err) == (0 if nodes else 3, False)
+    assert nodes_of(json.loads(ran.out)) == (nodes or [])
+    assert nodes or json.loads(ran.out)["reason"]
+
+
+def test_a_request_has_the_fields_of_a_pod(files: Files) -> None:
+    rack = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["2"]}]}
+    worker: dict[str, Any] = {"count": 1, **preferred_affinity((7, rack))}
+    assert nodes_of(files.placed(TOPOLOGY, nodes=CLUSTER, request={"parts": [{"workers": worker}]})) == ["e"]
+    worker["affinity"]["nodeAffinity"] |= node_affinity(
+        {"matchExpressions": [{"key": "gpu", "operator": "NotIn", "values": ["a100"]}]}
+    )["affinity"]["nodeAffinity"]
+    request = {"parts": [{"workers": worker}], "priority": 2**31 - 1}
+    answer = files.placed(TOPOLOGY, nodes=CLUSTER, request=request)
+    assert (nodes_of(answer), answer["cost"]["unpreferred"]) == (["a"], 7)
+    ran = files.place(TOPOLOGY, nodes=CLUSTER, request=request)
+    assert "Affinity:     nodes lack preferences of weight 7\n" in ran.out
+    assert "nothing is better by tier, domains, nodes, preferred affinity, degraded links" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        ({"parts": [{"workers": {"count": 1, "nodeSelector": {"a": "b"}}}]}, 3, "unknown: give --nodes"),
+        ({"parts": [{"workers": {"count": 6, "tolerations": [{"operator": "Exists"}]}}]}, 3, "give --nodes"),
+        ({"parts": [{"workers": {"count": 7}}], "highestTierAllowed": "pod"}, 3, "there is no tier pod"),
+        ({"parts": [{"workers": {"count": 2}}], "even": "7"}, 3, "there is no tier 7, nor one above it"),
+        ({"parts": [{"workers": {"count": 2}}], "priority": 2**31}, 2, "priority"),
+        ({"parts": [{"workers": {"count": 2}}], "priority": "high"}, 2, "priority"),
+        ({"parts": [{"workers": {"count": 2, "nodeSelector": {"a": 1}}}]}, 2, "nodeSelector"),
+        ({"parts": [{"workers": {"count": 2, "nodeSelector": {"a": "x y"}}}]}, 2, "node_selector['a']"),
+        ({"parts": [{"workers": {"count": 2, "affinity": {"podAffinity": {}}}}]}, 2, "podAffinity"),
+        ({"parts": [{"workers": {"count": 2, "tolerations": [{"key": "a", "effect": "X"}]}}]}, 2, "effect"),
+        ({"parts": [{"workers": {"count": 2}}], "highestTierAllowed": "rack"}, 2, "no tier 'rack'"),
+    ],
+)
+def test_the_exit_code_of_what_is_impossible_and_of_what_is_wrong(
+    files: Files, request_: object, code: int, words: str
+) -> None:
+    ran = files.place(TOPOLOGY, request=request_)
+    assert (ran.code, words in ran.err, "Traceback" in ran.err) == (code, True, False), ran.err
+    if code == 3 or "rack" in words:
+        empty = files.place(Topology(1), request=request_)
+        assert (empty.code, "no HyperNodes" in empty.err) == (3, True), empty.err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ("[]", "no JSON object; expected the output of `kubectl get nodes -o json`"),
+        ({"items": []}, "no node; expected the output of `kubectl get nodes -o json`"),
+        ({"items": [{"kind": "Pod", "metadata": {"name": "a"}}]}, "no node; expected"),
+    ],
+)
+def test_a_file_of_nodes_that_is_none(files: Files, nodes: object, words: str) -> None:
+    ran = files.place(TOPOLOGY, "--workers", 1, "--node-selector", "gpu=h100", nodes=nodes)
+    assert (ran.code, words in ran.err) == (2, True), ran.err
+
+
+def test_nodes_with_odd_fields_are_left_out(files: Files) -> None:
+    odd = [
+        {**listed("b", labels={"gpu": "h100"}), "spec": {"taints": [{"key": ["x"]}]}},
+        {**listed("c", labels={"gpu": "h100"}), "status": {"conditions": {"type": "Ready"}}},
+        {**listed("d", labels={"gpu": "h100"}), "status": None, "spec": 7},
+    ]
+    nodes = {"items": [CLUSTER["items"][0], *odd]}
+    ran = files.place(TOPOLOGY, "--workers", 1, "--node-selector", "gpu=h100", "-o", "name", nodes=nodes)
+    assert (ran.code, ran.out) == (0, "node/a\n")
+    assert "node 'b': expected lists of taints and conditions with texts" in ran.err
+    ran = files.place(TOPOLOGY, "--workers", 2, "--node-selector", "gpu=h100", nodes=nodes)
+    assert ran.code == 3

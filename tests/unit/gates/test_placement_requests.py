@@ -12,6 +12,7 @@ from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_topology.topology import Endpoint
 from support.builders import anomaly
+from support.kube_objects import preferred_affinity
 from support.placing import free_of
 from support.topologies import leaves
 
@@ -81,7 +82,7 @@ def test_what_pods_demand_and_what_is_to_be_avoided_counts(cluster: Cluster) -> 
     assert placed(cluster, gang(2), "b2") == ("a2", "a3")
     # Nodes change, and what is remembered of them with them.
     cluster.nodes["b1"]["ready"]["status"] = "True"
-    cluster.asking.nodes_changed()
+    cluster.asking.node_changed(None, cluster.nodes["a1"])
     other = cluster.asking.place("y", e.Place(gang(3), frozenset({"gone"})))
     assert isinstance(other, e.Placed)
     assert other.placement.nodes == ("b1", "b2", "b3")
@@ -171,3 +172,30 @@ def test_a_node_that_a_taint_of_ours_keeps_out_is_named(cluster: Cluster) -> Non
     assert isinstance(answer, e.NotPlaced)
     assert "1 more without the taint of a2 (hyperscout.io/degraded:NoSchedule)" in answer.reason
     assert "must be freed" not in answer.reason
+
+
+def test_pods_are_on_the_nodes_that_they_prefer(cluster: Cluster) -> None:
+    for name in ("a3", "b2", "b3"):
+        cluster.nodes[name]["metadata"]["labels"] = {"disk": "nvme"}
+    nvme = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    assert placed(cluster, gang(2, preferred_affinity((5, nvme)))) == ("b2", "b3")
+    held = cluster.placements.held("ns/Job/a")
+    assert held.placement.cost.unpreferred == 0
+
+
+def test_what_a_request_of_the_api_demands_counts_for_moves(cluster: Cluster) -> None:
+    cluster.nodes["b1"]["metadata"]["labels"] = {"gpu": "h100"}
+    request = replace(gang(1).request, demands=(("worker", '{"nodeSelector": {"gpu": "h100"}}'),))
+    masks = cluster.asking.masks_for({}, request)
+    assert masks["worker"].allowed.tolist() == [name == "b1" for name in NODES]
+    assert cluster.asking.masks_for({}, gang(1).request) == {}
+
+
+def test_a_gang_is_repaired_after_the_tiers_above_it_are_gone(cluster: Cluster) -> None:
+    of = gang(2)
+    assert placed(cluster, of) == ("a1", "a2")
+    before = plan(cluster, of)
+    high = replace(before, request=replace(of.request, gang=replace(of.request.gang, tier=3)))
+    answer = cluster.asking.repair("ns/Job/a", e.Repair(of, high, (1,), frozenset({"a2"})))
+    assert isinstance(answer, e.Placed)
+    assert answer.placement.nodes == ("a1", "a3")

@@ -13,8 +13,10 @@ from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
 from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
+from hyperscout_placer.cluster.forest import Forest, Tiers
 from hyperscout_placer.cluster.numa_zones import in_one_zone
 from hyperscout_placer.cluster.request import Group, Spread, Workers, ends, size
+from support.topologies import leaves
 from support.workloads import (
     GPU,
     Object,
@@ -670,3 +672,18 @@ def test_the_role_of_each_rank_stays_its_own_where_needs_are_equal() -> None:
         kind.role for kind in ends(the_gang(jobset_pods("j", "r0", 1, 1), jobset("j", *many)).request.gang)
     ]
     assert roles == [f"r{i}" for i in range(64)]
+
+
+def test_a_tier_that_is_gone_is_replaced_by_the_lowest_above_it() -> None:
+    no_pods = Forest.of(leaves(("a", "b"), ("c", "d")))  # its tiers are leaf and core
+    owner = job("t", 4, highest_tier_allowed="pod", groups="2:nvlink")
+    gang = gang_of(list(job_pods("t", 4)), owner, Tiers(no_pods))
+    assert gang.request.gang == Group(1, (Group(2, (Workers(2, FULL),), 1),), 2)
+    assert gang.request.replaced == (
+        "there is no tier pod: tier 2 (core) is used, the lowest above it",
+        "there is no tier nvlink: tier 1 (leaf) is used, the lowest above it",
+    )
+    # A spread over the tier of the gang itself is impossible.
+    owner = job("t", 4, highest_tier_allowed="pod", spread="2:pod")
+    with pytest.raises(GangError, match=r"'2:pod': gang\.spread\.tier: 2: .*; there is no tier pod: tier 2"):
+        gang_of(list(job_pods("t", 4)), owner, Tiers(no_pods))

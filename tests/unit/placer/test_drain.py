@@ -284,3 +284,21 @@ def _start(
         held = [node for x in placements for node in x.placement.nodes]
         assert len(held) == len(set(held)), "a node is promised twice"
     raise AssertionError("it never starts")
+
+
+@pytest.mark.parametrize(
+    ("priority", "waiting", "placed"),
+    [(0, 0, False), (1, 0, True), (-1, 0, False), (0, -5, True), (-5, -5, False), (2**31 - 1, 7, True)],
+)
+def test_a_higher_priority_may_use_kept_nodes(priority: int, waiting: int, placed: bool) -> None:
+    placements = Book(held={"x": ("b1", 0)}).placements
+    large = gang(3, tier=1)
+    drain = choose("large", large, {}, placements.booked(large), priority=waiting)
+    placements.drain = drain
+    assert drain is not None
+    other = replace(gang(1), avoid=frozenset(NODES) - set(NODES[:3]), priority=priority)
+    kept = drain.hypernode
+    assert kept == "l1"
+    assert isinstance(placements.place("other", other, holder="api", dry_run=True), Placement) == placed
+    _, trial = placements.trial(other)
+    assert isinstance(trial().answer, Placement) == placed

@@ -199,8 +199,8 @@ def test_any_bytes_are_a_request_or_say_why_not(junk: bytes) -> None:
 # What is answered
 
 ASKED = Request(Group(1, (Workers(1, role="leader"), Workers(2))))
-COST = Cost(2, (2,), 3, 1, (1, 1, 0), (4, 2), 1, (1, 0))
-REST_OF_COST = {"above": [4, 2], "whole": 1, "widths": [1, 0]}
+COST = Cost(2, (2,), 3, 1, (1, 1, 0), (4, 2), 1, (1, 0), unpreferred=30)
+REST_OF_COST = {"above": [4, 2], "whole": 1, "widths": [1, 0], "unpreferred": 30}
 PLACED = Placement(("n01", "n02", "n03"), 2, "core", COST, exact=False, bound=Cost(2, (1,), 3, 0, (1,)))
 PREDICTED = Predicted(0.5, 0.25, 1 << 30, (HopSpeed(1, "leaf", 2.5, "measured", 32.0, "read"),))
 
@@ -240,7 +240,7 @@ def test_a_placement_as_json() -> None:
         },
         "reason": "",
         "bound": {"top": 2, "domains": [1], "nodes": 3, "degraded": 0, "fragmentation": [1]}
-        | {"above": [], "whole": 0, "widths": []},
+        | {"above": [], "whole": 0, "widths": [], "unpreferred": 0},
         "gang": "train",
     }
     assert list(placement_json(message))[:4] == ["placed", "tier", "hypernode", "assignments"]

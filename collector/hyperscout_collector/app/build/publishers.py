@@ -23,6 +23,7 @@ from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import broker_of
 from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_publish.file.publisher import FilePublisher
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.mqtt.publisher import MqttPublisher
@@ -174,6 +175,10 @@ def build_publishing(
         seen_ns=evidence.view.seen_ns,
         pods_are_watched=nodes is not None,
     )
+    unknown = "the collector reads no nodes of Kubernetes: set `kubernetes`"
+    masks = NodeMasks(None if publishers.nodes is None else publishers.nodes.get, unknown)
+    if publishers.nodes is not None:
+        publishers.nodes.changed.subscribe(masks.node_changed)
     gates, services = None, dict(publishers.services)
     if nodes is not None and context.kube is not None:
         gates = _gates(context, context.kube, nodes, placing.placements)
@@ -199,7 +204,16 @@ def build_publishing(
         if recorder is not None and (published.links or not published.hypernodes):
             recorder.resume(published, Cause(TAKEOVER if storage.is_takeover else RESTART))
     return Publishing(
-        publishers.cluster, watchers, runner, services, saver, placing, gates, publishers.mqtt, recorder
+        publishers.cluster,
+        watchers,
+        runner,
+        services,
+        saver,
+        placing,
+        masks,
+        gates,
+        publishers.mqtt,
+        recorder,
     )
 
 

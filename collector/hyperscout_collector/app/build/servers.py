@@ -90,6 +90,7 @@ async def start_servers(
         publishing.placing.placements,
         publishing.placing.watchers,
         publishing.placing.reservations,
+        publishing.masks,
         clock_ns=components.clock_ns,
         queue=None if publishing.gates is None else publishing.gates.queue,
         plans_on_schedule=settings.gates_defragment_every_s > 0,

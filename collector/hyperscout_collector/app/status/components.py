@@ -6,6 +6,7 @@ from typing import Any
 
 from hyperscout_gates.control.controller import Gates
 from hyperscout_kubernetes.client import Kube
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_runtime.clock import Clock
@@ -89,6 +90,7 @@ class Publishing:
     services: Mapping[str, Service]
     saver: Saver
     placing: Placing
+    masks: NodeMasks
     gates: Gates | None
     mqtt: MqttPublisher | None
     recorder: Recorder | None

@@ -3,17 +3,17 @@
 No function changes a reservation: PlacementService applies a computed repair.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.drain import Drain, place_around
-from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed, running_gangs
+from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed, within_tiers
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
-from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.messages.placements import (
@@ -25,10 +25,10 @@ from hyperscout_placer.messages.placements import (
     repair_message,
     waiting_message,
 )
-from hyperscout_placer.repair.defrag import MovePlan, defragment
+from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.explain import explain
-from hyperscout_placer.solve.place import NO_MASKS, place
+from hyperscout_placer.solve.place import place
 
 _T = TypeVar("_T")
 
@@ -39,10 +39,11 @@ class OutdatedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The free resources. `capacity`: a copy that belongs to this object only."""
+    """The free resources. `capacity`: a copy that belongs to this object only. `masks`: those of the gang."""
 
     capacity: Capacity
     speeds: Sequence[TierSpeed]
+    masks: Mapping[str, Mask] = field(default_factory=dict)
 
 
 def tried(gang: str, request: Request, free: Free, trial: Callable[[], Trial]) -> tuple[Trial, pb.Placement]:
@@ -58,27 +59,29 @@ def reserved(held: Reservation, free: Free) -> pb.Placement:
 def explained(
     gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
 ) -> pb.ExplainPlacementResponse:
-    capacity, masks = free.capacity, NO_MASKS
+    capacity, masks = free.capacity, free.masks
     if drain is None:
-        answer = _for_current_tiers(lambda: place(capacity, request))
+        answer = _for_current_tiers(lambda: place(capacity, request, masks))
     else:
-        answer = place_around(drain, place, capacity, request, NO_MASKS)
-        masks = drain.masks_of_others(request, capacity.forest)
+        answer = place_around(drain, place, capacity, request, masks)
+        masks = drain.masks_of_others(request, capacity.forest, masks)
     found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
 
 def explained_held(
-    held: Reservation, without: Callable[[], Capacity], speeds: Sequence[TierSpeed], limit: int
+    held: Reservation, without: Callable[[], Capacity], free: Free, limit: int
 ) -> pb.ExplainPlacementResponse:
+    """`without`: the free resources without the gang; those of `free` do not count."""
     capacity = without()
-    return explained(held.gang, avoiding_failed(held, capacity.forest), Free(capacity, speeds), limit)
+    return explained(
+        held.gang, avoiding_failed(held, capacity.forest), replace(free, capacity=capacity), limit
+    )
 
 
 def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
-    return _for_current_tiers(
-        lambda: repair(free.capacity, held.request, held.placement.nodes, lost, NO_MASKS)
-    )
+    asked, running = within_tiers(held.request, free.capacity.forest.top), held.placement.nodes
+    return _for_current_tiers(lambda: repair(free.capacity, asked, running, lost, free.masks))
 
 
 def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
@@ -89,16 +92,15 @@ def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> 
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
     asked = avoiding_failed(held, capacity.forest)
-    found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, NO_MASKS))
+    found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, free.masks))
     predicted = None if found is None else _predicted(found.placement, free)
     return improve_message(held.gang, held.request, found, capacity.forest, predicted)
 
 
 def defragmented(
-    gang: str, request: Request, book: Sequence[Reservation], free: Free, most_moves: int
+    gang: str, request: Request, gangs: Sequence[Running], free: Free, most_moves: int
 ) -> pb.DefragmentResponse:
-    gangs = running_gangs(book, free.capacity.forest)
-    found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
+    found = defragment(free.capacity, request, gangs, free.masks, most_moves=most_moves)
     return defragmented_message(gang, request, found, free)
 
 

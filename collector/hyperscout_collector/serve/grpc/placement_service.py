@@ -26,10 +26,12 @@ from hyperscout_placer.book.reservation import (
     PlacementsError,
     Reservation,
     TooManyError,
+    running_gangs,
 )
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
@@ -103,7 +105,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 class PlacementService:
     """`add_to(server)` registers the service. Call `close` after the last call has ended.
 
-    `queue`: None = no gang ever waits.
+    `masks`: which nodes the roles of requests may use. `queue`: None = no gang ever waits.
     """
 
     def __init__(
@@ -111,12 +113,14 @@ class PlacementService:
         placements: Placements,
         watchers: PlacementWatchers,
         book: Book,
+        masks: NodeMasks,
         *,
         clock_ns: Callable[[], int],
         queue: Queue | None = None,
         plans_on_schedule: bool = False,
     ) -> None:
         self._placements = placements
+        self._masks = masks
         self._queue = queue
         self._plans_on_schedule = plans_on_schedule
         self._watchers = watchers
@@ -174,14 +178,20 @@ class PlacementService:
         if request.gang or not request.dry_run:
             _check_name(request.gang)
         asked = request_of(request, forest)
+        masks = self._masks.of(asked, forest)
         if request.dry_run:
-            capacity, trial = placements.trial(asked)
+            capacity, trial = placements.trial(asked, masks)
             free = Free(capacity, placements.speeds)
             found, message = await self._queries(queries.tried, request.gang, asked, free, trial)
             placements.tried(found)
             return pb.PlaceResponse(placement=message)
         answer = await placements.decide(
-            request.gang, asked, holder=API, expires_ns=expires_ns, in_thread=self._decide
+            request.gang,
+            asked,
+            holder=API,
+            masks=masks,
+            expires_ns=expires_ns,
+            in_thread=self._decide,
         )
         if isinstance(answer, Refusal):
             return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
@@ -283,12 +293,14 @@ class PlacementService:
             raise RequestError(f"limit: {request.limit}: expected at most {_MAX_CANDIDATES}")
         limit = request.limit or _CANDIDATES
         if request.gang:
-            held, speeds = placements.held(request.gang), placements.speeds
-            without = placements.without(held.gang)
-            return await self._queries(queries.explained_held, held, without, speeds, limit)
+            held = placements.held(request.gang)
+            without, free = placements.without(held.gang), self._free(held.request)
+            return await self._queries(queries.explained_held, held, without, free, limit)
         gang, asked = request.request.gang, request_of(request.request, placements.capacity.forest)
-        free = self._free(asked)
-        return await self._queries(queries.explained, gang, asked, free, limit, placements.drain)
+        free, drain = self._free(asked), placements.drain
+        if drain is not None and not drain.keeps_off(asked, 0, placements.booked):
+            drain = None
+        return await self._queries(queries.explained, gang, asked, free, limit, drain)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
@@ -331,8 +343,9 @@ class PlacementService:
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
         gang, asked = request.request.gang, request_of(request.request, self._placements.capacity.forest)
-        free = self._free(asked)
-        return await self._queries(queries.defragmented, gang, asked, self._by_name(), free, most)
+        free, forest = self._free(asked), self._placements.capacity.forest
+        gangs = running_gangs(self._by_name(), forest, lambda held: self._masks.of(held.request, forest))
+        return await self._queries(queries.defragmented, gang, asked, gangs, free, most)
 
     # Helpers
 
@@ -344,7 +357,8 @@ class PlacementService:
         return "no gang waited at the last look"
 
     def _free(self, request: Request) -> Free:
-        return Free(self._placements.capacity_for(request).copy(), self._placements.speeds)
+        capacity = self._placements.capacity_for(request).copy()
+        return Free(capacity, self._placements.speeds, self._masks.of(request, capacity.forest))
 
     def _by_name(self) -> list[Reservation]:
         return sorted(self._placements, key=lambda held: held.gang)
