@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hyperscout_placer.cluster.answer import Cost
 from hyperscout_placer.cluster.capacity import Mask
-from hyperscout_placer.cluster.request import WORKERS, Group, Mode, Request, Workers, checked, size
+from hyperscout_placer.cluster.request import WORKERS, Group, Mode, Packing, Request, Workers, checked, size
 
 from support.placer_facts import NO_MASKS, Facts, Room
 from support.placer_instances import TIER_NAMES, Instance
@@ -61,7 +61,9 @@ def _at_top(facts: Facts, top: int, domain: int, whole: list[int], total: int) -
     above = (facts.fit_in[t][facts.domain_of[t][node]] for t in range(facts.tiers, top, -1))
     lefts = tuple(x - total for x in rest), tuple(x - total for x in above)
     whole += facts.is_whole(top, domain)
-    return Cost(top, counts, found[top - 1], degraded, *lefts, whole, unpreferred=found[top])
+    first = lefts[0] if facts.request.packing == "fragments" else ()
+    more = {"unpreferred": found[top], "fragments": first}
+    return Cost(top, counts, found[top - 1], degraded, *lefts, whole, **more)
 
 
 def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
@@ -75,10 +77,15 @@ def _inside(facts: Facts, top: int, tier: int, domain: int, whole: list[int], to
             for b, y in own.items():
                 if a + b <= total:
                     cost = tuple(map(int.__add__, x, y))
-                    if a + b not in after or cost < after[a + b]:
+                    if a + b not in after or _key(facts, top, cost) < _key(facts, top, after[a + b]):
                         after[a + b] = cost
         found = after
     return found
+
+
+def _key(facts: Facts, top: int, cost: tuple[int, ...]) -> tuple[object, ...]:
+    """By which costs are compared."""
+    return (cost[top + 2 : -1], cost) if facts.request.packing == "fragments" else cost
 
 
 def _table(facts: Facts, top: int, tier: int, domain: int, whole: list[int], total: int) -> Table:
@@ -140,4 +147,6 @@ def random_chain(seed: int, *, most_nodes: int = 60) -> Instance:
     if rng.random() < 0.3:
         lacking = {name: rng.choice((0, 10, 10, 60)) for name in nodes}
     allowed = {"worker": frozenset(nodes)} if lacking else {}
-    return Instance(seed, tree, free, Request(gang, mode), degraded, allowed=allowed, lacking=lacking)
+    packing: Packing = "fragments" if rng.random() < 0.25 else "compact"
+    request = Request(gang, mode, packing=packing)
+    return Instance(seed, tree, free, request, degraded, allowed=allowed, lacking=lacking)

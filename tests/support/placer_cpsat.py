@@ -227,6 +227,9 @@ class _Model:
 
     def _add_objectives(self) -> None:
         facts, forest, add = self.facts, self.facts.forest, self.program.objectives.append
+        if facts.request.packing == "fragments":
+            for tier in range(self.top, -1, -1):
+                add([(v, facts.fit_in[tier][domain]) for domain, v in self.used[tier].items()])
         for tier in range(self.top - 1, -1, -1):
             add([(v, 1) for v in self.used[tier].values()])
         lacking: Terms = []
@@ -256,7 +259,8 @@ class _Model:
     def placement(self, answer: dict[str, Any]) -> Placement:
         facts, values = self.facts, answer["values"]
         nodes = [node for _, x in self.parts for node, v in x.items() for _ in range(values[v])]
-        said = answer["objectives"]
+        fragments = facts.request.packing == "fragments"
+        said = answer["objectives"][self.top + 1 if fragments else 0 :]
         *domains, used = said[: self.top]
         top, above = self.top, max(0, facts.tiers - self.top)
         left = [worth - facts.placed for worth in said[top + 2 : 2 * top + 3 + above]]
@@ -264,7 +268,8 @@ class _Model:
         widths = tuple(top + worth for worth in close)
         cut = top + 1  # of the gang's own domain and below, then above it
         lefts = tuple(left[:cut]), tuple(left[cut:])
-        cost = Cost(top, tuple(domains), used, said[top + 1], *lefts, whole, widths, unpreferred=said[top])
+        more = {"unpreferred": said[top], "fragments": lefts[0] if fragments else ()}
+        cost = Cost(top, tuple(domains), used, said[top + 1], *lefts, whole, widths, **more)
         names = tuple(facts.forest.nodes[node] for node in nodes)
         if self.top > facts.tiers:
             return Placement(names, None, None, cost)

@@ -139,7 +139,9 @@ class Facts:
         whole = sum(self.is_whole(t, at) for t in range(1, top + 1) for at in used[t])
         lacking = sum(lacks[node] for lacks, _ in self.lacking.values() for node in used[0])
         lefts = tuple(left[above:]), tuple(left[:above])
-        return Cost(top, below, len(used[0]), degraded, *lefts, whole, unpreferred=lacking)
+        first = lefts[0] if self.request.packing == "fragments" else ()
+        more = {"unpreferred": lacking, "fragments": first}
+        return Cost(top, below, len(used[0]), degraded, *lefts, whole, **more)
 
     def is_whole(self, tier: int, domain: int) -> bool:
         """Whether each node of the domain has room for one of those that count."""

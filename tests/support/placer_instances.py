@@ -247,6 +247,8 @@ def random_instance(
     if rng.random() < 0.2:  # the same for all roles, so that the set of nodes decides
         lacking = {name: rng.choice((0, 0, 10, 10, 60, 100)) for name in nodes}
         allowed = dict.fromkeys(roles, frozenset(name for name in nodes if rng.random() < 0.9))
+    if rng.random() < 0.2:
+        request = replace(request, packing="fragments")
     return Instance(seed, tree, free, request, degraded, down, allowed, lacking)
 
 

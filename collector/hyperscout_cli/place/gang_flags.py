@@ -62,6 +62,7 @@ class Gang:
     node_selector: tuple[str, ...] = ()
     toleration: tuple[str, ...] = ()
     priority: int | None = None
+    packing: str | None = None
     request: str | None = None
 
     def message(self) -> "placement_pb2.PlaceRequest":
@@ -267,6 +268,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         avoid=gang.avoid,
         use_down=gang.use_down,
         priority=gang.priority or 0,
+        packing=pb.PACKING_FRAGMENTS if gang.packing == "fragments" else pb.PACKING_UNSPECIFIED,
     )
 
 
@@ -336,6 +338,12 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         help="Nodes and HyperNodes that are not used; a name may be a host list such as gpu-[01-16].",
     ),
     click.option("--use-down", is_flag=True, help="Also use nodes whose own link is down."),
+    click.option(
+        "--packing",
+        type=click.Choice(["compact", "fragments"]),
+        show_default="compact",
+        help="fragments: where the fewest other workers fit, rather than on few domains and nodes.",
+    ),
     click.option(
         "--node-selector",
         metavar="KEY=VALUE",

@@ -99,6 +99,8 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
 
 
 def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
+    from hyperscout.v1 import placement_pb2 as pb
+
     if placement.exact:
         groups = ", width of groups" if placement.cost.widths else ""
         asked = affinity = ""
@@ -106,8 +108,10 @@ def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
             preferred = _prefers(request) or any(map(_prefers, _groups(request.parts)))
             asked = ", preferences" if preferred else ""
             affinity = ", preferred affinity" if _prefers_nodes(request.parts) else ""
-        wear = f"nodes{affinity}, degraded links"
-        return f"nothing is better by tier{asked}, domains, {wear}, capacity left{groups}"
+        parts = [f"domains, nodes{affinity}, degraded links", "capacity left"]
+        if request is not None and request.packing == pb.PACKING_FRAGMENTS:
+            parts.reverse()
+        return f"nothing is better by tier{asked}, {', '.join(parts)}{groups}"
     return (
         f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
     )

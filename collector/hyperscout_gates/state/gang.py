@@ -15,7 +15,7 @@ ROLE_LABEL = "hyperscout.io/role"  # optional with them: pods of one role are in
 # GROUPS are runs of ranks, size:tier with the innermost first, for example "8:1,64:leaf"; PREFER_GROUPS the
 # same for preferred tiers. SPREAD and PREFER_SPREAD are most:tier for the gang, for example "2:leaf". EVEN is
 # a tier over whose domains the gang is split evenly.
-# NUMA is "single".
+# NUMA is "single". PACKING is "compact" or "fragments".
 MODE = "hyperscout.io/mode"
 HIGHEST_TIER = "hyperscout.io/highest-tier-allowed"
 GROUPS = "hyperscout.io/groups"
@@ -24,6 +24,7 @@ SPREAD = "hyperscout.io/spread"
 NUMA = "hyperscout.io/numa"
 PREFER_SPREAD = "hyperscout.io/prefer-spread"
 EVEN = "hyperscout.io/even"
+PACKING = "hyperscout.io/packing"
 
 
 class GangError(ValueError):

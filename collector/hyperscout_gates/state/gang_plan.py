@@ -9,7 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from hyperscout_placer.cluster.request import (
     MAX_WORKERS,
     Group,
     Mode,
+    Packing,
     Request,
     Spread,
     Workers,
@@ -101,6 +102,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "hypernode": placement.hypernode,
             "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
             **({"costRest": rest} if any(rest) else {}),
+            **({"unpreferred": cost.unpreferred} if cost.unpreferred else {}),
             "exact": placement.exact,
             "pods": dict(sorted(plan.pods.items())),
             **({"moves": True} if plan.moves else {}),
@@ -177,7 +179,7 @@ def _plan_in(found: Any) -> GangPlan:
             tuple(nodes),
             None if tier is None else _int(tier),
             None if hypernode is None else _str(hypernode),
-            _cost_in(found["cost"], found.get("costRest", ((), 0, ()))),
+            _cost_in(found, request),
             _bool(found["exact"]),
             zones=_zones_in(found.get("zones", []), count),
         ),
@@ -196,6 +198,8 @@ def _request_out(request: Request) -> Object:
         found["avoid"] = sorted(request.avoid)
     if request.use_down:
         found["useDown"] = True
+    if request.packing != "compact":
+        found["packing"] = request.packing
     return found
 
 
@@ -222,7 +226,11 @@ def _request_in(found: Any) -> Request:
     if not isinstance(gang, Group) or gang.count != 1:
         raise PlanError("gang: expected one group")
     avoid = frozenset(map(_str, found.get("avoid", [])))
-    return Request(gang, cast("Mode", mode), avoid, _bool(found.get("useDown", False)))
+    packing = found.get("packing", "compact")
+    if packing not in ("compact", "fragments"):
+        raise PlanError(f"packing: {packing!r}: expected compact or fragments")
+    use_down = _bool(found.get("useDown", False))
+    return Request(gang, cast("Mode", mode), avoid, use_down, packing=cast("Packing", packing))
 
 
 def _part_in(found: Any, depth: int) -> Group | Workers:
@@ -265,13 +273,22 @@ def _zones_in(found: Any, count: int) -> tuple[Zone | None, ...]:
     return tuple(zones)
 
 
-def _cost_in(found: Any, rest: Any) -> Cost:
-    top, domains, nodes, degraded, fragmentation = found
-    above, whole, widths = rest
-    first = Cost(
-        _int(top), tuple(map(_int, domains)), _int(nodes), _int(degraded), tuple(map(_int, fragmentation))
+def _cost_in(found: Any, request: Request) -> Cost:
+    top, domains, nodes, degraded, fragmentation = found["cost"]
+    above, whole, widths = found.get("costRest", ((), 0, ()))
+    left = tuple(map(_int, fragmentation))
+    return Cost(
+        _int(top),
+        tuple(map(_int, domains)),
+        _int(nodes),
+        _int(degraded),
+        left,
+        tuple(map(_int, above)),
+        _int(whole),
+        tuple(map(_int, widths)),
+        fragments=left if request.packing == "fragments" else (),
+        unpreferred=_int(found.get("unpreferred", 0)),
     )
-    return replace(first, above=tuple(map(_int, above)), whole=_int(whole), widths=tuple(map(_int, widths)))
 
 
 def _int(value: Any) -> int:

@@ -12,6 +12,7 @@ from hyperscout_placer.cluster.request import (
     MAX_WORKERS,
     Group,
     Mode,
+    Packing,
     Request,
     RequestError,
     Spread,
@@ -27,6 +28,7 @@ from hyperscout_gates.state.gang import (
     HIGHEST_TIER,
     MODE,
     NUMA,
+    PACKING,
     PREFER_GROUPS,
     PREFER_SPREAD,
     SPREAD,
@@ -34,7 +36,7 @@ from hyperscout_gates.state.gang import (
 )
 from hyperscout_gates.workloads.objects import is_number
 
-ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA)
+ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA, PACKING)
 _PREFIX = "hyperscout.io/"
 # What gated pods and their workloads may also have: the collector's own annotations, and labels.
 _OTHERS = frozenset(
@@ -149,7 +151,8 @@ def request_of(
         even=None if even is None else _tier(even, EVEN, even.text, tiers),
     )
     try:
-        return checked(Request(gang, _mode(constraints, tier), replaced=tiers.replaced), tiers.top)
+        mode, packing = _mode(constraints, tier), _packing(constraints)
+        return checked(Request(gang, mode, packing=packing, replaced=tiers.replaced), tiers.top)
     except RequestError as error:
         text = "; ".join((str(error), *tiers.replaced))
         for annotation, field in _FIELDS:
@@ -178,6 +181,15 @@ def _mode(constraints: Constraints, tier: int | None) -> Mode:
     if constraint.text not in ("hard", "soft"):
         raise constraint.wrong(MODE, "write hard or soft")
     return cast(Mode, constraint.text)
+
+
+def _packing(constraints: Constraints) -> Packing:
+    constraint = constraints.get(PACKING)
+    if constraint is None:
+        return "compact"
+    if constraint.text not in ("compact", "fragments"):
+        raise constraint.wrong(PACKING, "write compact or fragments")
+    return cast(Packing, constraint.text)
 
 
 def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:

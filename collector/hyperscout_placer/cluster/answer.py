@@ -14,6 +14,7 @@ class Cost:
     """The objective. Fields are compared in order, and less is better.
 
     `top`: tier of the lowest domain that contains the gang; one above the highest tier where no domain does.
+    `fragments`: `fragmentation` again if the request packs into fragments, so that it is compared first.
     `domains`: number of used domains by tier, from the one below `top` down to tier 1. `unpreferred`: for
     each used node, the weights that it lacks (`Mask`), once for each different mask of the workers on it.
     `degraded`: degraded links in the used domains (including `top`'s) and on the used nodes.
@@ -29,6 +30,7 @@ class Cost:
     """
 
     top: int
+    fragments: tuple[int, ...] = field(default=(), kw_only=True)
     domains: tuple[int, ...]
     nodes: int
     unpreferred: int = field(default=0, kw_only=True)

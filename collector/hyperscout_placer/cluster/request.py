@@ -24,6 +24,7 @@ WORKERS = "workers"  # the resource that counts workers per node, where no other
 ONE_WORKER = ((WORKERS, 1),)
 
 Mode = Literal["hard", "soft"]
+Packing = Literal["compact", "fragments"]
 
 
 class RequestError(ValueError):
@@ -86,7 +87,8 @@ class Request:
     others.
 
     `demands`: by role, what it demands of nodes: JSON of the fields of a pod's spec. `priority`: as that of a
-    pod. `replaced`: which tiers of the request do not exist, and what replaces them, in words. `impossible`:
+    pod. `packing` "fragments": what still fits in the used domains and nodes is compared before their number.
+    `replaced`: which tiers of the request do not exist, and what replaces them, in words. `impossible`:
     why the request has no place in this hierarchy, "" = it may have one.
     """
 
@@ -96,6 +98,7 @@ class Request:
     use_down: bool = False
     demands: tuple[tuple[str, str], ...] = ()
     priority: int = 0
+    packing: Packing = "compact"
     replaced: tuple[str, ...] = ()
     impossible: str = ""
 

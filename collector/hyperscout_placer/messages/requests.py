@@ -20,6 +20,7 @@ from hyperscout_placer.cluster.request import (
     ONE_WORKER,
     Group,
     Mode,
+    Packing,
     Request,
     RequestError,
     Spread,
@@ -40,6 +41,11 @@ _MODES: dict[int, Mode] = {
     pb.PLACEMENT_MODE_UNSPECIFIED: "hard",
     pb.PLACEMENT_MODE_HARD: "hard",
     pb.PLACEMENT_MODE_SOFT: "soft",
+}
+_PACKINGS: dict[int, Packing] = {
+    pb.PACKING_UNSPECIFIED: "compact",
+    pb.PACKING_COMPACT: "compact",
+    pb.PACKING_FRAGMENTS: "fragments",
 }
 _WHERE = re.compile(r"gang((?:\.parts\[\d+\])*)(.*)", re.DOTALL)
 
@@ -101,6 +107,7 @@ def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
         use_down=request.use_down,
         even=_tier_text(request.gang.even),
         priority=request.priority,
+        packing=pb.PACKING_FRAGMENTS if request.packing == "fragments" else pb.PACKING_COMPACT,
     )
     put_demands(request.demands, message.parts)
     return message
@@ -109,6 +116,8 @@ def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
 def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Request:
     if message.mode not in _MODES:
         raise RequestError(f"mode: {message.mode}: expected hard or soft")
+    if message.packing not in _PACKINGS:
+        raise RequestError(f"packing: {message.packing}: expected compact or fragments")
     highest = message.highest_tier_allowed
     gang = Group(
         1,
@@ -124,6 +133,7 @@ def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Reque
         message.use_down,
         demands_of(message.parts),
         message.priority,
+        _PACKINGS[message.packing],
     )
 
 

@@ -140,7 +140,7 @@ class Below:
             nodes = self._best_nodes(self._domain, self._wanted)
             return self._parts.unpacked(self._parts.of_nodes(nodes).sum(axis=1))
         windows, counts = self._windows(tier)
-        if best is not None and counts > best[: len(counts)]:
+        if best is not None and not self._free.fragments and counts > best[: len(counts)]:
             return None
         for window in self._few(tier, windows, counts[0]):
             first = self._first.get(window.index, window.index)
@@ -163,6 +163,9 @@ class Below:
         """The children of the top that may be part of a best placement, and the known parts of the cost."""
         start, stop = self._free.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
+        if self._free.fragments:  # the fewest children need not be best
+            may = np.flatnonzero(fits)
+            return whole(start, fits, may), (len(may),)
         if tier == 0 or (tier == 1 and self._whole_nodes):  # there is no choice below
             may, used, _ = choosable(fits, self._wanted)
             return whole(start, fits, may), (used,)

@@ -15,19 +15,23 @@ NEVER = 1 << 61  # in the first word: impossible
 
 
 class Packing:
-    """The layout of the parts. `bounds`: the maximum of each part's sum, most important part first."""
+    """The layout of the parts.
 
-    def __init__(self, bounds: Sequence[int]) -> None:
+    `bounds`: the maximum of each part's sum. `order`: the parts, the most important one first.
+    """
+
+    def __init__(self, bounds: Sequence[int], order: Sequence[int]) -> None:
         self._places: list[tuple[int, int, int]] = []  # word, shift, bits
         left = [0]
-        for bound in bounds:
-            bits = int(bound).bit_length()
+        for part in order:
+            bits = int(bounds[part]).bit_length()
             if left[-1] + bits > _BITS:
                 left.append(0)
             self._places.append((len(left) - 1, left[-1], bits))
             left[-1] += bits
         # The first part of a word is in its highest bits.
         self._places = [(word, left[word] - before - bits, bits) for word, before, bits in self._places]
+        self._places = [self._places[order.index(part)] for part in range(len(bounds))]
         self.words = len(left)
 
     def place(self, part: int) -> tuple[int, int]:

@@ -86,6 +86,8 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
     """The first part in which a cost is higher than the best one, in words."""
     if cost.top != best.top:
         return f"needs {say_tier(forest, cost.top)} instead of {best.top}"
+    if cost.fragments != best.fragments:
+        return _say_left(forest, cost, best)
     for i, (mine, its) in enumerate(zip(cost.domains, best.domains, strict=True)):
         if mine != its:
             return f"{mine} {_domains(forest, best.top - 1 - i)} instead of {its}"
@@ -95,11 +97,8 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
         return f"nodes lack preferences of weight {cost.unpreferred} instead of {best.unpreferred or 'none'}"
     if cost.degraded != best.degraded:
         return f"{count(cost.degraded, 'degraded link')} instead of {best.degraded or 'none'}"
-    for i, (mine, its) in enumerate(zip(cost.fragmentation, best.fragmentation, strict=True)):
-        if mine != its:
-            tier = best.top - i
-            where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
-            return f"leaves capacity for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
+    if cost.fragmentation != best.fragmentation:
+        return _say_left(forest, cost, best)
     for tier, mine, its in zip(range(forest.top, best.top, -1), cost.above, best.above, strict=True):
         if mine != its:
             around = say_tier(forest, tier)
@@ -110,6 +109,15 @@ def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
         if mine != its:
             return f"groups spread over {say_tier(forest, mine)} instead of {its}"
     return "equal, but later in the order of names"
+
+
+def _say_left(forest: Forest, cost: Cost, best: Cost) -> str:
+    """The first tier of the used domains in which more workers still fit."""
+    pairs = enumerate(zip(cost.fragmentation, best.fragmentation, strict=True))
+    i, mine, its = next((i, mine, its) for i, (mine, its) in pairs if mine != its)
+    tier = best.top - i
+    where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
+    return f"leaves capacity for {count(mine, 'more worker')} {where} instead of {its or 'none'}"
 
 
 def _domains(forest: Forest, tier: int) -> str:
@@ -211,7 +219,8 @@ class _Explainer:
         """The cost of a placement that was found with one domain alone, beside the others."""
         fits, nodes = self._estimate.fit(self._reference), [self._forest.index[x] for x in there.nodes]
         cost = cost_of(self._forest, fits, nodes, self._alike)
-        return replace(cost, unpreferred=there.cost.unpreferred, widths=there.cost.widths)
+        first = cost.fragmentation if there.cost.fragments else ()
+        return replace(cost, unpreferred=there.cost.unpreferred, widths=there.cost.widths, fragments=first)
 
     def _bound(self, top: int, domain: int, holds: Sequence[Longs], free: int) -> tuple[int, ...]:
         """A lower bound of the gang's cost in a domain, by counting.
@@ -229,7 +238,8 @@ class _Explainer:
                 first, last = (int(x) for x in np.searchsorted(below, (start, stop)))
             most = np.cumsum(np.sort(holds[tier][first:last])[::-1])
             fewest.append(int(np.searchsorted(most, self._workers)) + 1)
-        return (*fewest, int(layer.degraded[domain]), free)
+        parts = *fewest, int(layer.degraded[domain]), free
+        return (free, *parts) if self._request.packing == "fragments" else parts
 
     def _only(self, tier: int, domain: int) -> dict[str, Mask]:
         """Masks that allow one domain only."""
@@ -316,8 +326,10 @@ def _say_proof(answer: Placement, *, preferred: bool, affinity: bool) -> str:
         return "It is not proven that nothing is better"
     groups = ", then width of groups" if answer.cost.widths else ""
     asked = ", preferences" if preferred else ""
-    wear = f"nodes{', preferred affinity' if affinity else ''}, degraded links"
-    return f"Nothing is better by tier{asked}, domains, {wear}, capacity left{groups}"
+    parts = [f"domains, nodes{', preferred affinity' if affinity else ''}, degraded links", "capacity left"]
+    if answer.cost.fragments:
+        parts.reverse()
+    return f"Nothing is better by tier{asked}, {', '.join(parts)}{groups}"
 
 
 def _say_predicted(predicted: Predicted) -> str:

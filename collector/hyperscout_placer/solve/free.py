@@ -20,7 +20,8 @@ class Free:
     one domain: all islands together.
 
     `lacking`: (nodes,) what nodes lack of the preferences of a kind, once for each different mask. `prefers`:
-    by kind, the index in `lacking`; None = it has no preferences.
+    by kind, the index in `lacking`; None = it has no preferences. `fragments`: what still fits in used
+    domains and nodes is compared first.
     """
 
     forest: Forest
@@ -32,6 +33,7 @@ class Free:
     needs: Longs
     lacking: Sequence[Longs]
     prefers: Sequence[int | None]
+    fragments: bool
     _whole: dict[int, Flags] = field(default_factory=dict)  # by tier
 
     def nodes(self, tier: int, index: int) -> tuple[int, int]:
@@ -126,7 +128,10 @@ class Parts:
             counts[-1] = left[-1] = 0
         whole = sum(int(free.whole(tiers - 1 - i)[run].sum()) for i, run in enumerate(runs[:-1]))
         lacking = sum(int(lacks[runs[-1]].sum()) for lacks in free.lacking)
-        self.packing = Packing([*counts, lacking, degraded, *left, whole])
+        parts = range(len(counts) + len(left) + 3)
+        first = parts[len(counts) + 2 : -1] if free.fragments else range(0)
+        order = [*first, *(part for part in parts if part not in first)]
+        self.packing = Packing([*counts, lacking, degraded, *left, whole], order)
 
     def own(self, tier: int, index: int) -> Longs:
         """(words,) the cost of using a domain or node at all."""

@@ -184,7 +184,9 @@ def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Fr
     lacking = {mask.key: mask.lacking for mask in found if mask is not None and mask.lacking is not None}
     keys = list(lacking)
     prefers = [keys.index(x.key) if x is not None and x.key in lacking else None for x in found]
-    return Free(forest, kinds.index(most), placed, fits, sums, free, needs, list(lacking.values()), prefers)
+    fragments = request.packing == "fragments"
+    shared = free, needs, list(lacking.values()), prefers
+    return Free(forest, kinds.index(most), placed, fits, sums, *shared, fragments)
 
 
 def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:

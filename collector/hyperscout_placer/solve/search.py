@@ -79,7 +79,15 @@ class Search:
         """A placement of a gang with more constraints that costs no more than without these."""
         units = units_of(gang, cost.top)
         wear = cost.unpreferred, cost.degraded
-        limit = (*cost.domains, cost.nodes, *wear, *cost.fragmentation, *cost.above, cost.whole)
+        limit = (
+            *cost.fragments,
+            *cost.domains,
+            cost.nodes,
+            *wear,
+            *cost.fragmentation,
+            *cost.above,
+            cost.whole,
+        )
         found = self._at_tier(units, [], limit)
         return None if found is None else _placement(self._free, units, *found, None)
 
@@ -103,7 +111,7 @@ class Search:
         for bound, domain in _candidates(free, units, solver.sizes, might, bounded=limit is not None):
             if limit is not None and bound > limit:
                 break
-            if limit is not None and _known(bound, units.top) != _known(limit, units.top):
+            if limit is not None and _known(free, bound, units.top) != _known(free, limit, units.top):
                 continue  # it costs more or less
             if best is not None and bound >= best[0]:
                 break
@@ -147,10 +155,12 @@ def _whole_cost(free: Free, units: Units, domain: int, parts: _Parts) -> _Parts:
     degraded += int(free.degraded(tier)[domain])
     left = (int(free.fit(free.reference, tier)[domain]), *left)
     above = (int(column[0]) for column in free.above(tier, np.array([domain])))
+    left = tuple(x - free.placed for x in left)
     return (
+        *(left if free.fragments else ()),
         *counts,
         degraded,
-        *(x - free.placed for x in left),
+        *left,
         *above,
         whole + int(free.whole(tier)[domain]),
     )
@@ -164,25 +174,32 @@ def _placement(
     nodes = nodes_by_rank(forest, units, held())
     holder = forest.holder(nodes)
     top = units.top
-    cost = _cost(top, parts)
+    cost = _cost(free, top, parts)
     if holder is not None and top > holder[0]:  # the greedy placement is closer together than required
         near = cost_of(forest, free.fits[free.reference], nodes, free.placed)
-        cost = replace(near, unpreferred=cost.unpreferred)
-    exact = unsure is None or _cost(*unsure) >= cost
+        first = near.fragmentation if free.fragments else ()
+        cost = replace(near, unpreferred=cost.unpreferred, fragments=first)
+    exact = unsure is None or _cost(free, *unsure) >= cost
     return Placement(
         tuple(forest.nodes[node] for node in nodes),
         holder[0] if holder else None,
         holder[1] if holder else None,
         cost,
         exact,
-        None if exact or unsure is None else _cost(*unsure),
+        None if exact or unsure is None else _cost(free, *unsure),
     )
 
 
-def _cost(tier: int, parts: _Parts) -> Cost:
+def _cost(free: Free, tier: int, parts: _Parts) -> Cost:
+    first, parts = parts[: _first(free, tier)], parts[_first(free, tier) :]
     left, above = parts[tier + 2 : 2 * tier + 3], parts[2 * tier + 3 : -1]
     found = Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier + 1], left, above, parts[-1])
-    return replace(found, unpreferred=parts[tier])
+    return replace(found, unpreferred=parts[tier], fragments=first)
+
+
+def _first(free: Free, tier: int) -> int:
+    """The number of parts of a cost before the number of domains."""
+    return tier + 1 if free.fragments else 0
 
 
 def _candidates(
@@ -201,8 +218,9 @@ def _candidates(
         yield tuple(int(column[i]) for column in columns), int(which[i])
 
 
-def _known(parts: _Parts, top: int) -> _Parts:
+def _known(free: Free, parts: _Parts, top: int) -> _Parts:
     """The parts of a cost that depend on the top domain alone: workers that still fit in it and above it."""
+    parts = parts[_first(free, top) :]
     return parts[top + 2], *parts[2 * top + 3 : -1]
 
 
@@ -234,7 +252,9 @@ def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs
         worn = _in_domains(free, units.top, np.where(bad, free.fits[0], 0))[which]
         degraded = degraded + (fits - worn < wanted[0])
     lacking = _least_lacking(free, units.top, which, wanted)
-    return [*columns, lacking, degraded, fits - free.placed, *unknown, *free.above(units.top, which), whole]
+    left = [fits - free.placed, *unknown]
+    first = left if free.fragments else []
+    return [*first, *columns, lacking, degraded, *left, *free.above(units.top, which), whole]
 
 
 def _least_lacking(free: Free, tier: int, which: Longs, wanted: Mapping[int, int]) -> Longs:

@@ -42,6 +42,28 @@ PLACEMENT_MODE_SOFT: PlacementMode.ValueType  # 2
 """As low as possible."""
 Global___PlacementMode: _TypeAlias = PlacementMode  # noqa: Y015
 
+class _Packing:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PackingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Packing.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PACKING_UNSPECIFIED: _Packing.ValueType  # 0
+    PACKING_COMPACT: _Packing.ValueType  # 1
+    """The fewest domains and nodes (also if unset)."""
+    PACKING_FRAGMENTS: _Packing.ValueType  # 2
+    """Domains and nodes in which the fewest workers still fit, before their number."""
+
+class Packing(_Packing, metaclass=_PackingEnumTypeWrapper):
+    """What is best among placements of one tier."""
+
+PACKING_UNSPECIFIED: Packing.ValueType  # 0
+PACKING_COMPACT: Packing.ValueType  # 1
+"""The fewest domains and nodes (also if unset)."""
+PACKING_FRAGMENTS: Packing.ValueType  # 2
+"""Domains and nodes in which the fewest workers still fit, before their number."""
+Global___Packing: _TypeAlias = Packing  # noqa: Y015
+
 @_typing.final
 class Spread(_message.Message):
     """At most `most` workers of the group in one domain of `tier`."""
@@ -463,6 +485,7 @@ class PlaceRequest(_message.Message):
     EXPIRES_IN_FIELD_NUMBER: _builtins.int
     EVEN_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    PACKING_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
@@ -479,6 +502,8 @@ class PlaceRequest(_message.Message):
     """
     priority: _builtins.int
     """As the priority of a pod. A gang with a higher one may use nodes that are kept for a waiting gang."""
+    packing: Global___Packing.ValueType
+    """Whether few domains and nodes, or fragments that other gangs can hardly use, are best."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What the gang is made of, in order of ranks."""
@@ -509,10 +534,11 @@ class PlaceRequest(_message.Message):
         expires_in: _duration_pb2.Duration | None = ...,
         even: _builtins.str = ...,
         priority: _builtins.int = ...,
+        packing: Global___Packing.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "expires_in", b"expires_in", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "priority", b"priority", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "packing", b"packing", "parts", b"parts", "priority", b"priority", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015

@@ -414,6 +414,7 @@ def test_one_of_the_files_may_come_on_stdin(files: Files, run: CommandLine) -> N
         ["--workers", 4, "--group-size", 3, "--group-tier", 1],
         ["--workers", 4, "--group-size", 2],
         ["--workers", 4, "--group-tier", 1],
+        ["--workers", 4, "--packing", "loose"],
         ["--workers", 4, "--node-selector", "gpu"],
         ["--workers", 4, "--node-selector", "gpu=a b"],
         ["--workers", 4, "--node-selector", "gpu=a,gpu=b"],
@@ -783,6 +784,13 @@ def test_a_request_has_the_fields_of_a_pod(files: Files) -> None:
         ({"parts": [{"workers": {"count": 6, "tolerations": [{"operator": "Exists"}]}}]}, 3, "give --nodes"),
         ({"parts": [{"workers": {"count": 7}}], "highestTierAllowed": "pod"}, 3, "there is no tier pod"),
         ({"parts": [{"workers": {"count": 2}}], "even": "7"}, 3, "there is no tier 7, nor one above it"),
+        (
+            {"parts": [{"workers": {"count": 7}}], "packing": "PACKING_FRAGMENTS"},
+            3,
+            "7 workers are requested",
+        ),
+        ({"parts": [{"workers": {"count": 2}}], "packing": "PACKING_LOOSE"}, 2, "packing"),
+        ({"parts": [{"workers": {"count": 2}}], "packing": 7}, 2, "packing: 7"),
         ({"parts": [{"workers": {"count": 2}}], "priority": 2**31}, 2, "priority"),
         ({"parts": [{"workers": {"count": 2}}], "priority": "high"}, 2, "priority"),
         ({"parts": [{"workers": {"count": 2, "nodeSelector": {"a": 1}}}]}, 2, "nodeSelector"),
@@ -827,3 +835,11 @@ def test_nodes_with_odd_fields_are_left_out(files: Files) -> None:
     assert "node 'b': expected lists of taints and conditions with texts" in ran.err
     ran = files.place(TOPOLOGY, "--workers", 2, "--node-selector", "gpu=h100", nodes=nodes)
     assert ran.code == 3
+
+
+def test_fragments_are_used_if_asked_for(files: Files) -> None:
+    topology, capacity = leaves(("a", "b", "c"), ("d", "e")), {"a": 2, "b": 2, "c": 2, "d": 1, "e": 1}
+    assert nodes_of(files.placed(topology, "--workers", 2, capacity=capacity)) == ["a", "a"]
+    ran = files.place(topology, "--workers", 2, "--packing", "fragments", capacity=capacity)
+    assert "d-e" in ran.out or "d e" in ran.out
+    assert "nothing is better by tier, capacity left, domains, nodes, degraded links\n" in ran.out

@@ -39,7 +39,7 @@ REQUEST = Request(
     use_down=True,
 )
 COST = Cost(2, (2,), 3, 1, (5, 0, 0))
-ALL_LINES = Cost(2, (2,), 3, 1, (5, 0, 0), (7, 2), 1, (1, 0))
+ALL_LINES = Cost(2, (2,), 3, 1, (5, 0, 0), (7, 2), 1, (1, 0), fragments=(5, 0, 0), unpreferred=30)
 PLAN = GangPlan(
     "ns/Job/train",
     "1234",
@@ -69,7 +69,8 @@ def test_what_is_stored_is_read_back(*, moves: bool) -> None:
 
 
 def test_all_lines_of_the_cost_are_read_back() -> None:
-    plan = replace(PLAN, placement=replace(PLAN.placement, cost=ALL_LINES))
+    packed = replace(REQUEST, packing="fragments")
+    plan = replace(PLAN, request=packed, placement=replace(PLAN.placement, cost=ALL_LINES))
     assert from_object(json.loads(json.dumps(to_object(plan, "own")))) == plan
 
 
@@ -168,6 +169,8 @@ JUNK: dict[str, Any] = {
     "no gang": stored(lambda p: p["request"].update(gang={"workers": 7, "role": "x", "resources": []})),
     "deep groups": stored(deep),
     "no mode": stored(lambda p: p["request"].update(mode="maybe")),
+    "no packing": stored(lambda p: p["request"].update(packing="loose")),
+    "no weight": stored(lambda p: p.update(unpreferred=-1)),
     "a lone surrogate": stored(lambda p: p.update(gang="\ud800")),
     "no base64": {"metadata": {"name": "x"}, "binaryData": {"plan.json.z": "*"}},
     "not packed": {"metadata": {"name": "x"}, "binaryData": {"plan.json.z": "aGVsbG8="}},

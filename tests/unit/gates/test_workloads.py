@@ -422,6 +422,14 @@ def test_constraints_of_the_owner(annotations: dict[str, str], expected: Group, 
     assert gang.request.mode == mode
 
 
+def test_a_gang_may_pack_into_fragments() -> None:
+    for packing in ("fragments", "compact"):
+        assert the_gang(job_pods("t", 4), job("t", 4, packing=packing)).request.packing == packing
+    assert the_gang(job_pods("t", 4), job("t", 4)).request.packing == "compact"
+    with pytest.raises(GangError, match=r"hyperscout.io/packing: 'loose': write compact or fragments"):
+        gang_of(job_pods("t", 4), job("t", 4, packing="loose"), ThreeTiers())
+
+
 def test_constraints_of_pods_yield_to_those_of_the_owner() -> None:
     constraints = {"hyperscout.io/mode": "hard", "hyperscout.io/groups": "2:1"}
     pods = list(job_pods("train", 4, annotations=constraints))

@@ -106,6 +106,6 @@ def test_kinds_that_were_asked_for_lately_are_kept() -> None:
 
 
 def test_a_word_of_a_cost_leaves_room_for_a_sum() -> None:
-    packing = Packing([2**40, 2**21, 7])
+    packing = Packing([2**40, 2**21, 7], range(3))
     assert packing.words == 2
     assert packing.unpack(np.array([5, (6 << 3) + 7])) == (5, 6, 7)

@@ -5,8 +5,9 @@ from hyperscout_placer.cluster.allreduce import predict
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.cluster.request import Group, Packing, Request, Workers
 from hyperscout_placer.cluster.speeds import default_speeds
+from hyperscout_placer.solve.explain import explain
 from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import HyperNode, Topology
 from support.builders import hypernode
@@ -88,3 +89,30 @@ def test_a_group_without_a_tier_is_in_one_leaf_if_that_costs_nothing() -> None:
     assert answer.cost.widths == (1,)
     nested = placed(forest, free, Group(2, (Group(2, (Workers(2),)),)))
     assert nested.cost.widths == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "avoid", "compact", "fragments"),
+    [
+        (4, "", "aabb", "aabb"),  # no other leaf holds four
+        (3, "", "ddd", "mnn"),  # the leaf of m has three places, that of a nine
+        (4, "abcmn", "ddde", "efij"),  # the leaf of d has three places, the others have two each
+        (2, "abcdmn", "ef", "ef"),
+    ],
+)
+def test_fragments_come_before_few_domains_and_nodes(
+    workers: int, avoid: str, compact: str, fragments: str
+) -> None:
+    forest = cluster(("abcd", "efgh", "ijkl"), ("mn",))
+    free = {**dict.fromkeys("abcn", 2), "d": 3, **dict.fromkeys("efijm", 1)}
+    capacity = Capacity(forest, {node: {"workers": x} for node, x in free.items()})
+    packings: tuple[tuple[Packing, str], ...] = ("compact", compact), ("fragments", fragments)
+    for packing, nodes in packings:
+        request = Request(Group(1, (Workers(workers),)), avoid=frozenset(avoid), packing=packing)
+        answer = place(capacity, request)
+        assert isinstance(answer, Placement)
+        assert ("".join(answer.nodes), answer.exact) == (nodes, True)
+        assert not verify(capacity, request, answer)
+        words = "domains, nodes, degraded links", "capacity left"
+        order = ", ".join(words if packing == "compact" else words[::-1])
+        assert f"Nothing is better by tier, {order}" in explain(capacity, request, answer, {}).text

@@ -106,6 +106,7 @@ def test_cases_are_of_all_kinds() -> None:
         "down but used": sum(bool(case.down) and case.request.use_down for case in cases),
         "masks": sum(bool(case.allowed) for case in cases),
         "preferred nodes": sum(bool(case.lacking) for case in cases),
+        "fragments": sum(case.request.packing == "fragments" for case in cases),
         "avoid": sum(bool(case.request.avoid) for case in cases),
         "several resources": sum(len(next(iter(case.free.values()))) > 1 for case in cases),
         "ten workers": sum(size(case.request.gang) >= 10 for case in cases),

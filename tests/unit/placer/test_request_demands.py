@@ -163,12 +163,11 @@ ALL = {
 
 
 def test_a_stored_request_keeps_its_demands_and_its_priority() -> None:
-    asked = message(
-        workers(1, role="leader"), {"group": {"count": 2, "parts": [workers(2, **ALL)]}}, priority=-(2**31)
-    )
+    parts = workers(1, role="leader"), {"group": {"count": 2, "parts": [workers(2, **ALL)]}}
+    asked = message(*parts, priority=-(2**31), packing="PACKING_FRAGMENTS")
     request = request_of(asked, FOREST)
     assert [role for role, _ in request.demands] == ["worker"]
-    assert request.priority == -(2**31)
+    assert (request.priority, request.packing) == (-(2**31), "fragments")
     stored = request_message(request, "train")
     assert stored_request(stored) == request
     assert request_of(stored, FOREST) == request
