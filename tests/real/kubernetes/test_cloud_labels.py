@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
+from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from support.collectors import collector_settings
 from support.kubernetes import Cluster
+from support.placing import request
 from support.waiting import TIMEOUT_S
 
 AWS = "topology.k8s.aws/network-node-layer-"
@@ -73,3 +76,35 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
         assert collector.watchers.current.topology.nodes_without_evidence == ("gateway",)
         await kube.kubectl_async("label", "--overwrite", "node", "b", f"{AWS}3=l2")
         await until(kube, lambda found: (1, ("b", "c"), "labels") in found and (1, ("a",), "labels") in found)
+
+
+async def test_requests_select_nodes_by_the_labels_of_the_cluster(kube: Cluster, tmp_path: Path) -> None:
+    for name, leaf in (("a", "l1"), ("b", "l1"), ("c", "l2"), ("d", "l2")):
+        kube.nodes([name], layers("s1", leaf) | {"gpu": "h100" if name in "ac" else "a100"})
+    settings = collector_settings(
+        tmp_path, kubernetes="publish", kubeconfig=kube.kubeconfig, cloud_labels=("aws",)
+    )
+    async with (
+        Collector(settings) as collector,
+        grpc.aio.insecure_channel(collector.address) as channel,
+    ):
+        service = PlacementServiceStub(channel)
+        await until(kube, lambda found: (1, ("c", "d"), "labels") in found)
+
+        async def placed(**labels: str) -> list[str]:
+            asked = request(2, dry_run=True)
+            asked.parts[0].workers.node_selector.update(labels)
+            answer = (await service.Place(asked)).placement
+            return [one.node for one in answer.assignments]
+
+        async def until_placed(expected: list[str]) -> None:
+            async with asyncio.timeout(TIMEOUT_S):
+                while await placed(gpu="h100") != expected:
+                    await asyncio.sleep(0.1)
+
+        await until_placed(["a", "c"])
+        assert await placed(gpu="b200") == []
+        await kube.kubectl_async("label", "--overwrite", "node", "b", "gpu=h100")
+        await until_placed(["a", "b"])  # in one leaf
+        await kube.kubectl_async("taint", "node", "b", "spot=yes:NoSchedule")
+        await until_placed(["a", "c"])

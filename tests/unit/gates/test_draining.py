@@ -92,6 +92,8 @@ async def test_a_higher_priority_goes_first(monkeypatch: pytest.MonkeyPatch) -> 
 
         await until(kept_for_higher)
         assert one.waiting() == ["higher", "large", "low"]
+        assert one.placements.drain is not None
+        assert one.placements.drain.priority == 7  # reservations of a higher one may use the kept nodes
 
 
 async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.MonkeyPatch) -> None:
