@@ -167,7 +167,9 @@ def _in_order(gang: Gang, layout: Layout, leaving: frozenset[int], nodes: Sequen
 
 
 def _moved(gang: Gang, layout: Layout, nodes: tuple[int, ...], exact: bool) -> Moved:
-    exact = exact and all(mask.lacking is None for mask in gang.masks.values())  # `Filling` does not count it
+    # `Filling` compares neither preferred nodes nor fragments.
+    compact = gang.request.packing == "compact"
+    exact = exact and compact and all(mask.lacking is None for mask in gang.masks.values())
     return Moved(nodes, gang.cost(layout, nodes), exact)
 
 

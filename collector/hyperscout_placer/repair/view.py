@@ -33,6 +33,7 @@ class View:
         self.capacity = capacity
         self.forest = capacity.forest
         self.use_down = request.use_down
+        self.packing = request.packing
         self.masks = masks
         self.barred = barred
         self._few_barred = np.flatnonzero(barred)
@@ -148,8 +149,12 @@ def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) 
         if layout.kind[rank] in layout.reference and not usable[at]:
             fits[at] += 1
     found = nodes_cost(forest, fits, now, layout.placed)
-    lacking = _unpreferred(view.masks, layout, now)
-    return replace(found, unpreferred=lacking, widths=widths_of(forest, layout.gang, now))
+    return replace(
+        found,
+        fragments=found.fragmentation if view.packing == "fragments" else (),
+        unpreferred=_unpreferred(view.masks, layout, now),
+        widths=widths_of(forest, layout.gang, now),
+    )
 
 
 def _unpreferred(masks: Mapping[str, Mask], layout: Layout, now: Sequence[int]) -> int:

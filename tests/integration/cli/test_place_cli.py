@@ -135,7 +135,10 @@ def test_exit_codes(fabric: bytes, tmp_path: Path) -> None:
     assert code("--workers", 9, "--highest-tier-allowed", 1, "--mode", "soft") == 0
     assert code("--workers", 9, "--group-size", 2, "--group-tier", 1) == 2
     assert code("--workers", 0) == 2
-    assert code("--workers", 4, "--highest-tier-allowed", 7) == 2
+    assert code("--workers", 4, "--highest-tier-allowed", 7) == 0
+    assert code("--workers", 4, "--even", 7) == 3
+    assert code("--workers", 4, "--node-selector", "gpu=h100") == 3
+    assert code("--workers", 4, "--highest-tier-allowed", "rack") == 2
     assert code("--workers", 4, "--avoid", "absent") == 2
     assert code("--workers", 4, "--capacity", tmp_path / "none.json") == 2
     ran = run("place", "--workers", 4, "--collector", "127.0.0.1:1")
