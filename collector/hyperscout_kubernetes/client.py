@@ -34,6 +34,9 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 MANAGER = "hyperscout"  # field manager of all writes
 _CONNECTIONS = 16
+_GATHER_S = (
+    0.01  # events of a watch within this time are read together: each wake-up costs more than an event
+)
 
 
 class Fence:
@@ -229,12 +232,16 @@ class Kube:
         try:
             if response.status != 200:
                 raise await _failure(response, what)
-            async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    status = event.get("object", {})
-                    raise error_of(int(status.get("code") or 500), status, what)
-                yield event
+            rest = b""
+            while data := await response.content.readany():
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event.get("object", {})
+                        raise error_of(int(status.get("code") or 500), status, what)
+                    yield event
+                await asyncio.sleep(_GATHER_S)
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             raise _unreachable(what, error) from error
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 
 import pytest
@@ -97,6 +98,26 @@ async def test_the_proxy_of_the_environment_is_read_once(
             assert await kube.get("/path") == await kube.get("/path") == {}
             assert asked == [b"GET http://api.invalid/path HTTP/1.1"] * 2
             assert threading.active_count() == threads, "no request needs a thread"
+
+
+async def test_events_of_a_watch_may_come_in_any_pieces() -> None:
+    events = [{"type": "ADDED", "object": {"metadata": {"name": name}}} for name in ("a", "b" * 5000, "c")]
+    text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        for piece in (text[:80], text[80:5090], text[5090:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Kube(configuration, RateLimit(1, 1)) as kube:
+        assert [event async for event in kube.watch("/path", "1")] == events
 
 
 class _Deposed(Fence):
