@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from hyperscout_runtime.rate_limit import TokenBucket
@@ -33,6 +34,9 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 MANAGER = "hyperscout"  # field manager of all writes
 _CONNECTIONS = 16
+_GATHER_S = (
+    0.01  # events of a watch within this time are read together: each wake-up costs more than an event
+)
 
 
 class Fence:
@@ -109,6 +113,12 @@ async def connect(kubeconfig: Path | None, *, writes_per_s: float = 200.0, burst
     return Kube(configuration, RateLimit(writes_per_s, burst))
 
 
+def _proxy_for(host: str) -> str | None:
+    """Return the proxy that the environment names for a URL (HTTPS_PROXY, NO_PROXY); None = no proxy."""
+    url = urlsplit(host)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
 def _existing(kubeconfig: Path) -> str:
     """Return the path of a file that exists: the library takes a missing one for an empty one."""
     kubeconfig.stat()
@@ -123,6 +133,9 @@ class Kube:
 
     def __init__(self, configuration: "Configuration", limit: RateLimit) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
+        # Otherwise aiohttp reads the environment and ~/.netrc for each request, in two threads.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
         from kubernetes.aio.client import ApiClient
 
         self.host: str = configuration.host
@@ -213,17 +226,22 @@ class Kube:
             **(query or {}),
         }
         what = f"watch {path}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_s + 30.0)
+        # A limit of each read would set a timer for each event.
+        timeout = aiohttp.ClientTimeout(total=timeout_s + 30.0, sock_connect=10.0)
         response = await self._send("GET", path, asked, None, JSON, timeout)
         try:
             if response.status != 200:
                 raise await _failure(response, what)
-            async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    status = event.get("object", {})
-                    raise error_of(int(status.get("code") or 500), status, what)
-                yield event
+            rest = b""
+            while data := await response.content.readany():
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event.get("object", {})
+                        raise error_of(int(status.get("code") or 500), status, what)
+                    yield event
+                await asyncio.sleep(_GATHER_S)
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             raise _unreachable(what, error) from error
         finally:

@@ -77,9 +77,9 @@ class Reflector:
     def learn(self, found: Object) -> None:
         """Store the response to the collector's own write. The watch delivers the same object later.
 
-        A response that is older than the stored object is ignored.
+        A response that is not newer than the stored object is ignored.
         """
-        if not self._is_older(found):
+        if not self._is_known(found):
             self._set(self._key(found["metadata"]), found)
 
     def forget(self, name: str) -> None:
@@ -140,7 +140,7 @@ class Reflector:
         if event["type"] == "DELETED":
             if not self._is_of_a_predecessor(metadata):
                 self._set(self._key(metadata), None)
-        elif event["type"] in ("ADDED", "MODIFIED") and not self._is_older(found):
+        elif event["type"] in ("ADDED", "MODIFIED") and not self._is_known(found):
             self._set(self._key(metadata), found)
         version: str | None = metadata.get("resourceVersion")
         return version
@@ -159,23 +159,23 @@ class Reflector:
         if before != after:
             self._changed(name, before, after)
 
-    def _is_older(self, found: Object) -> bool:
-        """Return whether `found` is an earlier version of the stored object with the same uid.
+    def _is_known(self, found: Object) -> bool:
+        """Return whether `found` is the stored object with the same uid, or an earlier version of it.
 
         Resource versions are compared as numbers (KEP-5504).
         """
         metadata = found["metadata"]
         known = self._versions.get(self._key(metadata))
-        return known is not None and metadata.get("uid") == known["uid"] and _is_before(metadata, known)
+        return known is not None and metadata.get("uid") == known["uid"] and _is_not_newer(metadata, known)
 
     def _is_of_a_predecessor(self, metadata: Object) -> bool:
         """Return whether `metadata` is of an earlier object of the same name as the stored one."""
         known = self._versions.get(self._key(metadata))
-        return known is not None and metadata.get("uid") != known["uid"] and _is_before(metadata, known)
+        return known is not None and metadata.get("uid") != known["uid"] and _is_not_newer(metadata, known)
 
 
-def _is_before(metadata: Object, known: Object) -> bool:
+def _is_not_newer(metadata: Object, known: Object) -> bool:
     try:
-        return int(metadata["resourceVersion"]) < int(known["resourceVersion"])
+        return int(metadata["resourceVersion"]) <= int(known["resourceVersion"])
     except (KeyError, TypeError, ValueError):
         return False

@@ -46,6 +46,13 @@ def test_both_sides_ask_for_the_same() -> None:
     assert [pod["metadata"]["name"] for pod in ours] == [pod["metadata"]["name"] for pod in theirs]
 
 
+def test_what_the_collector_uses_at_rest_is_not_counted_for_pods(bench: ModuleType) -> None:
+    before, after = {"etcd": 1.0, "collector": 5.0}, {"etcd": 1.5, "collector": 6.0}
+    found = bench.cpu_ms_of(before, after, 100, rest_s=0.25)
+    assert found == {"etcd": 5.0, "collector": 7.5, "collector at rest": 2.5}
+    assert bench.cpu_ms_of(before, after, 100, rest_s=0.0) == {"etcd": 5.0, "collector": 10.0}
+
+
 def test_one_patch_opens_our_gate_alone_and_pins_the_node() -> None:
     spec = opening("n1")["spec"]
     assert spec["schedulingGates"] == [{"$patch": "delete", "name": GATE}]

@@ -7,7 +7,6 @@ Each request produces one event, whatever its outcome.
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
@@ -53,8 +52,7 @@ class GangWriter:
         self._answer = answer
         self._learn = learn
         self._clock_ns = clock_ns
-        self._waiting: deque[tuple[GangRecord, Write]] = deque()
-        self._work = asyncio.Event()
+        self._waiting: asyncio.Queue[tuple[GangRecord, Write]] = asyncio.Queue()
         self._stored: set[str] = set()  # names of existing ConfigMaps
 
     async def stored_plans(self) -> list[GangPlan]:
@@ -93,8 +91,7 @@ class GangWriter:
 
     def put(self, record: GangRecord, write: e.Instruction) -> None:
         if isinstance(write, e.StorePlan | e.DeletePlan | e.Open | e.DeletePod):
-            self._waiting.append((record, write))
-            self._work.set()
+            self._waiting.put_nowait((record, write))
 
     async def run(self) -> None:
         """Execute writes until cancelled."""
@@ -104,11 +101,7 @@ class GangWriter:
 
     async def _write_all(self) -> None:
         while True:
-            if not self._waiting:
-                self._work.clear()
-                await self._work.wait()
-                continue
-            record, write = self._waiting.popleft()
+            record, write = await self._waiting.get()
             try:
                 answer = await self._write(record, write)
             except KubeError as error:

@@ -17,7 +17,9 @@ from hyperscout_placer.cluster.request import WORKERS
 
 from hyperscout_gates.workloads.objects import mapping
 
-_OVER = ("Succeeded", "Failed")
+# All pods in the same phase share these objects, so they must never be modified.
+_NOT_OVER: Object = {"phase": ""}
+_STATUSES: Mapping[str, Object] = {phase: {"phase": phase} for phase in ("Succeeded", "Failed")}
 # Fields of the spec that define a pod's gang, and by which name other pods reach it.
 IDENTITY = ("schedulingGroup", "hostname", "subdomain", "hostNetwork")
 # Fields of an unbound pod that define its gang and where it may run.
@@ -41,15 +43,16 @@ def kept_pod(pod: Object) -> Object:
     """Return the part of a pod to store, for `Reflector(keep=...)`.
 
     {"metadata": {"name", "namespace", "uid"}, "spec": {"nodeName": ...}, "status": {"phase": ...},
-    "needs": tuple}, and deletionTimestamp if the pod is being deleted. An unbound pod also has labels,
+    "needs": tuple}, and deletionTimestamp if the pod is being deleted. The phase is "" until the pod has
+    ended, so that the part of a pod that starts to run does not change. An unbound pod also has labels,
     annotations, ownerReferences and creationTimestamp, and the fields of its spec that define where it may
     run and what it requests. "needs" is None if the requests are invalid or the bound pod has ended.
     """
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     node = spec.get("nodeName") or ""
-    phase = str(mapping(pod.get("status")).get("phase") or "Pending")
+    status = _STATUSES.get(str(mapping(pod.get("status")).get("phase")), _NOT_OVER)
     try:
-        need = None if phase in _OVER and node else _shared(needs(spec))
+        need = None if status is not _NOT_OVER and node else _shared(needs(spec))
     except QuantityError:
         need = None
     kept = {
@@ -60,13 +63,13 @@ def kept_pod(pod: Object) -> Object:
     if "deletionTimestamp" in metadata:
         kept["deletionTimestamp"] = metadata["deletionTimestamp"]
     if node:
-        return {"metadata": kept, "spec": _bound(str(node)), "status": _in_phase(phase), "needs": need}
+        return {"metadata": kept, "spec": _bound(str(node)), "status": status, "needs": need}
     kept |= {key: metadata[key] for key in _METADATA if key in metadata}
     waiting = {key: spec[key] for key in _SPEC if key in spec}
     for key in ("containers", "initContainers"):
         if isinstance(spec.get(key), list):
             waiting[key] = [_resources_of(container) for container in spec[key]]
-    return {"metadata": kept, "spec": waiting, "status": _in_phase(phase), "needs": need}
+    return {"metadata": kept, "spec": waiting, "status": status, "needs": need}
 
 
 def _resources_of(container: Any) -> Object:
@@ -78,11 +81,6 @@ def _resources_of(container: Any) -> Object:
 @lru_cache(maxsize=200_000)
 def _bound(node: str) -> Object:
     return {"nodeName": node}
-
-
-@lru_cache(maxsize=16)
-def _in_phase(phase: str) -> Object:
-    return {"phase": phase}
 
 
 @lru_cache(maxsize=_MAX_SHARED)
@@ -189,7 +187,7 @@ def _on(pod: Object | None) -> tuple[str, Needs] | None:
 
 
 def _is_over(pod: Object) -> bool:
-    return pod["status"].get("phase") in _OVER
+    return pod["status"].get("phase") in _STATUSES
 
 
 def _gives(allocatable: Mapping[str, str]) -> Mapping[str, int]:

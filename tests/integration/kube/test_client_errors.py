@@ -1,7 +1,9 @@
-"""What the client says when a server says nothing, and what it counts."""
+"""What the client says when a server says nothing, what it counts, and which proxy it uses."""
 
 import asyncio
 import contextlib
+import json
+import threading
 
 import pytest
 from hyperscout_kubernetes.client import Fence, Kube, RateLimit
@@ -67,6 +69,55 @@ async def test_writes_are_counted_by_what_came_of_them(answer: bytes, outcome: s
         assert kube.counters.writes == {("PATCH", outcome): 1, ("DELETE", "not_leader"): 1}
         assert kube.counters.write_seconds["PATCH"] > 0
         assert outcome in {"written", *WORDS}
+
+
+@pytest.mark.parametrize("without", ["", "other.invalid", "api.invalid"])
+async def test_the_proxy_of_the_environment_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                asked.append(head.partition(b"\r\n")[0])
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    proxy = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", without)
+    configuration = Configuration()
+    configuration.host = "http://api.invalid"
+    threads = threading.active_count()
+    async with server, Kube(configuration, RateLimit(1, 1)) as kube:
+        monkeypatch.delenv("http_proxy")
+        assert configuration.proxy == (None if without == "api.invalid" else proxy)
+        if configuration.proxy is not None:
+            assert await kube.get("/path") == await kube.get("/path") == {}
+            assert asked == [b"GET http://api.invalid/path HTTP/1.1"] * 2
+            assert threading.active_count() == threads, "no request needs a thread"
+
+
+async def test_events_of_a_watch_may_come_in_any_pieces() -> None:
+    events = [{"type": "ADDED", "object": {"metadata": {"name": name}}} for name in ("a", "b" * 5000, "c")]
+    text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        for piece in (text[:80], text[80:5090], text[5090:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Kube(configuration, RateLimit(1, 1)) as kube:
+        assert [event async for event in kube.watch("/path", "1")] == events
 
 
 class _Deposed(Fence):

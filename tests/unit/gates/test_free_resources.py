@@ -122,9 +122,13 @@ def test_what_is_kept_of_a_pod() -> None:
     assert found == {
         "metadata": {"name": "train-0-x0y", "namespace": "ml", "uid": "uid-train-0-x0y"},
         "spec": {"nodeName": "n1"},
-        "status": {"phase": "Pending"},
+        "status": {"phase": ""},
         "needs": needs(waiting["spec"]),
     }
+    waiting["status"] = {"phase": "Running"}
+    assert kept_pod(waiting) == found, "a pod that starts to run is no change"
+    waiting["status"] = {"phase": "Failed"}
+    assert kept_pod(waiting) == found | {"status": {"phase": "Failed"}, "needs": None}
     # A kept pod is a pod: kept again, it says the same.
     assert kept_pod(kept_pod(admitted_pod("a"))) == kept_pod(admitted_pod("a"))
 

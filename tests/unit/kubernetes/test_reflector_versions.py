@@ -18,11 +18,11 @@ def labelled(version: int, leaf: str, uid: str = "u1") -> Object:
     [
         (labelled(7, "b"), labelled(6, "a"), "b"),
         (labelled(7, "b"), labelled(8, "c"), "c"),
-        (labelled(7, "b"), labelled(7, "b"), "b"),
+        (labelled(7, "b"), labelled(7, "c"), "b"),  # the stored version, which is not read again
         (labelled(7, "b"), labelled(6, "a", uid="u2"), "a"),  # another node of that name
     ],
 )
-def test_an_older_version_is_passed_over(came: Object, then: Object, expected: str) -> None:
+def test_a_version_that_is_not_newer_is_passed_over(came: Object, then: Object, expected: str) -> None:
     nodes = Nodes(FakeKube().kube(), "", rng=Random(1))
     nodes.reflector.learn(came)
     nodes.reflector._take({"type": "MODIFIED", "object": then})
