@@ -1,0 +1,197 @@
+"""Runs a load test: starts the processes, changes links, and measures."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hyperscout_runtime.credentials import Credentials
+
+from hyperscout_cli.demo.demo_collector import RunningCollector, running_collector
+from hyperscout_cli.loadtest.board import Board
+from hyperscout_cli.loadtest.certificates import Authority, new_authority
+from hyperscout_cli.loadtest.child import Child, access, child, cpu_s, rss_mib
+from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
+from hyperscout_cli.loadtest.plan import RAILS, Plan, Rota, Stamped, latencies
+
+_QUIET_S = 3.0  # without a new generation, before the first change
+SEEN_S = 60.0  # after the last change
+_WAIT_FOR_A_LINK_S = 0.1
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A collector that runs already, and the credentials of all agents for it."""
+
+    address: str
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The running processes. `collector_pid` None: the collector is not ours."""
+
+    plan: Plan
+    board: Board
+    agents: Sequence[Child]
+    collector_pid: int | None
+
+    def collector_cpu_s(self) -> float | None:
+        return None if self.collector_pid is None else cpu_s(self.collector_pid)
+
+    def agents_cpu_s(self) -> float:
+        return sum(cpu_s(one.pid) for one in self.agents)
+
+
+async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Target | None = None) -> Report:
+    """Run a load test with its files in an empty `folder`. `given`: use this collector, and start none.
+
+    Raises LoadTestError, and DemoError of a collector that does not start.
+    """
+    board = Board(plan.agents, plan.processes, say)
+    async with AsyncExitStack() as stack:
+        authority = new_authority(folder) if given is None and plan.tls else None
+        own: RunningCollector | None = None
+        empty = 0.0
+        collector = stack
+        if given is None:
+            say("starting a collector ...")
+            collector = await stack.enter_async_context(AsyncExitStack())
+            own = await collector.enter_async_context(_collector(folder, authority))
+            empty = rss_mib(own.pid)
+        address = own.address if own is not None else given.address if given is not None else ""
+        credentials = given.credentials if given is not None else Credentials()
+        how = access(authority, folder, credentials)
+        await stack.enter_async_context(_watcher(plan, board, address, how))
+        agents = await _agents(stack, plan, board, {"target": address, "access": how})
+        load = Load(plan, board, agents, own.pid if own is not None else None)
+        states = await _states(load, start=True)
+        with_agents = rss_mib(own.pid) if own is not None else 0.0
+        changes = await _changes(load, say) if plan.changes else None
+        memory = Memory(empty, with_agents, rss_mib(own.pid, "VmHWM")) if own is not None else None
+        restart = None
+        if own is not None and plan.restart:
+            say("restarting the collector ...")
+            await collector.aclose()
+            again = await stack.enter_async_context(_collector(folder, authority, address))
+            restart = await _states(Load(plan, board, agents, again.pid), start=False)
+        return Report(plan, states, changes, memory, restart)
+
+
+def _collector(
+    folder: Path, authority: Authority | None, listen: str = f"{_LOOPBACK}:0"
+) -> AbstractAsyncContextManager[RunningCollector]:
+    """A collector with the default settings, on a loopback port."""
+    settings = {"http-listen": "", "rest-listen": "", "listen": listen}
+    if authority is not None:
+        settings |= {
+            "listen": "",
+            "mtls-listen": listen,
+            "tls-issuer-cert": str(authority.cert),
+            "tls-issuer-key": str(authority.key),
+            "tls-names": _LOOPBACK,
+            "tls-cert": str(folder / "collector.crt"),
+            "tls-key": str(folder / "collector.key"),
+            "tls-client-ca": str(authority.cert),
+        }
+    return running_collector(folder / "data", settings)
+
+
+@asynccontextmanager
+async def _watcher(plan: Plan, board: Board, address: str, how: dict[str, object]) -> AsyncIterator[None]:
+    async with child("watcher_process", board.of_watcher, board.fail) as watcher:
+        watcher.send(agents=plan.agents, target=address, access=how)
+        yield
+
+
+async def _agents(
+    stack: AsyncExitStack, plan: Plan, board: Board, where: dict[str, object]
+) -> Sequence[Child]:
+    started = []
+    for part in range(plan.processes):
+        receive = partial(board.of_agents, part)
+        one = await stack.enter_async_context(child("agents_process", receive, board.fail))
+        one.send(
+            agents=plan.agents,
+            part=part,
+            parts=plan.processes,
+            refresh_interval_s=plan.refresh_interval_s,
+            **where,
+        )
+        started.append(one)
+    await board.until("the processes of the agents are ready", lambda: board.ready, plan.timeout_s)
+    return started
+
+
+async def _states(load: Load, *, start: bool) -> States:
+    """Measure until all full states are acknowledged, and (at the start) published."""
+    plan, board = load.plan, load.board
+    began_ns = time.monotonic_ns()
+    collector_s, agents_s = load.collector_cpu_s(), load.agents_cpu_s()
+    if start:
+        for one in load.agents:
+            one.send(start=True)
+    expected = f"{plan.agents} agents are connected and all their findings are acknowledged"
+    await board.until(expected, lambda: board.settled(began_ns), plan.timeout_s)
+    took_s = (board.settled_ns - began_ns) / 1e9
+    collector_now_s = load.collector_cpu_s()
+    used_s = None if collector_s is None or collector_now_s is None else collector_now_s - collector_s
+    agents_used_s = load.agents_cpu_s() - agents_s
+    published_s = None
+    if start:
+        expected = f"{plan.agents} nodes are published"
+        await board.until(expected, lambda: board.nodes >= plan.agents, plan.timeout_s)
+        published_s = (board.published_ns - began_ns) / 1e9
+        await board.quiet(_QUIET_S, plan.timeout_s)
+    return States(board.findings, took_s, published_s, used_s, agents_used_s)
+
+
+async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
+    """Change links at even distances, and wait until the watcher has seen all of it."""
+    plan, board = load.plan, load.board
+    rota = Rota(plan.agents * RAILS)
+    every_s = 60 / plan.changes_per_minute
+    say(f"changing {plan.changes} links, one each {every_s:g} s ...")
+    collector_s, agents_s = load.collector_cpu_s(), load.agents_cpu_s()
+    began_s = due_s = said_s = time.monotonic()
+    made = 0
+    while made < plan.changes:
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        board.check()
+        now_s = time.monotonic()
+        change = rota.next(now_s)
+        if change is None:
+            due_s = now_s + _WAIT_FOR_A_LINK_S
+            continue
+        board.pending[change.link] = change.down
+        for one in load.agents:
+            one.send(link=change.link, down=change.down)
+        made += 1
+        due_s = max(due_s + every_s, now_s)
+        if now_s - said_s > 5:
+            said_s = now_s
+            say(f"{made} of {plan.changes} changes are made, {len(board.pending)} are not seen yet")
+    took_s = time.monotonic() - began_s
+    collector_now_s = load.collector_cpu_s()
+    used_s = None if collector_s is None or collector_now_s is None else collector_now_s - collector_s
+    agents_used_s = load.agents_cpu_s() - agents_s
+    give_up_s = time.monotonic() + SEEN_S
+    while board.pending and time.monotonic() < give_up_s:
+        await asyncio.sleep(_WAIT_FOR_A_LINK_S)
+        board.check()
+    found = latencies(_in_time(board.made), _in_time(board.seen))
+    return Changes(
+        plan.changes,
+        took_s,
+        tuple(value for value in found if value is not None),
+        None if used_s is None else used_s / took_s,
+        agents_used_s / took_s,
+    )
+
+
+def _in_time(stamped: Sequence[Stamped]) -> list[Stamped]:
+    return sorted(stamped, key=lambda one: one.at_ns)
