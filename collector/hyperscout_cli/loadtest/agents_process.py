@@ -41,6 +41,7 @@ async def main() -> None:
             _change(player, links, command, is_own=owner[links[command["link"]].a] in mine)
         elif "renew" in command:
             renew(player)
+            tell(renewed=True)
     del tasks  # they run until here
     end()
 

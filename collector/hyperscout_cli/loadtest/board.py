@@ -18,11 +18,13 @@ class Board:
         self.seen: list[Stamped] = []
         self.nodes = 0  # that the watcher sees in the tree
         self.published_ns = 0  # when the watcher got its last event
+        self.complete_ns = 0  # when it first saw all nodes
         self.pending: dict[int, bool] = {}  # link -> whether it goes down, until the watcher sees it
         self._agents = agents
         self._processes = processes
         self._say = say
         self._ready: set[int] = set()
+        self._renewed: set[int] = set()
         self._states: dict[int, Message] = {}
         self._changed = asyncio.Condition()
         self._failed = ""
@@ -31,6 +33,8 @@ class Board:
         async with self._changed:
             if "ready" in message:
                 self._ready.add(process)
+            elif "renewed" in message:
+                self._renewed.add(process)
             elif "made" in message:
                 at_ns, link, down = message["made"]
                 self.made.append(Stamped(at_ns, Change(link, down)))
@@ -41,6 +45,8 @@ class Board:
     async def of_watcher(self, message: Message) -> None:
         async with self._changed:
             self.nodes, self.published_ns = message["nodes"], message["at_ns"]
+            if self.nodes >= self._agents:
+                self.complete_ns = self.complete_ns or self.published_ns
             for links, down in ((message["down"], True), (message["returned"], False)):
                 for link in links:
                     self.seen.append(Stamped(message["at_ns"], Change(link, down)))
@@ -57,6 +63,11 @@ class Board:
     def ready(self) -> bool:
         """Whether all processes of agents have built their fabric."""
         return len(self._ready) == self._processes
+
+    @property
+    def renewed(self) -> bool:
+        """Whether all processes of agents have changed all findings."""
+        return len(self._renewed) == self._processes
 
     @property
     def findings(self) -> int:

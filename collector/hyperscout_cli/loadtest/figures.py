@@ -23,7 +23,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Full states of all agents, at their start or after a restart of the collector.
+    """All findings of all agents: at their start, after each changed, or after a restart of the collector.
 
     `acknowledged_s`: until the collector has stored all findings. `published_s`: until the watcher sees all
     nodes; None = not measured. `collector_cpu_s`: None = the collector is not on this machine.
@@ -68,6 +68,7 @@ class Report:
     plan: Plan
     states: States
     changes: Changes | None
+    updates: States
     memory: Memory | None
     restart: States | None
 
@@ -85,6 +86,7 @@ class Report:
             "tls": plan.tls,
             "states": _states(self.states),
             "changes": None if self.changes is None else _changes(self.changes),
+            "updates": _states(self.updates),
             "memoryMib": None
             if self.memory is None
             else {_camel(name): round(value, 1) for name, value in asdict(self.memory).items()},
@@ -102,6 +104,7 @@ class Report:
         yield from _state_rows("full states", self.states)
         if self.changes is not None:
             yield from _change_rows(self.changes)
+        yield from _state_rows("all findings change", self.updates)
         if self.memory is not None:
             memory = self.memory
             yield "memory of the collector, empty", f"{memory.empty:.0f} MiB"

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import resource
 import signal
 import tempfile
 import time
@@ -20,12 +19,11 @@ from hyperscout_cli.loadtest.plan import Plan, check
 from hyperscout_cli.loadtest.run import SEEN_S, Target, run
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.open_files import raise_open_files
 from hyperscout_cli.shared.options import Endpoint, existing_collector_options, output_option
 from hyperscout_cli.shared.output import emit_data, note
 from hyperscout_cli.shared.tables import show
 from hyperscout_cli.shared.times import Duration
-
-_UNLIMITED = 1 << 30
 
 
 @click.command(
@@ -107,8 +105,9 @@ def loadtest(
     An existing collector (--collector) gets one node for each agent: use a collector for tests, with
     `authenticate: none`.
     """
-    # A missing package of the collector ends the load test here, with the name of the extra.
+    # A missing package of the collector or of LLDP ends the load test here, with the names of the extras.
     import hyperscout_collector.app.replica.process  # noqa: F401
+    import scapy  # noqa: F401
 
     if duration_s is not None and changes is not None:
         raise click.UsageError("--duration and --changes: give one of them")
@@ -167,10 +166,3 @@ def existing(endpoint: Endpoint, agents: int) -> Target:
                 f"{others[0]}: use a collector for tests, with an empty data_dir"
             )
         return Target(connection.address, endpoint.credentials)
-
-
-def raise_open_files() -> int:
-    """Raise the limit of open files of this process and its children to the hard limit, and return it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard if hard != resource.RLIM_INFINITY else _UNLIMITED

@@ -8,11 +8,12 @@ from random import Random
 import click
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 
+from hyperscout_cli.shared.open_files import OTHER_FILES
+
 RAILS = 4  # of `hyperscout_sim.fabric.shapes.cluster`
 QUIET_S = 120.0  # a link that changes again sooner may be damped as a flapping one
 _QUIET_MIN = QUIET_S / 60
 _MOST_DOWN = 4  # at most one link in so many is down
-_OTHER_FILES = 512  # open files of a process that are no agent's connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,11 @@ def check(plan: Plan, most_files: int, *, own_collector: bool) -> None:
     least, whose = share, "each process of agents"
     if own_collector and plan.agents > share:
         least, whose = plan.agents, "the collector"
-    if least + _OTHER_FILES > most_files:
-        fits = max(0, most_files - _OTHER_FILES)
+    if least + OTHER_FILES > most_files:
+        fits = max(0, most_files - OTHER_FILES)
         fits = fits if whose == "the collector" else fits * plan.processes
         raise click.UsageError(
-            f"{plan.agents} agents need {least + _OTHER_FILES} open files in {whose}, and a process may open "
+            f"{plan.agents} agents need {least + OTHER_FILES} open files in {whose}, and a process may open "
             f"{most_files}: give at most --agents {fits}, or raise the hard limit (`ulimit -Hn`)"
         )
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,11 +40,30 @@ class Load:
     agents: Sequence[Child]
     collector_pid: int | None
 
-    def collector_cpu_s(self) -> float | None:
-        return None if self.collector_pid is None else cpu_s(self.collector_pid)
+    def send(self, **message: object) -> None:
+        """Send a message to all processes of agents."""
+        for one in self.agents:
+            one.send(**message)
 
-    def agents_cpu_s(self) -> float:
-        return sum(cpu_s(one.pid) for one in self.agents)
+    def usage(self) -> "Usage":
+        """What the processes have used so far."""
+        collector_s = None if self.collector_pid is None else cpu_s(self.collector_pid)
+        return Usage(collector_s, sum(cpu_s(one.pid) for one in self.agents))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time of the collector (None = it is not ours) and of the agents' processes."""
+
+    collector_s: float | None
+    agents_s: float
+
+    def until(self, later: "Usage") -> tuple[float | None, float]:
+        """The time between the two."""
+        agents_s = later.agents_s - self.agents_s
+        if self.collector_s is None or later.collector_s is None:
+            return None, agents_s
+        return later.collector_s - self.collector_s, agents_s
 
 
 async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Target | None = None) -> Report:
@@ -69,17 +88,19 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Targe
         await stack.enter_async_context(_watcher(plan, board, address, how))
         agents = await _agents(stack, plan, board, {"target": address, "access": how})
         load = Load(plan, board, agents, own.pid if own is not None else None)
-        states = await _states(load, start=True)
+        states = await _start(load)
         with_agents = rss_mib(own.pid) if own is not None else 0.0
         changes = await _changes(load, say) if plan.changes else None
+        say("changing all findings ...")
+        updates = await _states(load, lambda: _renew(load))
         memory = Memory(empty, with_agents, rss_mib(own.pid, "VmHWM")) if own is not None else None
         restart = None
         if own is not None and plan.restart:
             say("restarting the collector ...")
             await collector.aclose()
             again = await stack.enter_async_context(_collector(folder, authority, address))
-            restart = await _states(Load(plan, board, agents, again.pid), start=False)
-        return Report(plan, states, changes, memory, restart)
+            restart = await _states(replace(load, collector_pid=again.pid), _nothing)
+        return Report(plan, states, changes, updates, memory, restart)
 
 
 def _collector(
@@ -127,27 +148,33 @@ async def _agents(
     return started
 
 
-async def _states(load: Load, *, start: bool) -> States:
-    """Measure until all full states are acknowledged, and (at the start) published."""
+async def _start(load: Load) -> States:
+    """Start the agents, and measure until their states are stored and all nodes are published."""
     plan, board = load.plan, load.board
     began_ns = time.monotonic_ns()
-    collector_s, agents_s = load.collector_cpu_s(), load.agents_cpu_s()
-    if start:
-        for one in load.agents:
-            one.send(start=True)
+
+    async def start() -> None:
+        load.send(start=True)
+
+    states = await _states(load, start)
+    expected = f"{plan.agents} nodes are published"
+    await board.until(expected, lambda: bool(board.complete_ns), plan.timeout_s)
+    await board.quiet(_QUIET_S, plan.timeout_s)
+    return replace(states, published_s=(board.complete_ns - began_ns) / 1e9)
+
+
+async def _states(load: Load, begin: Callable[[], Awaitable[None]]) -> States:
+    """Measure from `begin` until the collector has stored all findings."""
+    plan, board = load.plan, load.board
+    usage = load.usage()
+    began_ns = time.monotonic_ns()
+    await begin()
+    since_ns = time.monotonic_ns()
     expected = f"{plan.agents} agents are connected and all their findings are acknowledged"
-    await board.until(expected, lambda: board.settled(began_ns), plan.timeout_s)
+    await board.until(expected, lambda: board.settled(since_ns), plan.timeout_s)
     took_s = (board.settled_ns - began_ns) / 1e9
-    collector_now_s = load.collector_cpu_s()
-    used_s = None if collector_s is None or collector_now_s is None else collector_now_s - collector_s
-    agents_used_s = load.agents_cpu_s() - agents_s
-    published_s = None
-    if start:
-        expected = f"{plan.agents} nodes are published"
-        await board.until(expected, lambda: board.nodes >= plan.agents, plan.timeout_s)
-        published_s = (board.published_ns - began_ns) / 1e9
-        await board.quiet(_QUIET_S, plan.timeout_s)
-    return States(board.findings, took_s, published_s, used_s, agents_used_s)
+    collector_s, agents_s = usage.until(load.usage())
+    return States(board.findings, took_s, None, collector_s, agents_s)
 
 
 async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
@@ -156,7 +183,7 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     rota = Rota(plan.agents * RAILS)
     every_s = 60 / plan.changes_per_minute
     say(f"changing {plan.changes} links, one each {every_s:g} s ...")
-    collector_s, agents_s = load.collector_cpu_s(), load.agents_cpu_s()
+    usage = load.usage()
     began_s = due_s = said_s = time.monotonic()
     made = 0
     while made < plan.changes:
@@ -168,17 +195,14 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
             due_s = now_s + _WAIT_FOR_A_LINK_S
             continue
         board.pending[change.link] = change.down
-        for one in load.agents:
-            one.send(link=change.link, down=change.down)
+        load.send(link=change.link, down=change.down)
         made += 1
         due_s = max(due_s + every_s, now_s)
         if now_s - said_s > 5:
             said_s = now_s
             say(f"{made} of {plan.changes} changes are made, {len(board.pending)} are not seen yet")
     took_s = time.monotonic() - began_s
-    collector_now_s = load.collector_cpu_s()
-    used_s = None if collector_s is None or collector_now_s is None else collector_now_s - collector_s
-    agents_used_s = load.agents_cpu_s() - agents_s
+    collector_s, agents_s = usage.until(load.usage())
     give_up_s = time.monotonic() + SEEN_S
     while board.pending and time.monotonic() < give_up_s:
         await asyncio.sleep(_WAIT_FOR_A_LINK_S)
@@ -188,9 +212,19 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
         plan.changes,
         took_s,
         tuple(value for value in found if value is not None),
-        None if used_s is None else used_s / took_s,
-        agents_used_s / took_s,
+        None if collector_s is None else collector_s / took_s,
+        agents_s / took_s,
     )
+
+
+async def _renew(load: Load) -> None:
+    """Change every finding of every agent."""
+    load.send(renew=True)
+    await load.board.until("all findings are changed", lambda: load.board.renewed, load.plan.timeout_s)
+
+
+async def _nothing() -> None:
+    """The agents connect again on their own."""
 
 
 def _in_time(stamped: Sequence[Stamped]) -> list[Stamped]:

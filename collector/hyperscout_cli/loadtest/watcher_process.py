@@ -9,12 +9,15 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import cluster
+from hyperscout_sim.readings.lldp import interface_of
 
 from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, tell
 from hyperscout_cli.loadtest.plan import host_links
 
 _OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
 _AGAIN_S = 0.2
+
+Port = tuple[str, str]  # node and interface
 
 
 async def main() -> None:
@@ -29,7 +32,7 @@ async def main() -> None:
 
 
 async def _watch(job: Message) -> None:
-    links = links_by_adapter(cluster(job["agents"]))
+    links = links_by_port(cluster(job["agents"]))
     credentials = credentials_of(job["access"])("reader/loadtest")
     nodes: dict[str, int] = {}  # by HyperNode of tier 1
     down: frozenset[int] = frozenset()
@@ -64,16 +67,22 @@ async def _watch(job: Message) -> None:
         await asyncio.sleep(_AGAIN_S)
 
 
-def links_by_adapter(fabric: SimFabric) -> Mapping[str, int]:
-    """Id of an adapter in the topology -> its link, as an index into `host_links`."""
-    return {f"{cable.a:016x}": i for i, cable in enumerate(host_links(fabric))}
+def links_by_port(fabric: SimFabric) -> Mapping[Port, int]:
+    """Ethernet port of a host -> its link, as an index into `host_links`.
+
+    InfiniBand is on the same links. But an InfiniBand link that was down for more than a minute returns with
+    the next sweep only (docs/inference.md).
+    """
+    adapters = {adapter.guid: adapter for adapter in fabric.adapters}
+    ends = (adapters[cable.a] for cable in host_links(fabric))
+    return {(adapter.host, interface_of(adapter)): i for i, adapter in enumerate(ends)}
 
 
-def links_down(anomalies: Iterable[pb.Anomaly], links: Mapping[str, int]) -> frozenset[int]:
+def links_down(anomalies: Iterable[pb.Anomaly], links: Mapping[Port, int]) -> frozenset[int]:
     """The links of hosts that the topology calls missing."""
     missing = (x for x in anomalies if x.kind == "MissingLink")
-    ends = (end.device for x in missing for end in (x.subject, x.peer))
-    return frozenset(links[device] for device in ends if device in links)
+    ports = ((end.device, end.port) for x in missing for end in (x.subject, x.peer))
+    return frozenset(links[port] for port in ports if port in links)
 
 
 if __name__ == "__main__":
