@@ -1,8 +1,8 @@
 """The collector with 2,000 agents: findings a second, memory an agent, and how soon a dead link shows.
 
-It runs the load test (`hyperscout loadtest`): first without TLS and without changes of links at three sizes, each
-against a fresh collector, for the growth of the memory; then with TLS and changes. All processes share the
-machine's cores, so the figures are for all of them together.
+It runs the load test (`hyperscout loadtest`): first in plaintext and without changes of links at three sizes,
+each against a fresh collector, for the growth of the memory; then with TLS and changes. All processes share
+the machine's cores, so the figures are for all of them together.
 """
 
 import asyncio
@@ -88,7 +88,8 @@ def growth(folder: Path) -> None:
         f"{states.collector_cpu_s:.1f} s: {states.cpu_us:.0f} us a finding",
     )
     row(
-        f"ingest, all {updates.findings} findings of {AGENTS} connected agents change, until all are acknowledged",
+        f"ingest, all {updates.findings} findings of {AGENTS} connected agents change, "
+        "until all are acknowledged",
         f"{updates.acknowledged_s:.1f} s: {updates.findings / updates.acknowledged_s:,.0f} findings/s, "
         f"{updates.cpu_us:.0f} us of the collector each",
     )
