@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from hyperscout_cli.demo.open_files import raise_open_files
 from hyperscout_cli.loadtest.figures import Memory, Report, percentile
 from hyperscout_cli.loadtest.plan import Plan
 from hyperscout_cli.loadtest.run import run
-from hyperscout_cli.shared.open_files import raise_open_files
 
 STEPS = (500, 1000, 2000)
 AGENTS = STEPS[-1]

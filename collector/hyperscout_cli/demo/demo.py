@@ -22,9 +22,9 @@ from hyperscout_cli.demo.demo_collector import DemoError, running_collector
 from hyperscout_cli.demo.demo_kubernetes import demo_cluster
 from hyperscout_cli.demo.demo_past import looked_back
 from hyperscout_cli.demo.demo_story import STEP_TIMEOUT_S, Seen, View, Witness, run_story
+from hyperscout_cli.demo.open_files import OTHER_FILES, raise_open_files
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.open_files import OTHER_FILES, raise_open_files
 from hyperscout_cli.shared.options import COLLECTOR_VARIABLE
 from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.tables import Row, Table, lines
@@ -48,9 +48,9 @@ SETTINGS = {
     epilog="""\b
 Examples:
   hyperscout demo
-  hyperscout demo --stay              keeps running afterwards
-  hyperscout demo --nodes 2000 --stay shows a larger cluster on the map
-  hyperscout demo --kubeconfig FILE   publishes to a cluster without nodes""",
+  hyperscout demo --stay                keeps running afterwards
+  hyperscout demo --nodes 2000 --stay   shows a larger cluster on the map
+  hyperscout demo --kubeconfig FILE     publishes to a cluster without nodes""",
 )
 @click.option(
     "--nodes", type=WholeNumber(8, 100_000), default=64, show_default=True, help="Number of simulated nodes."

@@ -13,13 +13,13 @@ from hyperscout_sim.fabric.shapes import cluster
 
 from hyperscout_cli.demo.demo import INTERRUPTED
 from hyperscout_cli.demo.demo_collector import DemoError
+from hyperscout_cli.demo.open_files import raise_open_files
 from hyperscout_cli.loadtest.child import LoadTestError
 from hyperscout_cli.loadtest.figures import Report
 from hyperscout_cli.loadtest.plan import Plan, check
 from hyperscout_cli.loadtest.run import SEEN_S, Target, run
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
-from hyperscout_cli.shared.open_files import raise_open_files
 from hyperscout_cli.shared.options import Endpoint, existing_collector_options, output_option
 from hyperscout_cli.shared.output import emit_data, note
 from hyperscout_cli.shared.tables import show

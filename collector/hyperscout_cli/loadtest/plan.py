@@ -8,7 +8,7 @@ from random import Random
 import click
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 
-from hyperscout_cli.shared.open_files import OTHER_FILES
+from hyperscout_cli.demo.open_files import OTHER_FILES
 
 RAILS = 4  # of `hyperscout_sim.fabric.shapes.cluster`
 QUIET_S = 120.0  # a link that changes again sooner may be damped as a flapping one

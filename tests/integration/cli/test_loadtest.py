@@ -100,7 +100,7 @@ async def test_an_interrupted_run_leaves_no_process(tmp_path: Path, end: signal.
     async with loadtest(
         tmp_path, "--agents", "20", "--changes-per-minute", "9", "--duration", "1h"
     ) as process:
-        for name, count in (("agents_process", 2), ("watcher_process", 1), ("collector", 1)):
+        for name, count in (("agents_process", 2), ("watcher_process", 1), (" collector ", 1)):
             await eventually(
                 lambda name=name, count=count: sum(name in x for x in processes(tmp_path)) == count
             )
