@@ -13,6 +13,7 @@ from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages
 from hyperscout_cli.loadtest.plan import host_links
 
 _REPORT_EVERY_S = 0.2
+UPLINK = "hyperscout_agent.uplink.uplink"  # logs why a connection failed
 
 
 async def main() -> None:
@@ -86,6 +87,17 @@ async def _report(player: Player, agents: int) -> None:
         await asyncio.sleep(_REPORT_EVERY_S)
 
 
+class _FirstWarning(logging.Handler):
+    """Tells the parent the first warning of an agent: thousands of agents have the same one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(warning=record.getMessage())
+        logging.getLogger(UPLINK).removeHandler(self)
+
+
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.ERROR)  # agents warn while the collector restarts
+    logging.basicConfig(level=logging.ERROR)
+    logging.getLogger(UPLINK).addHandler(_FirstWarning(logging.WARNING))
+    logging.getLogger(UPLINK).propagate = False
+    logging.getLogger(UPLINK).setLevel(logging.WARNING)
     asyncio.run(main())

@@ -33,6 +33,8 @@ class Board:
         async with self._changed:
             if "ready" in message:
                 self._ready.add(process)
+            elif "warning" in message:
+                self._say(f"an agent warns: {message['warning']}")
             elif "renewed" in message:
                 self._renewed.add(process)
             elif "made" in message:

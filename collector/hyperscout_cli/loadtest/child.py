@@ -156,12 +156,19 @@ def credentials_of(found: Message) -> Callable[[str], Credentials]:
 
 def rss_mib(pid: int, field: str = "VmRSS") -> float:
     """Resident memory; `VmHWM` = its peak."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = _of_process(pid, "status").splitlines()
     found = next(line for line in lines if line.startswith(f"{field}:"))
     return int(found.split()[1]) / _KIB
 
 
 def cpu_s(pid: int) -> float:
     """User and system time so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = _of_process(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _of_process(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError as error:
+        raise LoadTestError(f"the process {pid} ended: {error.strerror}") from error

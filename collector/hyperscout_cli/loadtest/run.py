@@ -1,6 +1,7 @@
 """Runs a load test: starts the processes, changes links, and measures."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -81,6 +82,7 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Targe
             say("starting a collector ...")
             collector = await stack.enter_async_context(AsyncExitStack())
             own = await collector.enter_async_context(_collector(folder, authority))
+            await collector.enter_async_context(_guarded(own.pid, board))
             empty = rss_mib(own.pid)
         address = own.address if own is not None else given.address if given is not None else ""
         credentials = given.credentials if given is not None else Credentials()
@@ -99,6 +101,7 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Targe
             say("restarting the collector ...")
             await collector.aclose()
             again = await stack.enter_async_context(_collector(folder, authority, address))
+            await stack.enter_async_context(_guarded(again.pid, board))
             restart = await _states(replace(load, collector_pid=again.pid), _nothing)
         return Report(plan, states, changes, updates, memory, restart)
 
@@ -120,6 +123,29 @@ def _collector(
             "tls-client-ca": str(authority.cert),
         }
     return running_collector(folder / "data", settings)
+
+
+@asynccontextmanager
+async def _guarded(pid: int, board: Board) -> AsyncIterator[None]:
+    """Fail when the collector ends before the block does."""
+
+    ended = asyncio.Event()
+
+    async def guard() -> None:
+        await ended.wait()
+        await board.fail("the collector ended; if the machine lacks memory, the log of its kernel says so")
+
+    process = os.pidfd_open(pid)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(process, ended.set)
+    task = asyncio.create_task(guard(), name="collector guard")
+    try:
+        yield
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -23,15 +23,17 @@ def environment(folder: Path) -> Mapping[str, str]:
     return kept | {"TMPDIR": str(folder)}
 
 
-def processes(folder: Path) -> list[str]:
-    """The command lines of the living processes with this folder in their environment."""
+def pids(folder: Path, name: str = "") -> list[int]:
+    """The living processes with this folder in their environment, and `name` in their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            variables = (process / "environ").read_bytes().split(b"\0")
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
+        if f"TMPDIR={folder}".encode() in variables and name in words:
+            found.append(int(process.name))
     return found
 
 
@@ -52,7 +54,7 @@ async def loadtest(folder: Path, *flags: str) -> AsyncIterator[asyncio.subproces
         if process.returncode is None:
             process.kill()
             await process.wait()
-        await eventually(lambda: not processes(folder), "all processes end")
+        await eventually(lambda: not pids(folder), "all processes end")
 
 
 async def result(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
@@ -76,7 +78,7 @@ async def test_a_small_run_with_tls_prints_all_figures(tmp_path: Path) -> None:
     async with loadtest(tmp_path, *flags, "-o", "json") as process:
         code, out, err = await result(process)
         assert code == 0, err
-        assert processes(tmp_path) == []
+        assert pids(tmp_path) == []
     assert "starting a collector" in err
     found = json.loads(out)
     assert (found["agents"], found["processes"], found["tls"]) == (20, 2, True)
@@ -101,13 +103,23 @@ async def test_an_interrupted_run_leaves_no_process(tmp_path: Path, end: signal.
         tmp_path, "--agents", "20", "--changes-per-minute", "9", "--duration", "1h"
     ) as process:
         for name, count in (("agents_process", 2), ("watcher_process", 1), (" collector ", 1)):
-            await eventually(
-                lambda name=name, count=count: sum(name in x for x in processes(tmp_path)) == count
-            )
+            await eventually(lambda name=name, count=count: len(pids(tmp_path, name)) == count)
         process.send_signal(end)
         code, out, _ = await result(process)
         assert (code, out) == (-9 if end is signal.SIGKILL else 130, "")
-        await eventually(lambda: not processes(tmp_path), "all processes end")
+        await eventually(lambda: not pids(tmp_path), "all processes end")
+
+
+@pytest.mark.parametrize("name", ["agents_process", "watcher_process", " collector "])
+async def test_a_process_that_ends_too_early_is_an_error(tmp_path: Path, name: str) -> None:
+    async with loadtest(
+        tmp_path, "--agents", "20", "--changes-per-minute", "9", "--duration", "1h"
+    ) as process:
+        await eventually(lambda: pids(tmp_path, name))
+        os.kill(pids(tmp_path, name)[0], signal.SIGKILL)
+        code, out, err = await result(process)
+    assert (code, out) == (1, "")
+    assert "error: the load test failed: the " in err
 
 
 async def test_a_given_collector_is_measured_without_its_own_figures(tmp_path: Path) -> None:
