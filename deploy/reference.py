@@ -230,7 +230,7 @@ def _describe(command: click.Command, path: str, parent: click.Context, level: i
     context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
     yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield _paragraphs(command.help or "")
-    queries = any("--collector" in p.opts for p in command.params)
+    queries = any("--namespace" in p.opts for p in command.params)  # others have a --collector of their own
     params = [p for p in command.params if not (queries and _COMMON & set(p.opts))]
     yield from _options(context, click.Command("own", params=params, add_help_option=False))
     if queries:

@@ -53,6 +53,7 @@ COMMANDS = {
     "agent": ("manage.agent", "Run", "Run the agent on this node."),
     "collector": ("manage.collector", "Run", "Run the collector."),
     "demo": ("demo.demo", "Run", "Run hyperscout on a simulated cluster for some seconds."),
+    "loadtest": ("loadtest.loadtest", "Run", "Measure a collector with thousands of simulated agents."),
     "version": ("manage.version", "Other", "Print versions."),
     "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
@@ -67,7 +68,13 @@ COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
 
 # The extra that a command needs; other commands need only the base install.
-_EXTRAS = {"agent": "agent", "doctor": "agent", "collector": "collector", "demo": "collector"}
+_EXTRAS = {
+    "agent": "agent",
+    "doctor": "agent",
+    "collector": "collector",
+    "demo": "collector",
+    "loadtest": "collector,lldp",
+}
 
 
 def missing_package(command: str, error: ModuleNotFoundError) -> Exception:

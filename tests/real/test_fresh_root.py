@@ -28,6 +28,7 @@ EXTRAS = {
     "agent": "[agent]",
     "collector": "[collector]",
     "demo": "[collector]",
+    "loadtest": "[collector,lldp]",
     "doctor": "[agent]",
     "crd columns": "[collector]",
 }
@@ -126,7 +127,7 @@ def test_without_its_extra_a_command_prints_one_line(user: User, command: str) -
 
 
 def test_all_other_commands_need_no_extra(user: User) -> None:
-    others = COMMANDS.keys() - {"agent", "collector", "demo"}
+    others = COMMANDS.keys() - {"agent", "collector", "demo", "loadtest"}
     helps = [f"hyperscout {name} --help >/dev/null || exit 9" for name in sorted(others)]
     done = user("\n".join(helps))
     assert (done.returncode, done.stderr) == (0, "")
@@ -161,7 +162,7 @@ def test_without_click_it_prints_one_line(machine: DebianRoot, program: str) -> 
 
 def test_the_printed_command_installs_what_is_missing(user: User) -> None:
     """The last test of this installation: it gets all extras."""
-    for command in ("doctor", "demo"):
+    for command in ("doctor", "demo", "loadtest"):
         printed = re.search("run `(.+)` in this environment$", user(f"hyperscout {command}").stderr)
         assert printed is not None
         user.prints(f"{printed[1]} --quiet")

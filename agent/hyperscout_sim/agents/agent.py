@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import grpc.aio
@@ -37,15 +38,18 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a simulated agent can use: clocks, channels, and the sweep from one of its adapters."""
+    """What a simulated agent can use: clocks, channels, and the sweep from one of its adapters.
+
+    `channel`: by reporter and address.
+    """
 
     targets: tuple[str, ...]
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
     wait: Wait
-    channel: Callable[[str, Options], grpc.aio.Channel]
-    sweep: Callable[[SimAdapter], Swept]
-    changed: Callable[[], asyncio.Event]  # set at the next change of the fabric
+    channel: Callable[[str, str, Options], grpc.aio.Channel]
+    sweep: Callable[[SimAdapter], Awaitable[Swept]]
+    changed: Callable[[], asyncio.Event]  # set when the agents with a lease have to sweep again
 
 
 class Played:
@@ -76,7 +80,7 @@ class Played:
             clock=world.clock,
             wall_ns=world.wall_ns,
             rng=Random(seed),  # noqa: S311 - spreads reconnects
-            channel=world.channel,
+            channel=partial(world.channel, reporter),
         )
 
     def start(self) -> None:
@@ -168,10 +172,10 @@ class PlayedAgent(Played):
         interval_s = max(lease.interval_s, _LEAST_SWEEP_INTERVAL_S)
         while True:
             changed = self._world.changed()
-            self._sweep(lease)
+            await self._sweep(lease)
             await self._world.wait(changed, interval_s)
 
-    def _sweep(self, lease: SweepLease) -> None:
+    async def _sweep(self, lease: SweepLease) -> None:
         finding = self._finding("ibnetdiscover", f"{lease.device}/{lease.port}")
         sweep = Sweep(format="ibnetdiscover", device=lease.device, port=lease.port, lease_id=lease.lease_id)
         adapter = self._adapters.get(lease.device)
@@ -180,7 +184,7 @@ class PlayedAgent(Played):
             finding.outcome = Outcome.OUTCOME_FAILED
             finding.reason = f"no device {lease.device}"
         else:
-            swept = self._world.sweep(adapter)
+            swept = await self._world.sweep(adapter)
             sweep.port_guid = adapter.port_guid
             sweep.sha256 = self.store.put_bulk(swept.bulk)
             sweep.size_bytes = swept.bulk.size_bytes

@@ -9,14 +9,15 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import grpc.aio
-from hyperscout_agent.findings.bulk import compress
+from hyperscout_agent.findings.bulk import Bulk, compress
 from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.uplink.uplink import Options, channel_options
 from hyperscout_formats.facts.facts import Gpu, LldpPort
+from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.credentials import Credentials
 
 from hyperscout_sim.agents.agent import PlayedAgent, Swept, World
@@ -33,7 +34,20 @@ _WAVE_S = 1.0
 _POLL_S = 0.005
 # Without this option, all gRPC channels of a process to one address share one connection.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+_MOST_SWEEPS = 64  # at a time: an agent has a lease for each rail
 _CONNECT_S = 10.0  # of a connection that many simulated agents share
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The hosts whose agents one of several players runs. Players in other processes run the rest.
+
+    `credentials`: of the connection of a host. The text of a large fabric takes a quarter of a second, so it
+    is made in a thread, and only at the interval of the lease.
+    """
+
+    hosts: tuple[str, ...]
+    credentials: Callable[[str], Credentials]
 
 
 class Player:
@@ -44,8 +58,9 @@ class Player:
     this name reports all switches.
 
     `connections`: None gives each agent its own connection. A number is the number of shared connections.
-    `refresh_interval_s`: interval at which all agents report again without a change. `clock`: monotonic
-    seconds. `wall_ns`: nanoseconds since 1970. `credentials`: of all connections; None = plaintext.
+    `refresh_interval_s`: interval at which each agent reports again without a change. `clock`: monotonic
+    seconds. `wall_ns`: nanoseconds since 1970. `credentials`: of all connections; None = plaintext. `part`:
+    only these hosts have agents.
 
     `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
     """
@@ -64,8 +79,11 @@ class Player:
         wall_ns: Callable[[], int] = time.time_ns,
         wait: Wait = wait,
         credentials: Credentials | None = None,
+        part: Part | None = None,
     ) -> None:
         self._plan = fabric
+        self._part = part
+        self._threads = BoundedExecutor("sweeps", most=_MOST_SWEEPS)
         self._fabric = fabric
         self._adapters = fabric.adapters_of()
         self._host_of = fabric.node_map()
@@ -109,7 +127,7 @@ class Player:
     async def run(self) -> None:
         """Run the agents until cancelled."""
         try:
-            hosts = self._plan.hosts
+            hosts = self._plan.hosts if self._part is None else self._part.hosts
             for first in range(0, len(hosts), _AT_ONCE):
                 wave = hosts[first : first + _AT_ONCE]
                 for host in wave:
@@ -118,19 +136,23 @@ class Player:
             if self._crawl_name:
                 self.revive_crawl()
             while True:
-                await self._world.wait(asyncio.Event(), self._refresh_interval_s)
-                for count, host in enumerate(list(self.agents)):
-                    if host in self.agents:
-                        self.observe(host)
-                    if count % _AT_ONCE == 0:
-                        await asyncio.sleep(0)
-                if self.crawl is not None:
-                    self.crawl.look(self._fabric)
+                await self._refresh(list(self.agents))
         finally:
             await asyncio.gather(*(agent.stop() for agent in self._living()))
             self.agents.clear()
             self.crawl = None
             await asyncio.gather(*(shared.shut() for shared in self._pool))
+
+    async def _refresh(self, hosts: Sequence[str]) -> None:
+        """Make all agents report, some at a time, spread over the interval."""
+        groups = [hosts[first : first + _AT_ONCE] for first in range(0, len(hosts), _AT_ONCE)] or [[]]
+        for group in groups:
+            await self._world.wait(asyncio.Event(), self._refresh_interval_s / len(groups))
+            for host in group:
+                if host in self.agents:
+                    self.observe(host)
+        if self.crawl is not None:
+            self.crawl.look(self._fabric)
 
     async def _greeted(self, hosts: Sequence[str]) -> None:
         """Wait until these agents are connected, at most `_WAVE_S` seconds."""
@@ -264,23 +286,33 @@ class Player:
         if self.crawl is not None:
             self.crawl.look(self._fabric)
         self._sweeps.clear()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._part is None:
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     def _index(self) -> None:
         self._switches = {x.guid: x for x in self._fabric.switches}
         self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
 
-    def _sweep(self, adapter: SimAdapter) -> Swept:
+    async def _sweep(self, adapter: SimAdapter) -> Swept:
         """Return the sweep from an adapter. It is cached until the fabric changes."""
         swept = self._sweeps.get(adapter.guid)
         if swept is None:
             reason = "" if adapter.guid in self._cable_of else _ALONE
-            swept = Swept(compress(sweep_text(self._fabric, adapter.guid)), reason)
-            self._sweeps[adapter.guid] = swept
+            fabric = self._fabric
+            if self._part is None:
+                bulk = _bulk(fabric, adapter)
+            else:
+                bulk = await self._threads(_bulk, fabric, adapter)
+            swept = Swept(bulk, reason)
+            if fabric is self._fabric:
+                self._sweeps[adapter.guid] = swept
         return swept
 
-    def _channel(self, target: str, options: Options) -> grpc.aio.Channel:
+    def _channel(self, reporter: str, target: str, options: Options) -> grpc.aio.Channel:
+        if self._part is not None:
+            credentials = self._part.credentials(reporter)
+            return credentials.connect(target, (*options, _OWN_CONNECTION))
         if not self._pool:
             return self._credentials.connect(target, (*options, _OWN_CONNECTION))
         shared = self._pool[next(self._turns) % len(self._pool)]
@@ -318,6 +350,10 @@ class _Lent:
 
     async def close(self) -> None:
         return None
+
+
+def _bulk(fabric: SimFabric, adapter: SimAdapter) -> Bulk:
+    return compress(sweep_text(fabric, adapter.guid))
 
 
 def _hosts(found: Iterable[str | None]) -> list[str]:

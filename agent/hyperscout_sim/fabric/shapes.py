@@ -5,10 +5,11 @@ Uplinks use the next ports. Port j of a spine leads to leaf j. `seed` changes on
 ValueError for a size below 1.
 """
 
+from dataclasses import replace
 from itertools import combinations
 
 from hyperscout_sim.fabric.build import Builder, host_names, numbers, runs, whole
-from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.fabric import SimFabric, Truth
 
 
 def clos2(
@@ -115,6 +116,29 @@ def rail_optimised(
             # Two cables each: the loss of one weakens a pod, but does not disconnect it.
             build.mesh([spine], [core], 2)
     return build.finish(runs(hosts, hosts_per_unit), runs(hosts, hosts_per_unit * units), whole(hosts))
+
+
+def cluster(hosts: int, *, hosts_per_unit: int = 50, pods: int = 1) -> SimFabric:
+    """Make a rail-optimised fabric of any number of hosts, with 4 rails and 2 spines for each rail.
+
+    No unit has more than `hosts_per_unit` hosts, and the sizes of units differ by one host at most. Raises
+    ValueError if there are fewer hosts than pods.
+    """
+    _positive(hosts=hosts, hosts_per_unit=hosts_per_unit, pods=pods)
+    units = -(-hosts // (hosts_per_unit * pods))
+    size = -(-hosts // (units * pods))
+    full = rail_optimised(units, size, 4, 2, pods=pods)
+    if hosts < pods:
+        raise ValueError(f"{hosts} hosts for {pods} pods: expected at least one for each")
+    surplus = len(full.hosts) - hosts
+    gone = set(full.hosts[::-1][: surplus * size : size])  # the last host of the last units
+    guids = {x.guid for x in full.adapters if x.host in gone}
+    return replace(
+        full,
+        adapters=tuple(x for x in full.adapters if x.guid not in guids),
+        cables=tuple(x for x in full.cables if x.a not in guids),
+        truth=Truth(tuple(tuple(part - gone for part in tier) for tier in full.truth.tiers)),
+    )
 
 
 def dual_homed(

@@ -6,7 +6,7 @@ import logging
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,23 @@ import click
 import grpc.aio
 from hyperscout.v1 import topology_pb2, topology_pb2_grpc
 from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import cluster
 
 from hyperscout_cli.demo.demo_collector import DemoError, running_collector
 from hyperscout_cli.demo.demo_kubernetes import demo_cluster
 from hyperscout_cli.demo.demo_past import looked_back
-from hyperscout_cli.demo.demo_story import Seen, View, Witness, run_story
-from hyperscout_cli.shared.command import Command
+from hyperscout_cli.demo.demo_story import STEP_TIMEOUT_S, Seen, View, Witness, run_story
+from hyperscout_cli.demo.open_files import OTHER_FILES, raise_open_files
+from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import COLLECTOR_VARIABLE
 from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.tables import Row, Table, lines
 
 INTERRUPTED = 130
+_PER_NODE_S = 0.05  # more time for each step
+_PROGRESS_S = 5.0
 # Short times, so that the demo ends within seconds.
 SETTINGS = {
     "http-listen": "",
@@ -44,8 +48,12 @@ SETTINGS = {
     epilog="""\b
 Examples:
   hyperscout demo
-  hyperscout demo --stay              keeps running afterwards
-  hyperscout demo --kubeconfig FILE   publishes to a cluster without nodes""",
+  hyperscout demo --stay                keeps running afterwards
+  hyperscout demo --nodes 2000 --stay   shows a larger cluster on the map
+  hyperscout demo --kubeconfig FILE     publishes to a cluster without nodes""",
+)
+@click.option(
+    "--nodes", type=WholeNumber(8, 100_000), default=64, show_default=True, help="Number of simulated nodes."
 )
 @click.option(
     "--kubeconfig",
@@ -58,8 +66,8 @@ Examples:
     envvar="DEMO_STAY",
     help="Keep the collector and the agents running after the story, until Ctrl-C.",
 )
-def demo(*, kubeconfig: Path | None, stay: bool) -> int:
-    """Run hyperscout on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes about ten seconds.
+def demo(*, nodes: int, kubeconfig: Path | None, stay: bool) -> int:
+    """Run hyperscout on a simulated cluster with 4 rails and 2 pods; with 64 nodes it takes ten seconds.
 
     Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
     Then it cuts a cable and removes a switch, and shows how the conditions change and recover.
@@ -67,17 +75,23 @@ def demo(*, kubeconfig: Path | None, stay: bool) -> int:
     # A missing package of the collector ends the demo here, with the name of the extra.
     import hyperscout_collector.app.replica.process  # noqa: F401
 
+    most = raise_open_files()
+    if nodes + OTHER_FILES > most:
+        raise click.UsageError(
+            f"{nodes} nodes need {nodes + OTHER_FILES} open files, and a process may open {most}: "
+            f"give at most --nodes {max(0, most - OTHER_FILES)}, or raise the hard limit (`ulimit -Hn`)"
+        )
     # Agents log warnings when a lease moves during a sweep, which is expected here.
     logging.basicConfig(level=logging.ERROR)
     try:
-        return asyncio.run(_demo(stay, kubeconfig))
+        return asyncio.run(_demo(nodes, stay, kubeconfig))
     except DemoError as error:
         raise CliError(f"the demo failed (a busy machine can be the cause: try again): {error}") from error
     except asyncio.CancelledError:
         return INTERRUPTED
 
 
-async def _demo(stay: bool, kubeconfig: Path | None) -> int:
+async def _demo(nodes: int, stay: bool, kubeconfig: Path | None) -> int:
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -97,7 +111,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    fabric = rail_optimised(2, 16, 4, 2, pods=2)
+    fabric = demo_fabric(nodes)
     plural = f"{len(fabric.switches)} switches, {len(fabric.cables)} cables"
     say(f"simulating {len(fabric.hosts)} nodes with 4 rails in 2 pods: {plural}")
     settings = dict(SETTINGS)
@@ -119,15 +133,22 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
             view = View(time.monotonic, time.time_ns)
             async with beside(watch(collector.address, view)), beside(_play(player, view)):
                 begun_s = time.time()
-                seen = await run_story(fabric, player, view, say, witness=witness)
+                timeout_s = STEP_TIMEOUT_S + _PER_NODE_S * nodes
+                async with beside(_tell(player, nodes, say)):
+                    seen = await run_story(fabric, player, view, say, timeout_s, witness)
                 say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
                 found_s = begun_s + seen[0].after_s
                 say(f"the history tells it again:\n{await looked_back(collector.address, found_s)}")
                 ended = True
                 if stay:
-                    say(how_to_look(collector.address, collector.map, kubeconfig))
+                    say(how_to_look(collector.address, collector.map, kubeconfig, fabric.hosts))
                     await stopped.wait()
     return 0
+
+
+def demo_fabric(nodes: int) -> SimFabric:
+    """Two pods of units with at most 16 nodes. Units of large clusters have up to 50."""
+    return cluster(nodes, hosts_per_unit=max(min(nodes // 4, 16), min(nodes // 100, 50)), pods=2)
 
 
 @asynccontextmanager
@@ -148,6 +169,13 @@ async def _play(player: Player, view: View) -> None:
     except Exception as error:
         await view.fail(DemoError(f"the simulated agents ended: {error!r}"))
         raise
+
+
+async def _tell(player: Player, nodes: int, say: Callable[[str], None]) -> None:
+    """Say how many agents are connected while they start."""
+    while player.streaming < nodes:
+        await asyncio.sleep(_PROGRESS_S)
+        say(f"{player.streaming} of {nodes} agents are connected")
 
 
 async def watch(address: str, view: View) -> None:
@@ -179,14 +207,14 @@ def where_the_map_is(address: str, *, stay: bool) -> str:
     )
 
 
-def how_to_look(address: str, map_address: str, kubeconfig: Path | None) -> str:
+def how_to_look(address: str, map_address: str, kubeconfig: Path | None, hosts: Sequence[str]) -> str:
     """Commands for another terminal."""
     return (
         "it stays up until Ctrl-C; look at it from another terminal:\n"
         f"export {COLLECTOR_VARIABLE}={address}\n"
         "hyperscout get hypernodes\n"
         "hyperscout tree\n"
-        "hyperscout explain node-0001 node-0064\n"
+        f"hyperscout explain {hosts[0]} {hosts[-1]}\n"
         "hyperscout watch\n"
         f"curl {map_address}v1/hypernodes\n"
     ) + (f"kubectl --kubeconfig {kubeconfig} get hypernodes -w\n" if kubeconfig else "")

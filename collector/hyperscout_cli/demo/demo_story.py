@@ -15,6 +15,7 @@ from hyperscout_cli.shared.kinds import hypernodes
 from hyperscout_cli.shared.tables import Table, lines
 
 STEP_TIMEOUT_S = 120.0
+_MOST_ROWS = 40  # of a table
 
 
 class Faults(Protocol):
@@ -82,7 +83,9 @@ class View:
         """The HyperNode table, or some of its rows."""
         table = hypernodes(self.topology, self._wall_ns())
         rows = tuple(row for row in table.rows if names is None or row.name in names)
-        return lines(Table(table.kind, table.headings, table.more, rows))
+        yield from lines(Table(table.kind, table.headings, table.more, rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            yield f"... and {len(rows) - _MOST_ROWS} more\n"
 
     async def feed(self, event: WatchTopologyResponse) -> None:
         """Apply one event of the stream."""

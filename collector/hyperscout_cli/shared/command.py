@@ -42,7 +42,8 @@ _SEE_ALSO: Mapping[str, tuple[str, ...]] = {
     "crd": ("docs/publishers/kubernetes.md",),
     "agent": ("collector", "doctor", "docs/operations.md"),
     "collector": ("agent", "status", "docs/operations.md"),
-    "demo": ("tree", "get"),
+    "demo": ("tree", "get", "loadtest"),
+    "loadtest": ("collector", "demo", "docs/scale.md"),
     "version": ("completion",),
     "completion": ("docs/command-line.md",),
 }

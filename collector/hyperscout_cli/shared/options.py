@@ -23,6 +23,7 @@ Command = Callable[..., Any]
 DEFAULT_COLLECTOR = f"127.0.0.1:{GRPC_PORT}"
 DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
+_CHECK_TIMEOUT_S = 10.0  # of the first question to an existing collector
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name", "dot", "hostlist")
 _ALIASES = {"text": "table"}  # an earlier name
@@ -73,16 +74,16 @@ def _shown(flag: str, text: str, **more: Any) -> Callable[[Command], Command]:
 
 
 _FILE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(path_type=Path)}
-_SHOWN = (
+_TLS = (
     _shown("--tls-ca", "Use TLS; FILE has CA certificates (PEM) for the collector's.", **_FILE),
     _shown("--tls-cert", "Client certificate (PEM), for a port that requires one.", **_FILE),
     _shown("--tls-key", "Private key (PEM) of --tls-cert.", **_FILE),
     _shown(
         "--tls-server-name", "Name in the collector's certificate, if not ADDR.", metavar="NAME", default=""
     ),
-    _shown("--token-file", f"File with a token; or put the token into {TOKEN_VARIABLE}.", **_FILE),
-    _shown("--insecure", "Allow plaintext to another machine; never with a token.", is_flag=True),
 )
+_TOKEN = _shown("--token-file", f"File with a token; or put the token into {TOKEN_VARIABLE}.", **_FILE)
+_INSECURE = _shown("--insecure", "Allow plaintext to another machine; never with a token.", is_flag=True)
 
 
 def collector_options(command: Command) -> Command:
@@ -101,9 +102,33 @@ def collector_options(command: Command) -> Command:
         return command(*args, collector=Endpoint(address, timeout_s, token=token, **shown), **more)
 
     found: Command = with_endpoint
-    for option in reversed(_SHOWN):
+    for option in reversed((*_TLS, _TOKEN, _INSECURE)):
         found = option(found)
     return _where(found)
+
+
+def existing_collector_options(command: Command) -> Command:
+    """--collector and TLS, for a command that otherwise starts a collector of its own.
+
+    The command gets an `Endpoint`, or None. The environment names no collector here: it may be a real one.
+    """
+    names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "insecure")
+
+    @functools.wraps(command)
+    def with_endpoint(*args: Any, collector: str | None, **more: Any) -> Any:
+        shown = {name: more.pop(name) for name in names}
+        address = collector or click.get_current_context().find_root().params.get("collector")
+        endpoint = None if address is None else Endpoint(address, _CHECK_TIMEOUT_S, **shown)
+        return command(*args, collector=endpoint, **more)
+
+    found: Command = with_endpoint
+    for option in reversed((*_TLS, _INSECURE)):
+        found = option(found)
+    return click.option(
+        "--collector",
+        metavar="ADDR",
+        help="Use the collector at host:port, in place of a new one. It must have no other agents.",
+    )(found)
 
 
 def _is_given(context: click.Context) -> bool:

@@ -78,15 +78,15 @@ def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("end", "flags", "variables"),
+    ("end", "flags", "variables", "hypernodes"),
     [
-        (signal.SIGINT, ["--stay"], {}),
-        (signal.SIGTERM, ["--stay"], {}),
-        (signal.SIGKILL, [], {"DEMO_STAY": "1"}),
+        (signal.SIGINT, ["--stay"], {}, 7),
+        (signal.SIGTERM, ["--stay", "--nodes", "70"], {}, 9),
+        (signal.SIGKILL, [], {"DEMO_STAY": "1"}, 7),
     ],
 )
 def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
-    tmp_path: Path, end: signal.Signals, flags: list[str], variables: dict[str, str]
+    tmp_path: Path, end: signal.Signals, flags: list[str], variables: dict[str, str], hypernodes: int
 ) -> None:
     demo = subprocess.Popen(
         [*COMMAND, "demo", *flags],
@@ -113,9 +113,9 @@ def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
                 check=False,
                 timeout=TIMEOUT_S,
             )
-            assert seen.stdout.count("hypernode/") == 7, seen.stderr
+            assert seen.stdout.count("hypernode/") == hypernodes, seen.stderr
             with urllib.request.urlopen(f"{rest}v1/hypernodes", timeout=TIMEOUT_S) as answer:
-                assert len(json.load(answer)["items"]) == 7
+                assert len(json.load(answer)["items"]) == hypernodes
         finally:
             demo.send_signal(end)
         assert demo.wait(TIMEOUT_S) == (-9 if end is signal.SIGKILL else 0)

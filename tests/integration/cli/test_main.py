@@ -58,6 +58,7 @@ LACKS = (
         ("agent", 1, LACKS.format("agent", "agent")),
         ("collector", 1, LACKS.format("collector", "collector")),
         ("demo", 1, LACKS.format("demo", "collector")),
+        ("loadtest", 1, LACKS.format("loadtest", "collector,lldp")),
         ("doctor", 1, LACKS.format("doctor", "agent")),
         ("crd columns", 1, LACKS.format("crd columns", "collector")),
         ("doctor n01 --collector 127.0.0.1:1", 3, ""),

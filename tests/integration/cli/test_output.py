@@ -31,7 +31,7 @@ SILENT = {
     "snapshot save",
 }
 # What these tests cannot ask here: other tests run them against a cluster, a host, a history.
-ELSEWHERE = {"crd columns", "doctor", "history"}
+ELSEWHERE = {"crd columns", "doctor", "history", "loadtest"}
 STREAMS = {"watch", "placements watch"}
 
 

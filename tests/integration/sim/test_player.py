@@ -8,7 +8,8 @@ import pytest
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.infiniband.ibnetdiscover import parse
-from hyperscout_sim.agents.player import Player
+from hyperscout_runtime.credentials import Credentials
+from hyperscout_sim.agents.player import Part, Player
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.nvlink import Gpus, dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
@@ -27,9 +28,10 @@ async def played(
     connections: int | None = None,
     gpus: dict[str, Gpus] | None = None,
     crawl: str = "",
+    part: Part | None = None,
 ) -> AsyncIterator[tuple[FakeCollector, Player]]:
     collector = await FakeCollector().start()
-    player = Player(fabric, [collector.target], connections=connections, gpus=gpus, crawl=crawl)
+    player = Player(fabric, [collector.target], connections=connections, gpus=gpus, crawl=crawl, part=part)
     task = asyncio.create_task(player.run())
     try:
         yield collector, player
@@ -121,6 +123,32 @@ async def test_a_leased_agent_sweeps_its_plane_and_again_when_a_far_cable_goes()
         await collector.until(sweep(collector, digest))
         _, digest = swept(collector)
         assert len(parse(collector.bulks[digest]).device) == len(text.device) - 2
+
+
+async def test_a_part_of_the_agents_sweeps_a_fabric_that_other_players_change() -> None:
+    """Only its hosts report, each with its own credentials. A change makes no agent sweep."""
+    hosts, asked = FABRIC.hosts[1:3], []
+
+    def credentials(host: str) -> Credentials:
+        asked.append(host)
+        return Credentials()
+
+    [elsewhere] = FABRIC.between("node-0004 mlx5_0", "leaf-u02-r0")
+    [own] = FABRIC.between("node-0002 mlx5_0", "leaf-u01-r0")
+    async with played(FABRIC, part=Part(hosts, credentials)) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == 4)
+        assert {node for node, _, _ in collector.evidence} == set(hosts)
+        assert sorted(asked) == sorted(hosts)
+        player.cut(elsewhere)
+        await collector.send(StreamFindingsResponse(lease=LEASE))
+        await collector.until(sweep(collector))
+        _, digest = swept(collector)
+        guids = parse(collector.bulks[digest]).guid.tolist()
+        assert FABRIC.find("node-0001 mlx5_0") in guids
+        assert elsewhere.a not in guids
+        player.cut(own)
+        await collector.until(lambda: state(collector, "node-0002", "mlx5_0") == "DOWN")
+        assert swept(collector)[1] == digest
 
 
 async def test_a_sweep_from_a_port_without_cable_is_partial() -> None:

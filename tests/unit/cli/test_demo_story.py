@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_cli.demo import demo
+from hyperscout_cli.demo.demo import demo_fabric
 from hyperscout_cli.demo.demo_collector import DemoError
 from hyperscout_cli.demo.demo_story import View, run_story
 from hyperscout_formats.infiniband.ibnetdiscover import parse
@@ -15,6 +17,8 @@ from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.proto import topology_to_proto
 from hyperscout_topology.topology import Topology
+from support.builders import hypernode
+from support.command_line import CommandLine
 
 TIMEOUT_S = 0.0  # of a step that is never seen; the events of one that is seen are applied before it expires
 
@@ -146,3 +150,37 @@ async def test_a_lost_collector_ends_the_story() -> None:
     await fabric.view.fail(DemoError("the collector is gone"))
     with pytest.raises(DemoError, match="is gone"):
         await run_story(fabric.plan, fabric, fabric.view, said.append)
+
+
+def test_a_long_table_is_cut() -> None:
+    view = View(lambda: 0.0, lambda: 0)
+    view.topology = Topology(1, hypernodes=tuple(hypernode(f"h{i:03}", nodes=(f"n{i}",)) for i in range(50)))
+    shown = list(view.table())
+    assert len(shown) == 42
+    assert shown[-1] == "... and 10 more\n"
+    assert len(list(view.table(frozenset({"h001", "h049"})))) == 3
+
+
+@pytest.mark.parametrize("nodes", [8, 9, 63, 64, 65, 1000, 1999])
+def test_a_demo_of_any_size_has_three_tiers(nodes: int) -> None:
+    fabric = demo_fabric(nodes)
+    assert len(fabric.hosts) == nodes
+    units, pods, whole = fabric.truth.tiers
+    assert (len(pods), len(whole)) == (2, 1)
+    assert max(map(len, units)) - min(map(len, units)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("7", "expected a whole number from 8 to 100000"),
+        ("600", "600 nodes need 1112 open files, and a process may open 1000: give at most --nodes 488"),
+    ],
+)
+def test_a_demo_that_does_not_fit_is_refused(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch, nodes: str, said: str
+) -> None:
+    monkeypatch.setattr(demo, "raise_open_files", lambda: 1000)
+    ran = run("demo", "--nodes", nodes)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in " ".join(ran.err.split())

@@ -80,6 +80,15 @@ CASES = [
         1,
     ),
     Case(
+        "a cluster whose units differ by one host",
+        lambda: shapes.cluster(5, hosts_per_unit=3),
+        [["1-3", "4-5"], ["1-5"]],
+        {1: 8, 2: 8},
+        {(0, 1): 20, (1, 2): 16},
+        4,
+        1,
+    ),
+    Case(
         "rails with shared spines",
         lambda: shapes.rail_optimised(2, 3, 4, shared_spines=2),
         [["1-3", "4-6"], ["1-6"]],

@@ -1,0 +1,103 @@
+"""A process with a part of the simulated agents. `run.py` starts it."""
+
+import asyncio
+import logging
+import time
+
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_sim.agents.player import Part, Player
+from hyperscout_sim.fabric.fabric import Cable
+from hyperscout_sim.fabric.shapes import cluster
+
+from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, tell
+from hyperscout_cli.loadtest.plan import host_links
+
+_REPORT_EVERY_S = 0.2
+UPLINK = "hyperscout_agent.uplink.uplink"  # logs why a connection failed
+
+
+async def main() -> None:
+    """Run the agents that the first message names, and change links, until the parent closes the pipe."""
+    commands = messages()
+    job = await anext(commands)
+    fabric = cluster(job["agents"])
+    part = fabric.hosts[job["part"] :: job["parts"]]
+    links = host_links(fabric)
+    credentials = credentials_of(job["access"])
+    player = Player(
+        fabric,
+        [job["target"]],
+        lldp=True,
+        refresh_interval_s=job["refresh_interval_s"],
+        part=Part(part, lambda host: credentials(f"node/{host}")),
+    )
+    owner = fabric.node_map()
+    mine = set(part)
+    tell(ready=True)
+    tasks = []
+    async for command in commands:
+        if "start" in command:
+            tasks = [asyncio.create_task(_played(player)), asyncio.create_task(_report(player, len(part)))]
+        elif "link" in command:
+            _change(player, links, command, is_own=owner[links[command["link"]].a] in mine)
+        elif "renew" in command:
+            renew(player)
+            tell(renewed=True)
+    del tasks  # they run until here
+    end()
+
+
+def _change(player: Player, links: tuple[Cable, ...], command: Message, *, is_own: bool) -> None:
+    """All processes change their fabric, since each may have the agent that sweeps it."""
+    at_ns = time.monotonic_ns()
+    act = player.cut if command["down"] else player.restore
+    act(links[command["link"]])
+    if is_own:
+        tell(made=[at_ns, command["link"], command["down"]])
+
+
+def renew(player: Player) -> None:
+    """Change every finding of every agent."""
+    for agent in player.agents.values():
+        for probe in ("lldp", "infiniband"):
+            for subject in agent.store.subjects(probe):
+                finding = Finding()
+                finding.CopyFrom(agent.store.get(probe, subject) or finding)
+                finding.observed_at.FromNanoseconds(time.time_ns())
+                if probe == "lldp":
+                    finding.lldp.carrier_changes += 1
+                else:
+                    finding.infiniband.link_downed += 1
+                agent.store.put(finding)
+
+
+async def _played(player: Player) -> None:
+    try:
+        await player.run()
+    except Exception as error:
+        tell(error=f"the simulated agents ended: {error!r}")
+
+
+async def _report(player: Player, agents: int) -> None:
+    """Tell the parent the state of the agents, several times a second."""
+    while True:
+        settled = len(player.agents) == agents and player.settled
+        findings = sum(len(agent.store) for agent in player.agents.values()) if settled else 0
+        tell(at_ns=time.monotonic_ns(), streaming=player.streaming, settled=settled, findings=findings)
+        await asyncio.sleep(_REPORT_EVERY_S)
+
+
+class _FirstWarning(logging.Handler):
+    """Tells the parent the first warning of an agent: thousands of agents have the same one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(warning=record.getMessage())
+        logging.getLogger(UPLINK).removeHandler(self)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)
+    logging.getLogger(UPLINK).addHandler(_FirstWarning(logging.WARNING))
+    logging.getLogger(UPLINK).propagate = False
+    logging.getLogger(UPLINK).setLevel(logging.WARNING)
+    asyncio.run(main())
