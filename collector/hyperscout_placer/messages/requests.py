@@ -19,6 +19,7 @@ from hyperscout_placer.cluster.request import (
     ONE_WORKER,
     Group,
     Mode,
+    Range,
     Request,
     RequestError,
     Spread,
@@ -126,6 +127,7 @@ def _parts(
                     tier(f"{at}.tier", group.tier) if group.tier else None,
                     _spread(group, f"{at}.spread", tier),
                     tier(f"{at}.preferred", group.preferred) if group.preferred else None,
+                    elastic=_elastic(group),
                 )
             )
         else:
@@ -157,7 +159,11 @@ def _workers(message: pb.Workers, where: str) -> Workers:
             needs = in_one_zone(needs)
         except ValueError as error:
             raise RequestError(f"{where}.single_numa: {error}") from error
-    return Workers(message.count, needs, message.role or "worker")
+    return Workers(message.count, needs, message.role or "worker", _elastic(message))
+
+
+def _elastic(message: pb.Workers | pb.Group) -> Range | None:
+    return Range(message.min_count, message.count) if message.min_count else None
 
 
 def _spread(
@@ -225,17 +231,26 @@ def _part_message(part: Group | Workers) -> pb.Part:
         }
         single_numa = zone_share(part.resources) is not None
         return pb.Part(
-            workers=pb.Workers(count=part.count, resources=resources, role=part.role, single_numa=single_numa)
+            workers=pb.Workers(
+                resources=resources, role=part.role, single_numa=single_numa, **_counts_message(part)
+            )
         )
     return pb.Part(
         group=pb.Group(
-            count=part.count,
+            **_counts_message(part),
             tier=_tier_text(part.tier),
             parts=[_part_message(inner) for inner in part.parts],
             spread=_spread_message(part.spread),
             preferred=_tier_text(part.preferred),
         )
     )
+
+
+def _counts_message(part: Group | Workers) -> dict[str, int]:
+    """The counts of a part as they were requested. A placement has the number that was placed."""
+    if part.elastic is None:
+        return {"count": part.count}
+    return {"count": part.elastic.most, "min_count": part.elastic.least}
 
 
 def _tier_text(tier: int | None) -> str:

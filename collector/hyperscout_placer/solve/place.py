@@ -54,6 +54,14 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     return refusal(capacity, request, masks, highest(capacity.forest, request), find, proven=complete)
 
 
+def find_place(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+) -> tuple[Placement | None, bool]:
+    """As `place`, without the reason of a refusal: the placement, and whether the search was complete."""
+    checked(request, capacity.forest.top)
+    return _found(capacity, request, masks, Work())
+
+
 def _found(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
 ) -> tuple[Placement | None, bool]:
