@@ -50,7 +50,8 @@ class Owners:
             if not waiting:
                 # No pod needs a place. The caller only needs to know whether more pods will come.
                 return OwnerRead(None, over=found is None)
-            return OwnerRead(gang_of(waiting, found, tiers))
+            running = [pod for pod in live if not pod["gate"]["gated"] and not _has_ended(pod)]
+            return OwnerRead(gang_of(waiting, found, tiers, len(running)))
         except NotFoundError:
             if waiting and owner is not None and _may_be_late(owner):
                 missing = f"{owner.kind} {owner.namespace}/{owner.name}: it is not there yet: create it"
@@ -110,6 +111,10 @@ def about_pod(pod: Object) -> Object:
     metadata = pod["metadata"]
     named = {key: metadata[key] for key in ("namespace", "name", "uid")}
     return {"apiVersion": "v1", "kind": "Pod", **named}
+
+
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _may_be_late(owner: Owner) -> bool:

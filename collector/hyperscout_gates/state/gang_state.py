@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_placer.cluster.request import size
 
 from hyperscout_gates.degradation.watch import DegradationSettings
-from hyperscout_gates.state.events import Place, Pod, Repair
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.events import Grow, Place, Pod, Repair
+from hyperscout_gates.state.gang import Gang, is_elastic, is_resized, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.tries import Tries
 
@@ -39,13 +40,13 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
         "PodSeen": ("empty",),
         "PodGone": ("dropping", "empty"),
     },
-    "placed": {"OwnerRead": ("dropping", "open"), "PodGone": ("empty",)},
+    "placed": {"OwnerRead": ("dropping", "open"), "PodSeen": ("open",), "PodGone": ("empty",)},
     "open": {
         "PodDeleted": ("empty",),
         "PodGone": ("dropping", "empty", "placed"),
         "PodSeen": ("clearing", "dropping", "empty", "placed", "storing"),
         "Moves": ("storing",),
-        "Tick": ("clearing",),
+        "Tick": ("clearing", "storing"),
         "Turn": ("placing",),
     },
     "clearing": {
@@ -207,7 +208,7 @@ class GangFacts:
     storing: bool = False
     deleting_plan: bool = False
     read_with: int = 0  # number of waiting pods when the owner was read
-    asked: Place | Repair | None = None
+    asked: Place | Repair | Grow | None = None
     is_over: bool = False  # the owner creates no more pods
     clearing: bool = False
     down: frozenset[str] = frozenset()
@@ -215,6 +216,7 @@ class GangFacts:
     replaced: int = 0  # how often stuck pods were placed again
     lost_since_s: float | None = None  # since when a gated pod has no usable node
     empty_since_s: float | None = None  # since when no pod is alive
+    spare_since_s: float | None = None  # since when the last ranks of an elastic gang have no pod
 
     @property
     def state(self) -> State:
@@ -254,14 +256,24 @@ class GangFacts:
     @property
     def wants_nodes(self) -> bool:
         """Whether the machine would request nodes if it got a Turn."""
-        return self.begun and not self.ended and (self.wants_repair or self.wants_place)
+        return self.begun and not self.ended and (self.wants_repair or self.wants_place or self.wants_growth)
 
     @property
     def wants_place(self) -> bool:
         gang = self.gang
         if gang is None or self.reading or self.plan is not None or self.may_be_stored or self.engaged:
             return False
-        return self.backoff.may("place") and self.members.here(gang) >= gang.ready
+        if not self.backoff.may("place"):
+            return False
+        here = self.members.here(gang)
+        return here >= gang.ready or (
+            here >= (gang.least or gang.ready) and self.now_s >= self.patient_until_s
+        )
+
+    @property
+    def patient_until_s(self) -> float:
+        """Until when more pods are expected."""
+        return max((pod.created_s for pod in self.members), default=0.0) + self.settings.patience_s
 
     @property
     def wants_repair(self) -> bool:
@@ -272,6 +284,38 @@ class GangFacts:
             return False
         busy = self.opening | self.maybe_open
         return any(self.is_bad(plan, rank) for uid, rank in self.members.seats.items() if uid not in busy)
+
+    @property
+    def wants_growth(self) -> bool:
+        """Whether pods of an elastic gang wait for ranks that the plan does not have yet."""
+        if self.plan is None or self.plan is not self.stored or self.clearing or self.storing:
+            return False
+        return self.engaged and self.ranks_wanted > len(self.plan.nodes) and not self.wants_repair
+
+    @property
+    def ranks_wanted(self) -> int:
+        """With how many ranks all pods of the gang have one; 0 = the plan has no more ranks to give."""
+        gang, plan = self.gang, self.plan
+        if gang is None or plan is None or not is_elastic(gang.request):
+            return 0
+        if not is_resized(gang.request, plan.request):
+            return 0
+        waiting = [p for p in self.members if p.gated and p.is_alive and p.uid not in self.members.seats]
+        ranks = [gang.ranks.get(pod.slot, -1) + 1 for pod in waiting if pod.has_seat]
+        more = sum(not pod.has_seat for pod in waiting)
+        return min(max([len(plan.nodes) + more, *ranks]), len(gang.ranks))
+
+    @property
+    def spare(self) -> GangPlan | None:
+        """The plan without its last ranks that no pod has, as far as the gang can do without; None = none."""
+        plan = self.plan
+        if plan is None or plan is not self.stored or self.asked is not None or plan.moves:
+            return None
+        if not self.engaged or self.ended or self.clearing or self.storing:
+            return None
+        used = 1 + max(self.members.taken() | self.members.done(), default=-1)
+        request = with_ranks(plan.request, used)
+        return None if size(request.gang) >= len(plan.nodes) else plan.with_ranks(request)
 
     @property
     def can_move(self) -> bool:
