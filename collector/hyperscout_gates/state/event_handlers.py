@@ -84,7 +84,7 @@ class EventHandlers(GangFacts):
             self.has_reservation = True
             self.seat(plan, gang)
             seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}
-            self.plan = replace(plan, pods={**before, **seatless})
+            self.plan = replace(plan, pods=seatless)
 
     def _not_placed(self, event: e.NotPlaced) -> None:
         self.asked = None

@@ -37,10 +37,15 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     "storing": {
         "PlanNotStored": ("dropping",),
         "PlanStored": ("clearing", "dropping", "open", "placed"),
-        "PodSeen": ("empty",),
+        "PodSeen": ("dropping", "empty"),
         "PodGone": ("dropping", "empty"),
     },
-    "placed": {"OwnerRead": ("dropping", "open"), "PodSeen": ("open",), "PodGone": ("empty",)},
+    "placed": {
+        "OwnerRead": ("dropping", "open"),
+        "NodesDown": ("open",),
+        "PodSeen": ("dropping", "open"),
+        "PodGone": ("dropping", "empty"),
+    },
     "open": {
         "PodDeleted": ("empty",),
         "PodGone": ("dropping", "empty", "placed"),
@@ -57,10 +62,11 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     },
     "empty": {
         "OwnerRead": ("dropping",),
+        "PlanNotStored": ("dropping",),
         "PodSeen": ("dropping", "open", "placed", "storing"),
         "Tick": ("dropping",),
     },
-    "dropping": {"PlanDeleted": ("ended", "waiting")},
+    "dropping": {"PlanDeleted": ("ended", "storing", "waiting")},
 }
 
 
