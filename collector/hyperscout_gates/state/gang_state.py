@@ -296,7 +296,7 @@ class GangFacts:
         """Whether pods of an elastic gang wait for ranks that the plan does not have yet."""
         if self.plan is None or self.plan is not self.stored or self.clearing or self.storing:
             return False
-        return self.engaged and self.ranks_wanted > len(self.plan.nodes) and not self.wants_repair
+        return self.ranks_wanted > len(self.plan.nodes) and self.engaged and not self.wants_repair
 
     @property
     def ranks_wanted(self) -> int:
@@ -315,9 +315,9 @@ class GangFacts:
     def spare(self) -> GangPlan | None:
         """The plan without its last ranks that no pod has, as far as the gang can do without; None = none."""
         plan = self.plan
-        if plan is None or plan is not self.stored or self.asked is not None or plan.moves:
+        if plan is None or not is_elastic(plan.request) or plan is not self.stored or plan.moves:
             return None
-        if not self.engaged or self.ended or self.clearing or self.storing:
+        if self.asked is not None or self.clearing or self.storing or not self.engaged:
             return None
         used = 1 + max(self.members.taken() | self.members.done(), default=-1)
         request = with_ranks(plan.request, used)

@@ -10,7 +10,7 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked, ranks
+from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked, ranks, size
 from hyperscout_placer.repair.moving import Moved, Nowhere, add
 from hyperscout_placer.repair.repair import bound_to, placement_at, read_gang
 from hyperscout_placer.solve.elastic import Counts, carried, counts_of, largest, with_counts
@@ -42,6 +42,8 @@ def resize(
     place. Raises RequestError.
     """
     checked(with_counts(request, counts), capacity.forest.top)
+    if len(running) != size(request.gang):
+        raise RequestError(f"running: {len(running)} nodes for {size(request.gang)} workers")
     if gone := [name for name in running if name not in capacity.forest.index]:
         raise RequestError(f"node {gone[0]} of the gang is not in the topology: repair the gang first")
     lower = tuple(map(min, counts_of(request), counts))

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.solve.elastic import elastic_parts, place_elastic, with_counts
 from hyperscout_placer.solve.place import place
 from support.placer_cpsat import Program, Solver, cpsat_place, running_solver
-from support.placer_instances import random_instance
+from support.placer_instances import elastic_instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 from support.real import require_real
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.slow
 SEEDS = 200
 AT_ONCE = 25
 LARGER = 24  # of up to 40 nodes and 60 workers
+ELASTIC = 24
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,30 @@ def test_larger_ones(solver: Solver, seed: int) -> None:
     else:
         assert found.bound is not None
         assert found.bound <= best.cost <= found.cost, (case, best, found)
+
+
+@pytest.mark.parametrize("seed", range(3000, 3000 + ELASTIC))
+def test_elastic_ones(solver: Solver, seed: int) -> None:
+    """The integer program is asked for all numbers, the largest first."""
+    case = elastic_instance(seed, most_nodes=24, most_workers=20)
+    if case is None:
+        return
+    room, request = Free(case.forest(), case.free), case.request
+    masks = case.masks(room.forest)
+    found = place_elastic(case.capacity(), request, masks)
+    ranges = (range(limits.most, limits.least - 1, -1) for _, limits in elastic_parts(request.gang))
+    for counts in itertools.product(*ranges):
+        best = cpsat_place(solver, room, with_counts(request, counts), masks)
+        if not isinstance(best, Refusal):
+            break
+        assert isinstance(found, Refusal) or found.counts != counts, (case, counts)
+    if isinstance(found, Refusal) or isinstance(best, Refusal):
+        assert isinstance(found, Refusal) == isinstance(best, Refusal), (case, best, found)
+        return
+    if found.exact:
+        assert (found.counts, found.cost) == (counts, best.cost), (case, best, found)
+    else:
+        assert found.counts <= counts
 
 
 def test_the_solver_keeps_the_order_of_objectives(solver: Solver) -> None:

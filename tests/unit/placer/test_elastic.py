@@ -1,7 +1,6 @@
 """Elastic gangs: how many of each part are placed, and how a gang grows and shrinks in place."""
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +34,7 @@ from hyperscout_placer.solve.elastic import (
 from hyperscout_placer.solve.place import highest
 from support.builders import worker_capacity
 from support.examples import in_blocks, seed_blocks
-from support.placer_instances import Instance, random_instance
+from support.placer_instances import Instance, elastic_instance
 from support.placer_oracle import Free, brute_place, verify
 from support.placer_ways import WAYS, Ways, first_lines
 
@@ -99,29 +98,11 @@ def test_less_than_the_minimum_is_refused_with_the_reason() -> None:
     assert "all nodes together fit 6 now" in answer.reason
 
 
-def elastic_case(seed: int) -> Instance | None:
-    """A gang that was made for other tests, some parts of which are elastic now."""
-    rng = random.Random(seed)
-    case = random_instance(seed, most_nodes=7, most_workers=7)
-
-    def of(part: Group | Workers, chance: float) -> Group | Workers:
-        if isinstance(part, Group):
-            part = replace(part, parts=tuple(of(inner, chance) for inner in part.parts))
-        if part.count > 1 and rng.random() < chance:
-            return replace(part, elastic=Range(rng.randint(1, part.count - 1), part.count))
-        return part
-
-    whole = case.request.gang
-    elastic = replace(whole, parts=tuple(of(part, 0.8) for part in whole.parts))
-    found = replace(case, request=replace(case.request, gang=elastic))
-    return found if any(elastic_parts(elastic)) else None
-
-
 @seed_blocks(range(2000, 2060), in_blocks(10, 100))
 def test_as_many_as_brute_force(seeds: range) -> None:
     seen: Counter[str] = Counter()
     for seed in seeds:
-        case = elastic_case(seed)
+        case = elastic_instance(seed)
         if case is None:
             continue
         capacity, forest, request = case.capacity(), case.forest(), case.request
@@ -200,6 +181,18 @@ def test_no_rank_that_stays_moves(
     assert resized(request_, running, counts, free) == (tuple(nodes.split()), now)
 
 
+def test_a_gang_that_cannot_be_resized_says_why() -> None:
+    two = at(gang(workers(1, 4)), 2)
+    for names, words in (
+        ("a0", "running: 1 nodes for 2 workers"),
+        ("a0 gone", "node gone of the gang is not"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            resize(room(a=4), two, names.split(), (3,), {})
+    with pytest.raises(RequestError, match=r"gang.parts\[0\].min_count: 1: expected 1 to 4"):
+        resize(room(a=4), two, ["a0", "a1"], (5,), {})
+
+
 def test_what_cannot_grow_says_where_it_has_to_be() -> None:
     one_leaf = at(gang(workers(1, 4), tier=1), 2)
     reason = "no place for rank 2 (worker) beside 2 running workers: the gang must stay in a, "
@@ -212,7 +205,7 @@ def test_no_more_and_no_cheaper_ranks_fit(seeds: range) -> None:
     """Against all ways to add ranks."""
     seen: Counter[str] = Counter()
     for seed in seeds:
-        case = elastic_case(seed)
+        case = elastic_instance(seed)
         if case is None or case.request.gang.even is not None or size(case.request.gang) > 6:
             continue
         capacity, forest = case.capacity(), case.forest()
