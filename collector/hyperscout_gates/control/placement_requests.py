@@ -40,6 +40,7 @@ from hyperscout_gates.workloads.eligible import demands_key, mask_for
 _log = logging.getLogger(__name__)
 
 _MAX_MASKS = 256
+_MOST_NEW = 64  # ranks that a gang gets at once; the search takes some milliseconds for each of them
 
 
 class PlacementRequests:
@@ -134,11 +135,15 @@ class PlacementRequests:
         return Placed(self._placements.held(name).placement)
 
     def grow(self, name: str, asked: Grow) -> Placed | NotPlaced:
-        """Add ranks to a plan near those that it has. No rank moves, and no kept node is used."""
+        """Add ranks to a plan near those that it has. No rank moves, and no kept node is used.
+
+        A gang that wants many gets them in several turns, between which the event loop runs other tasks.
+        """
         plan, gang = asked.plan, asked.gang
         if self._placements.get(name) is None:
             return NotPlaced("it holds no nodes")
-        now, goal = (with_ranks(gang.request, n) for n in (len(plan.nodes), asked.workers))
+        now = with_ranks(gang.request, len(plan.nodes))
+        goal = with_ranks(gang.request, min(asked.workers, len(plan.nodes) + _MOST_NEW))
         try:
             capacity, masks = self._placements.capacity_for(now), self.masks_for(gang.templates, now)
             if (drain := self._placements.drain) is not None:

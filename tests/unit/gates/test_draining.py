@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_gates.control import controller
+from hyperscout_gates.control import controller, placement_requests
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang_state import GateSettings
 from support.controller_world import NODES, PODS, World, running
@@ -179,17 +179,18 @@ async def test_a_domain_stays_while_the_owner_is_read_again(monkeypatch: pytest.
 
 
 async def test_an_elastic_gang_grows_after_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It began first, and has its minimum."""
+    """It began first, and has its minimum. It gets one rank at a time here."""
+    monkeypatch.setattr(placement_requests, "_MOST_NEW", 1)
     one = world()
     async with running(one, monkeypatch):
         for number in (1, 2, 3):
             one.submit(f"small-{number}", 1)
             await until(lambda number=number: one.opened(f"small-{number}"))  # type: ignore[misc]
-        one.submit("flexible", 3, min_count="1")
+        one.submit("flexible", 4, min_count="1")
         await until(lambda: one.opened("flexible") == ["n04"])
         one.bind()
         await until(lambda: one.waiting() == ["flexible"])
-        assert one.gates.queue.waiting()[0].reason.startswith("1 of 3 workers run: no place for rank 1")
+        assert one.gates.queue.waiting()[0].reason.startswith("1 of 4 workers run: no place for rank 1")
         one.now_s += 1
         one.submit("later", 1)
         await until(lambda: one.waiting() == ["later", "flexible"])
@@ -202,6 +203,9 @@ async def test_an_elastic_gang_grows_after_those_that_wait(monkeypatch: pytest.M
         await until(lambda: "Resized" in one.told())
         assert one.messages("Resized") == ["now 2 workers (1 before)"]
         assert one.held()["default/Gang/flexible"] == ["n02", "n04"]
+        one.end("later")
+        one.end("small-1")
+        await until(lambda: one.opened("flexible") == NODES)
 
 
 async def test_an_elastic_gang_starts_before_the_whole_of_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
