@@ -15,8 +15,8 @@ _FIRST = ("chief", "master")
 _HEAD = "headgroup"  # value of the label ray.io/group of a head
 
 
-def of_training(workload: Workload) -> Iterator[Role]:
-    """Yield the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
+def of_training(workload: Workload) -> list[Role]:
+    """Return the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
     what, spec = workload.what, workload.spec
     field = next((name for name in spec if name.endswith("ReplicaSpecs")), "")
     replicas = mapping(spec.get(field))
@@ -33,6 +33,7 @@ def of_training(workload: Workload) -> Iterator[Role]:
             return (0 if launcher_works else 2), role
         return (0 if role in _FIRST else 1), role
 
+    roles: list[Role] = []
     for name in sorted(replicas, key=order):
         role = name.lower()
         one = mapping(replicas[name])
@@ -41,7 +42,12 @@ def of_training(workload: Workload) -> Iterator[Role]:
         counts = (min(1, number) if launcher else number,)  # a launcher is a Job of one pod
         # The launcher is created through a Job, possibly only once the workers are ready.
         later = launcher and len(replicas) > 1
-        yield Role(role, counts, mapping(one.get("template")), later, first=0 if launcher else base)
+        first = 0 if launcher else base
+        roles.append(Role(role, counts, mapping(one.get("template")), later, first=first))
+    policy = mapping(mapping(spec.get("runPolicy")).get("schedulingPolicy"))
+    least = policy.get("minAvailable")
+    where = "spec.runPolicy.schedulingPolicy.minAvailable"
+    return with_least(roles, None if least is None else count(what, where, least))
 
 
 def of_ray_cluster(workload: Workload) -> Iterator[Role]:

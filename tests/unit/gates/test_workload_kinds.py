@@ -231,6 +231,19 @@ def test_the_last_task_of_a_volcano_job_is_elastic(
     assert found == expected
 
 
+@pytest.mark.parametrize(("least", "expected"), [(None, None), (4, (4, 5)), (1, (2, 5)), (9, (5, 5))])
+def test_the_workers_of_a_training_job_are_elastic(
+    least: int | None, expected: tuple[int, int] | None
+) -> None:
+    replicas = {"Master": (1, template()), "Worker": (4, template())}
+    owner = training_job("PyTorchJob", "p", "pytorchReplicaSpecs", replicas)
+    if least is not None:
+        owner["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": least}
+    assert (
+        limits(gang_of(list(training_pods("PyTorchJob", "p", "worker", 1)), owner, ThreeTiers())) == expected
+    )
+
+
 KUEUE = "kueue.x-k8s.io/job-min-parallelism"
 
 
