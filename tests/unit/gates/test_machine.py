@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import is_elastic
 from hyperscout_gates.state.gang_state import TRANSITIONS, GateSettings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -741,6 +742,21 @@ def test_transitions() -> None:
     assert_is(observed, TRANSITIONS)
 
 
+def scaling_trouble(found: World, choices: Choices) -> None:
+    """One thing happens: also the workload of the elastic gang gets another size."""
+    if choices.of(20) == 0:
+        (key,) = (key for key, job in found.jobs.items() if is_elastic(job.gang.request))
+        found.scale(key, gang_of(found.jobs[key].gang.name, 2 + choices.of(3), least=2))
+    else:
+        more_trouble(found, choices)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gang_that_is_scaled_in_trouble_has_its_size_in_the_end(seed: int) -> None:
+    numbers = [number for more in range(4) for number in drawn(1000 * seed + more)]
+    suffer(numbers, seats=True, one=scaling_trouble, least=2)
+
+
 def suffer(
     numbers: Sequence[int],
     seats: bool,
@@ -759,7 +775,7 @@ def suffer(
         found.set_down(node, False)
     found.sick.clear()
     found.settle()
-    for gang in gangs:
+    for gang in [job.gang for job in found.jobs.values()]:
         assert len(nodes_of(found, gang.key)) == gang.ready, found.said[-5:]
         assert found.held[gang.key] == {}
     for node, room in found.nodes.items():
