@@ -41,8 +41,9 @@ class Owners:
             tiers = self._tiers()
             some = waiting or live or list(pods)
             owner = membership(some[0]).owner if some else None
-            # A cached object does not show whether the workload has ended since.
-            found = await self._get(owner, fresh=not waiting) if owner is not None else None
+            # A cached object does not show whether the workload has ended or was scaled since.
+            fresh = len(waiting) < len(live) or not waiting
+            found = await self._get(owner, fresh=fresh) if owner is not None else None
             if found is not None and (
                 _is_over(found) or uid not in ("", mapping(found.get("metadata")).get("uid"))
             ):

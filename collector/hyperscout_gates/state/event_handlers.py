@@ -53,6 +53,7 @@ class EventHandlers(GangFacts):
                 self.uid = self.uid or event.gang.uid  # not all pods carry it
             self.backoff.forgive("read")
             return
+        self.read_with = set()
         if self.plan is None:
             self.gang = None
         if not (event.over or event.problem):
@@ -157,7 +158,7 @@ class EventHandlers(GangFacts):
             self.backoff.failed(f"delete {event.uid}")
 
     def _tick(self, _: e.Tick) -> None:
-        if self.spare_since_s is not None and self.now_s >= self.spare_since_s + self.settings.linger_s:
+        if self.spare_since_s is not None and self.now_s >= self.spare_since_s + self.linger_s:
             self.plan = self.spare or self.plan
             self.spare_since_s = None
 
@@ -186,7 +187,7 @@ class EventHandlers(GangFacts):
         """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
         number = len(plan.nodes)
         last = {rank for rank in range(number) if self.is_bad(plan, rank)}
-        left_out = self.members.seat(gang, number, plan.pods, last)
+        left_out = self.members.seat(gang, number, plan.pods, last, self.unread)
         if is_elastic(plan.request) and (self.reading or len(gang.ranks) > number):
             return  # they wait until the gang grows
         for pod in left_out:

@@ -1,6 +1,6 @@
 """The facts about one gang, and what follows from them without a change of the facts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -14,6 +14,7 @@ from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.tries import Tries
 
 NOWHERE = ""  # the node of a rank without node
+_MOVE_S = 600.0  # how long a gang that moves keeps its nodes without pods: they end, and are created again
 
 State = Literal[
     "starting",  # pods are still being reported after a start of the collector
@@ -31,7 +32,7 @@ State = Literal[
 
 # How events change the state. Events in other states leave the state as it is.
 TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
-    "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "waiting")},
+    "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "storing", "waiting")},
     "waiting": {"OwnerRead": ("ended",), "PodGone": ("ended",), "Turn": ("placing",)},
     "placing": {"NotPlaced": ("open", "waiting"), "Placed": ("storing",)},
     "storing": {
@@ -48,6 +49,7 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     },
     "open": {
         "PodDeleted": ("empty",),
+        "PodNotDeleted": ("clearing",),
         "PodGone": ("dropping", "empty", "placed"),
         "PodSeen": ("clearing", "dropping", "empty", "placed", "storing"),
         "Moves": ("storing",),
@@ -155,13 +157,17 @@ class Members:
             if (bound or not pod.node) and not (rank < len(nodes) and nodes[rank] == (pod.node or pod.pin)):
                 yield pod
 
-    def seat(self, gang: Gang, size: int, before: Mapping[str, int], last: set[int]) -> list[Pod]:
+    def seat(
+        self, gang: Gang, size: int, before: Mapping[str, int], last: set[int], unread: Container[str] = ()
+    ) -> list[Pod]:
         """Give ranks below `size` to gated pods, and return the pods for which there is none.
 
         A pod gets the rank of its slot, else the rank that it had `before`, else the first free rank of its
-        role, in the natural order of the pods' names. Ranks in `last` are used after the others.
+        role, in the natural order of the pods' names. Ranks in `last` are used after the others. Pods in
+        `unread` wait.
         """
-        waiting = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
+        without = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
+        waiting = [pod for pod in without if pod.uid not in unread]
         if not waiting:
             return []
         taken = self.taken()
@@ -213,7 +219,7 @@ class GangFacts:
     reading: bool = False
     storing: bool = False
     deleting_plan: bool = False
-    read_with: int = 0  # number of waiting pods when the owner was read
+    read_with: set[str] = field(default_factory=set)  # pods that waited when the owner was read
     asked: Place | Repair | Grow | None = None
     is_over: bool = False  # the owner creates no more pods
     clearing: bool = False
@@ -293,8 +299,13 @@ class GangFacts:
 
     @property
     def wants_growth(self) -> bool:
-        """Whether pods of an elastic gang wait for ranks that the plan does not have yet."""
+        """Whether pods of an elastic gang wait for ranks that the plan does not have yet.
+
+        While the gang moves, it does not grow.
+        """
         if self.plan is None or self.plan is not self.stored or self.clearing or self.storing:
+            return False
+        if self.plan.moves:
             return False
         return self.ranks_wanted > len(self.plan.nodes) and self.engaged and not self.wants_repair
 
@@ -312,10 +323,25 @@ class GangFacts:
         return min(max([len(plan.nodes) + more, *ranks]), len(gang.ranks))
 
     @property
+    def unread(self) -> set[str]:
+        """Pods of an elastic gang whose slots are unknown until the owner is read: it may be larger now."""
+        gang, plan = self.gang, self.plan
+        if gang is None or plan is None or not is_elastic(plan.request):
+            return set()
+        read = () if self.reading else self.read_with
+        new = (pod for pod in self.members if pod.has_seat and pod.uid not in read)
+        return {pod.uid for pod in new if pod.slot not in gang.ranks}
+
+    @property
+    def linger_s(self) -> float:
+        """How long nodes are kept for pods that do not exist."""
+        return _MOVE_S if self.plan is not None and self.plan.moves else self.settings.linger_s
+
+    @property
     def spare(self) -> GangPlan | None:
         """The plan without its last ranks that no pod has, as far as the gang can do without; None = none."""
         plan = self.plan
-        if plan is None or not is_elastic(plan.request) or plan is not self.stored or plan.moves:
+        if plan is None or not is_elastic(plan.request) or plan is not self.stored:
             return None
         if self.asked is not None or self.clearing or self.storing or not self.engaged:
             return None

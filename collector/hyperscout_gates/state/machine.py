@@ -28,7 +28,6 @@ from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
 from hyperscout_gates.state.tries import Tries
 
 _SIZE_S = 5.0  # between readings of the owner while pods of an elastic gang have no rank
-_MOVE_S = 600.0  # how long a gang that moves keeps its nodes without pods: they end, and are created again
 
 
 class GangMachine(EventHandlers):
@@ -145,8 +144,7 @@ class GangMachine(EventHandlers):
             self.is_over = False
             self.backoff.forgive("read")
         self._count_arrived(self.plan)
-        linger_s = _MOVE_S if self.plan.moves else self.settings.linger_s if self.uid else 0.0
-        over_s = self.empty_since_s + linger_s
+        over_s = self.empty_since_s + (self.linger_s if self.uid or self.plan.moves else 0.0)
         if self.is_over or not self.was_used or self.now_s >= over_s:
             self.drop()
             self._delete_plan()
@@ -169,7 +167,7 @@ class GangMachine(EventHandlers):
             elif here < (gang.least or gang.ready):
                 self.say("Normal", "Waits", f"waits for pods: {here} of {gang.ready} are here", every_s=60.0)
                 self._read_owner_each(self.settings.linger_s)
-        elif self.read_with < here:
+        elif len(self.read_with) < here:
             self._read_owner()  # the pods define best what they need, so read again with all of them
 
     def _adopt(self, gang: Gang) -> None:
@@ -203,7 +201,7 @@ class GangMachine(EventHandlers):
     def _read_owner(self) -> None:
         if not self.reading and self.backoff.may("read"):
             self.reading = True
-            self.read_with = sum(1 for pod in self.members if pod.gated and pod.is_alive)
+            self.read_with = {pod.uid for pod in self.members if pod.gated and pod.is_alive}
             self.out.append(e.ReadOwner())
 
     def _read_owner_each(self, seconds: float) -> None:
@@ -268,7 +266,7 @@ class GangMachine(EventHandlers):
         else:
             if self.spare_since_s is None:
                 self.spare_since_s = self.now_s
-            self.backoff.wake_at(self.spare_since_s + self.settings.linger_s)
+            self.backoff.wake_at(self.spare_since_s + self.linger_s)
         if self.plan is None or self.gang is None or not is_elastic(self.plan.request):
             return
         no_rank = (p for p in self.members if p.gated and p.is_alive and p.uid not in self.members.seats)

@@ -602,6 +602,36 @@ def test_pods_that_do_not_come_are_not_waited_for() -> None:
     assert len(nodes_of(found, A)) == 3
 
 
+def test_a_new_pod_does_not_take_the_rank_of_one_that_comes_back() -> None:
+    """The gang is scaled up while a pod is missing: its size is read before the new pod gets a rank."""
+    found = world(2, 2)
+    found.submit(gang_of("a", 2, least=2))
+    found.settle()
+    found.jobs[A].makes = False
+    [first] = [uid for uid, pod in found.pods.items() if pod.rank == 0]
+    found.remove(first)
+    found.scale(A, gang_of("a", 3, least=2))
+    found.make(A, "worker/2")
+    found.settle()
+    assert {pod.slot: pod.rank for pod in found.open_pods()} == {"worker/1": 1, "worker/2": 2}
+    found.jobs[A].makes = True
+    found.settle()
+    assert {pod.slot: pod.rank for pod in found.open_pods()} == {f"worker/{i}": i for i in range(3)}
+
+
+def test_a_gang_that_moves_grows_after_that() -> None:
+    found = world(2, 2, 2)
+    found.submit(gang_of("a", 2, least=2))
+    found.settle()
+    found.move(A, {0: "n1"})
+    found.scale(A, gang_of("a", 3, least=2))
+    found.settle()
+    nodes = found.plans[A].nodes
+    assert nodes[:2] == ("n1", "n0")
+    assert nodes_of(found, A) == sorted(nodes)
+    assert len(nodes) == 3
+
+
 def test_a_lost_plan_of_an_elastic_gang_is_made_anew_from_its_pods() -> None:
     found = world(2, 1)
     found.submit(gang_of("a", 6, least=2))
@@ -725,6 +755,7 @@ def more_trouble(found: World, choices: Choices) -> None:
 SEEDS = [0, 1, 2, 6, 11, 15, 19, 23, 62, 65, 75, 77, 95, 103, 116, 145, 151, 191, 228, 244, 253, 264, 344]
 SEEDS += [425, 501, 639, 755, 1140, 2688]
 ELASTIC_SEEDS = [23, 126, 333, 407, 613, 686, 1476]
+SCALED_SEEDS = [29, 712]
 
 
 @pytest.mark.slow
@@ -738,6 +769,10 @@ def test_transitions() -> None:
     for seed in ELASTIC_SEEDS:
         observed |= transitions(
             suffer(drawn(seed), seats=seed % 2 == 0, one=more_trouble, least=2).log.entries()
+        )
+    for seed in SCALED_SEEDS:
+        observed |= transitions(
+            suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2).log.entries()
         )
     assert_is(observed, TRANSITIONS)
 
@@ -753,8 +788,11 @@ def scaling_trouble(found: World, choices: Choices) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_gang_that_is_scaled_in_trouble_has_its_size_in_the_end(seed: int) -> None:
-    numbers = [number for more in range(4) for number in drawn(1000 * seed + more)]
-    suffer(numbers, seats=True, one=scaling_trouble, least=2)
+    suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2)
+
+
+def drawn_long(seed: int) -> list[int]:
+    return [number for more in range(8) for number in drawn(1000 * seed + more)]
 
 
 def suffer(
