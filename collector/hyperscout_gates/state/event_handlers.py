@@ -74,14 +74,11 @@ class EventHandlers(GangFacts):
             self.lost_since_s = None
         elif isinstance(asked, e.Place | e.Grow):
             gang, placement = asked.gang, replace(event.placement, counts=())
-            digest, request = (
-                digest_of(gang.request, gang.ranks),
-                with_counts(gang.request, event.placement.counts),
-            )
-            accepted, before = placement.cost.degraded, asked.plan.pods if isinstance(asked, e.Grow) else {}
-            plan = GangPlan(
-                self.key, self.uid, gang.kind, digest, request, placement, before, accepted=accepted
-            )
+            request = with_counts(gang.request, event.placement.counts)
+            digest, accepted = digest_of(gang.request, gang.ranks), placement.cost.degraded
+            plan = GangPlan(self.key, self.uid, gang.kind, digest, request, placement, accepted=accepted)
+            if isinstance(asked, e.Grow):
+                plan = replace(plan, pods=asked.plan.pods)
             self.has_reservation = True
             self.seat(plan, gang)
             seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}

@@ -771,9 +771,9 @@ def test_transitions() -> None:
             suffer(drawn(seed), seats=seed % 2 == 0, one=more_trouble, least=2).log.entries()
         )
     for seed in SCALED_SEEDS:
-        observed |= transitions(
-            suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2).log.entries()
-        )
+        log = suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2).log
+        observed |= transitions(log.entries())
+        assert replayed(log).difference is None
     assert_is(observed, TRANSITIONS)
 
 
