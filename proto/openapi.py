@@ -30,6 +30,7 @@ LEFT_OUT = {
     ("Placement", "holder"),
     ("Placement", "failed_nodes"),
     ("Placement", "elastic"),
+    ("Assignment", "nics"),
     ("Link", "note"),
     ("Link", "speed_gbps"),
     ("Link", "width"),
