@@ -29,6 +29,7 @@ LEFT_OUT = {
     ("Placement", "gang"),
     ("Placement", "holder"),
     ("Placement", "failed_nodes"),
+    ("Placement", "elastic"),
     ("Assignment", "nics"),
     ("Link", "note"),
     ("Link", "speed_gbps"),

@@ -35,7 +35,7 @@ COMMANDS = {
     "infer": ("offline.infer", "Offline", "Infer the hierarchy from saved ibnetdiscover or lldpctl."),
     "place": ("place.place", "Place", "Choose nodes for a gang of workers."),
     "explain-placement": ("place.explain_placement", "Place", "Explain the placement of a gang."),
-    "placements": ("place.placements", "Place", "List, release, repair or improve reserved gangs."),
+    "placements": ("place.placements", "Place", "List, release, repair, resize or improve reserved gangs."),
     "hostfile": ("place.hostfile", "Place", "Print the hostfile of a gang, in the order of ranks."),
     "status": ("show.status", "Look", "Show the collector's state: agents, sweeps, generations."),
     "doctor": ("manage.doctor", "Look", "Explain why a node has no evidence."),
@@ -63,6 +63,7 @@ _SUGGESTIONS = {
     "topology": "tree",
     "release": "placements release",
     "repair": "placements repair",
+    "resize": "placements resize",
 }
 COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 

@@ -9,24 +9,27 @@ from dataclasses import dataclass, field, replace
 
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Pod
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang import Gang, is_elastic, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan, from_object, to_object
 from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_placer.cluster.answer import Cost, Placement
-from hyperscout_placer.cluster.request import Group, Request, Workers, size
+from hyperscout_placer.cluster.request import Group, Range, Request, Workers, size
 from hyperscout_runtime.event_log import EventLog
 
 SETTINGS = GateSettings(replace_after_s=60.0)
 
 
-def gang_of(name: str, size: int, *, ready: int | None = None, seats: bool = True) -> Gang:
-    """A Job, or (without seats) plain pods of a label."""
-    request = Request(Group(1, (Workers(size),)))
+def gang_of(
+    name: str, size: int, *, ready: int | None = None, seats: bool = True, least: int | None = None
+) -> Gang:
+    """A Job, or (without seats) plain pods of a label. `least`: pods that are enough."""
+    elastic = None if least is None else Range(least, size)
+    request = Request(Group(1, (Workers(size, elastic=elastic),)))
     ranks = {f"worker/{i}": i for i in range(size)}
     uid = f"uid-{name}" if seats else ""
     kind = "Job" if seats else "Gang"
-    return Gang(f"ns/{kind}/{name}", kind, "ns", name, uid, request, ranks, {}, ready or size)
+    return Gang(f"ns/{kind}/{name}", kind, "ns", name, uid, request, ranks, {}, ready or size, least or 0)
 
 
 @dataclass(slots=True)
@@ -119,6 +122,13 @@ class World:
         else:
             self.put(replace(pod, node=node, stuck_since_s=None))
 
+    def scale(self, key: str, gang: Gang) -> None:
+        """The workload has another size: pods that are too many go."""
+        self.jobs[key].gang = gang
+        for uid in [uid for uid, pod in self.pods.items() if self.gang_by_pod[uid] == key]:
+            if self.pods[uid].has_seat and self.pods[uid].slot not in gang.ranks:
+                self.remove(uid)
+
     def open_pods(self) -> list[Pod]:
         return [p for p in self.pods.values() if p.is_open and p.is_alive]
 
@@ -195,13 +205,24 @@ class World:
     def _at_once(self, key: str, instruction: e.Instruction) -> None:
         """What does not ask the server happens at once; the rest waits for its time."""
         if isinstance(instruction, e.Place):
-            nodes = self._place([""] * size(instruction.gang.request.gang), instruction.avoid)
+            request = instruction.gang.request
+            nodes = self._most([], size(with_ranks(request, 0).gang), size(request.gang), instruction.avoid)
             if nodes is None:
                 self.handle(key, e.NotPlaced("no room"))
             else:
                 assert key not in self.held
                 self.held[key] = dict(enumerate(nodes))
-                self.handle(key, e.Placed(placement(nodes)))
+                self.handle(key, e.Placed(placement(nodes, is_elastic(request))))
+        elif isinstance(instruction, e.Grow):
+            before = list(instruction.plan.nodes)
+            nodes = self._most(before, len(before) + 1, instruction.workers, instruction.avoid)
+            if nodes is None:
+                self.handle(key, e.NotPlaced("no room"))
+            else:
+                self.held[key] |= {r: n for r, n in enumerate(nodes) if r >= len(before)}
+                self.handle(key, e.Placed(placement(nodes, elastic=True)))
+        elif isinstance(instruction, e.Shrink):
+            self.held[key] = {r: n for r, n in self.held[key].items() if r < len(instruction.plan.nodes)}
         elif isinstance(instruction, e.Repair):
             before = list(instruction.plan.nodes)
             for rank in instruction.ranks:
@@ -245,6 +266,11 @@ class World:
             return 0
         held = sum(1 for ranks in self.held.values() for n in ranks.values() if n == node)
         return self.nodes[node] - self.used(node) - held
+
+    def _most(self, nodes: list[str], least: int, most: int, avoid: Iterable[str]) -> list[str] | None:
+        """As many more ranks as fit, with `least` to `most` in all."""
+        tries = (self._place([*nodes, *[""] * (n - len(nodes))], avoid) for n in range(most, least - 1, -1))
+        return next((found for found in tries if found is not None), None)
 
     def _place(self, nodes: list[str], avoid: Iterable[str]) -> list[str] | None:
         """First fit for the ranks without a node."""
@@ -368,6 +394,7 @@ def uid_counts(pod: Pod) -> bool:
     return pod.is_alive or pod.succeeded
 
 
-def placement(nodes: Iterable[str]) -> Placement:
+def placement(nodes: Iterable[str], elastic: bool = False) -> Placement:
     found = tuple(nodes)
-    return Placement(found, 1, "leaf", Cost(1, (), len(set(found)), 0, (0, 0)))
+    counts = (len(found),) if elastic else ()
+    return Placement(found, 1, "leaf", Cost(1, (), len(set(found)), 0, (0, 0)), counts=counts)

@@ -44,6 +44,7 @@ class FakePlacementService(PlacementServiceServicer):
     held: dict[str, pb.Placement] = field(default_factory=dict)
     explanation: pb.ExplainPlacementResponse = field(default_factory=pb.ExplainPlacementResponse)
     repaired: pb.RepairResponse = field(default_factory=pb.RepairResponse)
+    resized: pb.ResizeResponse = field(default_factory=pb.ResizeResponse)
     improved: pb.ImproveResponse = field(default_factory=pb.ImproveResponse)
     plan: pb.DefragmentResponse = field(default_factory=pb.DefragmentResponse)
     waiting: list[pb.WaitingGang] = field(default_factory=list)
@@ -108,6 +109,11 @@ class FakePlacementService(PlacementServiceServicer):
         self._take(request, context)
         self._held(request.gang, context)
         return self.repaired
+
+    def Resize(self, request: pb.ResizeRequest, context: Any) -> pb.ResizeResponse:  # noqa: N802
+        self._take(request, context)
+        self._held(request.gang, context)
+        return self.resized
 
     def Improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:  # noqa: N802
         self._take(request, context)

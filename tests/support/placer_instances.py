@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest, Layer, Longs
-from hyperscout_placer.cluster.request import WORKERS, Mode, Request, Spread, ends
+from hyperscout_placer.cluster.request import WORKERS, Group, Mode, Range, Request, Spread, Workers, ends
+from hyperscout_placer.solve.elastic import elastic_parts
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
 
 from support.placer_gangs import Needs, random_gang
@@ -250,6 +251,24 @@ def random_instance(
     if rng.random() < 0.2:
         request = replace(request, packing="fragments")
     return Instance(seed, tree, free, request, degraded, down, allowed, lacking)
+
+
+def elastic_instance(seed: int, most_nodes: int = 7, most_workers: int = 7) -> Instance | None:
+    """An instance of `random_instance` some parts of which are elastic; None = no part can be."""
+    rng = random.Random(seed)
+    case = random_instance(seed, most_nodes=most_nodes, most_workers=most_workers)
+
+    def of(part: Group | Workers, chance: float) -> Group | Workers:
+        if isinstance(part, Group):
+            part = replace(part, parts=tuple(of(inner, chance) for inner in part.parts))
+        if part.count > 1 and rng.random() < chance:
+            return replace(part, elastic=Range(rng.randint(1, part.count - 1), part.count))
+        return part
+
+    whole = case.request.gang
+    elastic = replace(whole, parts=tuple(of(part, 0.8) for part in whole.parts))
+    found = replace(case, request=replace(case.request, gang=elastic))
+    return found if any(elastic_parts(elastic)) else None
 
 
 def _tree(

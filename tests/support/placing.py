@@ -35,6 +35,7 @@ _SPREAD = st.none() | st.builds(pb.Spread, most=_COUNT, tier=_TEXT, preferred=st
 _WORKERS = st.builds(
     lambda **fields: pb.Part(workers=pb.Workers(**fields)),
     count=_COUNT,
+    min_count=st.sampled_from([0, 0, 1, 3, 1_000_001]),
     resources=st.dictionaries(st.sampled_from(["", "cpu", "nvidia.com/gpu", "workers"]), _TEXT, max_size=3),
     role=_TEXT,
 )

@@ -47,6 +47,7 @@ class Gang:
     """Values of the flags. `request` is a file that replaces them."""
 
     workers: int | None = None
+    min_workers: int | None = None
     gpus_per_worker: int | None = None
     single_numa: bool = False
     mode: str | None = None
@@ -80,7 +81,9 @@ class Gang:
         elif self.workers is None:
             raise click.UsageError("give --workers N, or --request FILE")
         else:
-            _spreads(self, _groups(self, self.workers))
+            groups = _groups(self, self.workers)
+            _spreads(self, groups)
+            _least(self, groups)
             _selector(self)
             _tolerations(self)
 
@@ -161,6 +164,20 @@ def _groups(gang: Gang, workers: int) -> list[tuple[int, str, str]]:
             raise click.UsageError(f"--group-size {size} is given twice: give it once, with the lowest tier")
         around = size
     return groups
+
+
+def _least(gang: Gang, groups: Sequence[tuple[int, str, str]]) -> int:
+    """The minimum of the outermost part, in workers or groups; 0 = none. Raises UsageError."""
+    least, one = gang.min_workers, groups[0][0] if groups else 1
+    if least is None:
+        return 0
+    if gang.workers is not None and least > gang.workers:
+        raise click.UsageError(f"--min-workers {least}: expected at most --workers {gang.workers}")
+    if least % one:
+        raise click.UsageError(
+            f"--min-workers {least}: expected a multiple of the groups of {one}, which stay whole"
+        )
+    return least // one
 
 
 def _preferred(gang: Gang) -> dict[int, str]:
@@ -258,6 +275,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         count, spread = around // size, spreads.get(size)
         group = pb.Group(count=count, tier=tier, preferred=preferred, parts=[part], spread=spread)
         part = pb.Part(group=group)
+    (part.group if groups else part.workers).min_count = _least(gang, groups)
     soft = gang.mode == "soft"
     return pb.PlaceRequest(
         mode=pb.PLACEMENT_MODE_SOFT if soft else pb.PLACEMENT_MODE_HARD,
@@ -275,6 +293,13 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
 _COUNT = WholeNumber(1, MAX_WORKERS)
 _OPTIONS: Sequence[Callable[[Command], Command]] = (
     click.option("--workers", metavar="N", type=_COUNT, help="Number of workers."),
+    click.option(
+        "--min-workers",
+        metavar="N",
+        type=_COUNT,
+        show_default="as --workers",
+        help="Fewer workers are enough, at least N: as many as fit are placed.",
+    ),
     click.option("--gpus-per-worker", metavar="G", type=WholeNumber(1, 1024), help=f"{GPUS} of each worker."),
     click.option(
         "--single-numa",

@@ -12,8 +12,8 @@ from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
+from hyperscout_placer.solve.elastic import as_placed, place_elastic
 from hyperscout_placer.solve.explain import explain
-from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.place.gang_flags import Gang
@@ -47,13 +47,14 @@ class OfflinePlacer:
 
     def place(self, message: pb.PlaceRequest) -> pb.Placement:
         request, capacity, masks = self._meant(message)
-        answer = place(capacity, request, masks)
+        answer = place_elastic(capacity, request, masks)
         predicted = self._predicted(answer) if isinstance(answer, Placement) else None
         return placement_message("", request, answer, self._forest, predicted)
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
         request, capacity, masks = self._meant(message)
-        answer, speeds = place(capacity, request, masks), speeds_of(self._topology, self._forest)
+        answer, speeds = place_elastic(capacity, request, masks), speeds_of(self._topology, self._forest)
+        request = as_placed(request, answer)
         found = explain(capacity, request, answer, masks, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 

@@ -1,5 +1,6 @@
 """Placements as text and tables: a summary, then the ranks of each domain."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
     left = zip(cost.fragmentation, (whole, *map(names.tier, below), "its nodes"), strict=False)
     return {
         "Gang": placement.gang,
-        "Workers": str(len(placement.assignments)),
+        "Workers": _workers(placement),
         "Within": held or "no HyperNode: it spans islands",
         "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
         "Nodes": str(placement.nodes),
@@ -96,6 +97,16 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
         "Reserved": _reserved(placement),
         "Failed nodes": _failed(placement),
     }
+
+
+def _workers(placement: "pb.Placement") -> str:
+    """The number of workers; of an elastic gang with its limits."""
+    number = len(placement.assignments)
+    if not placement.elastic:
+        return str(number)
+    less = sum((x.count - x.min_count) * x.size for x in placement.elastic)
+    more = sum((x.max_count - x.count) * x.size for x in placement.elastic)
+    return f"{number} (at least {number - less}, at most {number + more})"
 
 
 def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
@@ -300,3 +311,24 @@ def plan_table(gangs: "Iterable[pb.GangMoves]") -> Iterator[str]:
         Row(x.gang, (x.gang, str(move.rank), move.source, move.target)) for x in gangs for move in x.moves
     )
     yield from lines(Table("move", ("GANG", "RANK", "FROM", "TO"), (), rows))
+
+
+def moved_text(
+    moves: "Iterable[pb.Move]", placement: "pb.Placement", topology: "Topology", words: str
+) -> Iterator[str]:
+    """Moves of one gang, some words, and the gang after that."""
+    yield from moves_table(moves)
+    yield "\n"
+    if words:
+        yield words + "\n"
+    yield from placement_text(placement, topology)
+
+
+def plan_text(found: "pb.DefragmentResponse", topology: "Topology") -> Iterator[str]:
+    """The moves of a plan, and the gang that fits after them."""
+    if found.HasField("planned_at"):
+        yield f"Planned: {age(found.planned_at.ToNanoseconds(), time.time_ns())} ago\n\n"
+    if found.gangs:
+        yield from plan_table(found.gangs)
+        yield "\nThen:\n\n"
+    yield from placement_text(found.placement, topology)

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_formats.text.counts import count
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.names import visible
 
 from hyperscout_cli.place.gang_flags import Gang, gang_options
+from hyperscout_cli.place.placement_files import MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Group, SeveralCommand, WholeNumber
 from hyperscout_cli.shared.errors import NO, CliError
@@ -23,7 +25,6 @@ from hyperscout_cli.shared.table_view import View, view_options
 
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2 as pb
-    from hyperscout_topology.topology import Topology
 
 
 def _columns(_: click.Context) -> Sequence[str]:
@@ -40,13 +41,14 @@ Examples:
   hyperscout placements queue
   hyperscout placements release train-7
   hyperscout placements repair train-7 --failed gpu-17
+  hyperscout placements resize train-7 --workers 96
   hyperscout placements improve train-7
   hyperscout placements defragment --workers 64 --highest-tier-allowed leaf
 
-Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 nothing was found (repair, improve, defragment).""",
+Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 nothing was found (repair, resize, improve, defragment).""",
 )
 def placements() -> None:
-    """List, follow, release, repair or improve gangs that hold nodes; free nodes for another gang."""
+    """List, follow, release, repair, resize or improve gangs that hold nodes; free nodes for another gang."""
 
 
 @placements.command(
@@ -229,7 +231,7 @@ def repair(
         found = connection.repair(gang, failed, cleared, dry_run=dry_run)
         placed = found.placement.placed
         if output != "table":
-            from hyperscout_placer.messages.placements import repair_json
+            from hyperscout_placer.messages.changes import repair_json
 
             emit_data(repair_json(found), output)
         elif not placed:
@@ -237,8 +239,54 @@ def repair(
         elif not found.moves:
             emit(["no rank has to move\n"])
         else:
+            from hyperscout_cli.place.placement_text import moved_text
+
             wider = "" if found.kept_tier else "The gang spans a higher tier than before.\n"
-            emit(_moved(found.moves, found.placement, connection.topology(links=False), wider))
+            emit(moved_text(found.moves, found.placement, connection.topology(links=False), wider))
+    return 0 if placed else NO
+
+
+@placements.command(
+    epilog="""\b
+Examples:
+  hyperscout placements resize train-7 --workers 96
+  hyperscout placements resize train-7 --workers 96 --dry-run -o json
+
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no more workers have a place."""
+)
+@click.argument("gang", metavar="GANG", shell_complete=names("gangs"))
+@click.option(
+    "--workers",
+    metavar="N",
+    type=WholeNumber(1, MAX_WORKERS),
+    required=True,
+    help="Number of workers: from the minimum of the gang's request (--min-workers) to its maximum.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the placement, and leave the reservation unchanged.")
+@output_option()
+@collector_options
+def resize(*, gang: str, workers: int, dry_run: bool, output: str, collector: Endpoint) -> int:
+    """Grow or shrink a GANG in place. No rank that stays moves.
+
+    The gang gets N workers, or as many as have a place beside those that stay. New workers are placed near
+    them. A gang that shrinks releases its highest ranks.
+    """
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        found = connection.resize(gang, workers, dry_run=dry_run)
+        placed = found.placement.placed
+        if output != "table":
+            from hyperscout_placer.messages.changes import resize_json
+
+            emit_data(resize_json(found), output)
+        elif not placed:
+            note(found.placement.reason)
+        else:
+            from hyperscout_cli.place.placement_text import placement_text
+
+            emit([f"Before: {count(found.before, 'worker')}\n\n"])
+            emit(placement_text(found.placement, connection.topology(links=False)))
     return 0 if placed else NO
 
 
@@ -264,8 +312,10 @@ def improve(*, gang: str, output: str, collector: Endpoint) -> int:
         elif not found.better:
             note(f"{gang}: no better placement exists")
         else:
+            from hyperscout_cli.place.placement_text import moved_text
+
             words = f"Gain: {visible(found.gain)}\nPrice: {visible(found.price)}\n"
-            emit(_moved(found.moves, found.placement, connection.topology(links=False), words))
+            emit(moved_text(found.moves, found.placement, connection.topology(links=False), words))
     return 0 if found.better else NO
 
 
@@ -315,12 +365,15 @@ def defragment(*, gang: Gang, most_moves: int, last: bool, output: str, collecto
         elif not placed:
             note(found.placement.reason)
         else:
-            emit(_plan_text(found, connection.topology(links=False)))
+            from hyperscout_cli.place.placement_text import plan_text
+
+            emit(plan_text(found, connection.topology(links=False)))
     return 0 if placed else NO
 
 
 def _improvement_json(found: "pb.ImproveResponse") -> dict[str, Any]:
-    from hyperscout_placer.messages.placements import moves_json, placement_json
+    from hyperscout_placer.messages.changes import moves_json
+    from hyperscout_placer.messages.placements import placement_json
 
     return {
         "moves": moves_json(found.moves),
@@ -331,20 +384,9 @@ def _improvement_json(found: "pb.ImproveResponse") -> dict[str, Any]:
     }
 
 
-def _moved(
-    moves: "Iterable[pb.Move]", placement: "pb.Placement", topology: "Topology", words: str
-) -> Iterator[str]:
-    from hyperscout_cli.place.placement_text import moves_table, placement_text
-
-    yield from moves_table(moves)
-    yield "\n"
-    if words:
-        yield words + "\n"
-    yield from placement_text(placement, topology)
-
-
 def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
-    from hyperscout_placer.messages.placements import moves_json, placement_json
+    from hyperscout_placer.messages.changes import moves_json
+    from hyperscout_placer.messages.placements import placement_json
 
     return {
         "placement": placement_json(found.placement),
@@ -352,15 +394,3 @@ def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
         "moved": found.moved,
         **({"plannedAt": rfc3339(found.planned_at.ToNanoseconds())} if found.HasField("planned_at") else {}),
     }
-
-
-def _plan_text(found: "pb.DefragmentResponse", topology: "Topology") -> Iterator[str]:
-    from hyperscout_cli.place.placement_text import placement_text, plan_table
-    from hyperscout_cli.shared.tables import age
-
-    if found.HasField("planned_at"):
-        yield f"Planned: {age(found.planned_at.ToNanoseconds(), time.time_ns())} ago\n\n"
-    if found.gangs:
-        yield from plan_table(found.gangs)
-        yield "\nThen:\n\n"
-    yield from placement_text(found.placement, topology)

@@ -215,6 +215,11 @@ class Collector:
         answer: placement_pb2.RepairResponse = self._ask_placer("Repair", request)
         return answer
 
+    def resize(self, gang: str, workers: int, *, dry_run: bool) -> placement_pb2.ResizeResponse:
+        request = placement_pb2.ResizeRequest(gang=gang, workers=workers, dry_run=dry_run)
+        answer: placement_pb2.ResizeResponse = self._ask_placer("Resize", request)
+        return answer
+
     def improve(self, gang: str) -> placement_pb2.ImproveResponse:
         answer: placement_pb2.ImproveResponse = self._ask_placer(
             "Improve", placement_pb2.ImproveRequest(gang=gang)

@@ -36,7 +36,7 @@ _PLACEMENT_READS = frozenset(
     {"ExplainPlacement", "ListPlacements", "WatchPlacements", "ListQueue", "Improve", "Defragment"}
 )
 # Read-only if the request sets `dry_run`.
-_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})
+_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair", _PLACEMENT + "Resize"})
 
 
 class AccessError(Exception):

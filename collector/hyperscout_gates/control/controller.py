@@ -344,9 +344,9 @@ class Gates:
                 self._feed(kept, begins=True)
 
     def _do(self, record: GangRecord, instruction: e.Instruction) -> None:
-        if isinstance(instruction, e.Place | e.Repair):
+        if isinstance(instruction, e.Place | e.Repair | e.Grow):
             self._ask(record, instruction)
-        elif isinstance(instruction, e.Hold | e.Arrive | e.Depart | e.Release):
+        elif isinstance(instruction, e.Hold | e.Arrive | e.Depart | e.Shrink | e.Release):
             record.name = self._requests.update(record.name, instruction)
         elif isinstance(instruction, e.ReadOwner):
             task = asyncio.get_running_loop().create_task(self._read(record))
@@ -380,9 +380,9 @@ class Gates:
         if record.events:
             self._handle(record)  # handles the response
 
-    def _ask(self, record: GangRecord, asked: e.Place | e.Repair) -> None:
-        if isinstance(asked, e.Repair):
-            answer = self._requests.repair(record.name, asked)
+    def _ask(self, record: GangRecord, asked: e.Place | e.Repair | e.Grow) -> None:
+        if isinstance(asked, e.Repair | e.Grow):
+            answer = self._requests.change(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
             turn = {"on_kept": self.queue.draining.may_use_kept(record), "dry_run": self._dry_run}

@@ -16,6 +16,7 @@ from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.repair.defrag import MovePlan, defragment
+from hyperscout_placer.solve.elastic import at_least
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_gates.control.gang_record import GangRecord
@@ -71,7 +72,8 @@ class Defragmenting:
             self.last = None
             return
         asked = Place(record.machine.gang, frozenset(record.machine.refused))
-        request, masks = self._requests.constrained(asked)
+        asked_for, masks = self._requests.constrained(asked)
+        request = at_least(asked_for)
         capacity = self._placements.capacity_for(request).copy()
         speeds = self._placements.speeds
         known = {x.name: x.machine.gang for x in self._records if x.name}

@@ -10,9 +10,9 @@ from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.machine import GangMachine
 
-# Gangs with lost nodes come first, then the higher priority, the earlier first pod, and the key.
-Order = tuple[bool, int, float, str]
-_FIRST: Order = (False, 0, 0.0, "")
+# Gangs with lost nodes are first, those that grow last. Then come priority, time of the first pod, and key.
+Order = tuple[int, int, float, str]
+_FIRST: Order = (0, 0, 0.0, "")
 
 _PARK_FIRST_S, _PARK_MOST_S = 5.0, 600.0
 _SHOWN = 5  # number of parked gangs to list as problems
@@ -53,7 +53,8 @@ class GangRecord:
 
     def put_in_order(self) -> None:
         machine = self.machine
-        self.order = machine.plan is None, -machine.priority, machine.waits_since_s, machine.key
+        turn = 1 if machine.plan is None else 0 if machine.wants_repair else 2
+        self.order = turn, -machine.priority, machine.waits_since_s, machine.key
 
 
 class GangRecords:

@@ -41,8 +41,9 @@ class Owners:
             tiers = self._tiers()
             some = waiting or live or list(pods)
             owner = membership(some[0]).owner if some else None
-            # A cached object does not show whether the workload has ended since.
-            found = await self._get(owner, fresh=not waiting) if owner is not None else None
+            # A cached object does not show whether the workload has ended or was scaled since.
+            fresh = len(waiting) < len(live) or not waiting
+            found = await self._get(owner, fresh=fresh) if owner is not None else None
             if found is not None and (
                 _is_over(found) or uid not in ("", mapping(found.get("metadata")).get("uid"))
             ):
@@ -50,7 +51,8 @@ class Owners:
             if not waiting:
                 # No pod needs a place. The caller only needs to know whether more pods will come.
                 return OwnerRead(None, over=found is None)
-            return OwnerRead(gang_of(waiting, found, tiers))
+            running = [pod for pod in live if not pod["gate"]["gated"] and not _has_ended(pod)]
+            return OwnerRead(gang_of(waiting, found, tiers, len(running)))
         except NotFoundError:
             if waiting and owner is not None and _may_be_late(owner):
                 missing = f"{owner.kind} {owner.namespace}/{owner.name}: it is not there yet: create it"
@@ -110,6 +112,10 @@ def about_pod(pod: Object) -> Object:
     metadata = pod["metadata"]
     named = {key: metadata[key] for key in ("namespace", "name", "uid")}
     return {"apiVersion": "v1", "kind": "Pod", **named}
+
+
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _may_be_late(owner: Owner) -> bool:

@@ -4,6 +4,7 @@ It stores each result as a reservation in `Placements`, which the API shares. A 
 gang's key as name, unless another reservation has that name already.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -23,9 +24,28 @@ from hyperscout_placer.cluster.forest import Forest, Tiers
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
+from hyperscout_placer.repair.resize import Resized, resize
+from hyperscout_placer.solve.elastic import at_least, counts_of
+from hyperscout_placer.solve.place import NO_MASKS
 
-from hyperscout_gates.state.events import Arrive, Depart, Hold, NotPlaced, Place, Placed, Release, Repair
+from hyperscout_gates.state.events import (
+    Arrive,
+    Depart,
+    Grow,
+    Hold,
+    NotPlaced,
+    Place,
+    Placed,
+    Release,
+    Repair,
+    Shrink,
+)
+from hyperscout_gates.state.gang import with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
+
+_log = logging.getLogger(__name__)
+
+_MOST_NEW = 64  # ranks that a gang gets at once; the search takes some milliseconds for each of them
 
 
 class PlacementRequests:
@@ -68,6 +88,7 @@ class PlacementRequests:
         """Return the domain to keep for a gang that waits (see `choose`); None if there is none."""
         try:
             request, masks = self.constrained(asked)
+            request = at_least(request)
             booked = self._placements.booked(request)
             return choose(asked.gang.key, request, masks, booked, prefer, priority=priority)
         except (PlacementsError, RequestError):
@@ -93,6 +114,9 @@ class PlacementRequests:
             return NotPlaced(str(error))
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
 
+    def change(self, name: str, asked: Repair | Grow) -> Placed | NotPlaced:
+        return self.repair(name, asked) if isinstance(asked, Repair) else self.grow(name, asked)
+
     def repair(self, name: str, asked: Repair) -> Placed | NotPlaced:
         """Move these ranks of a plan to other nodes. No other rank moves."""
         plan = asked.plan
@@ -114,6 +138,46 @@ class PlacementRequests:
         arrived = held.arrived - set(asked.ranks)
         self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
         return Placed(self._placements.held(name).placement)
+
+    def grow(self, name: str, asked: Grow) -> Placed | NotPlaced:
+        """Add ranks to a plan near those that it has. No rank moves, and no kept node is used.
+
+        A gang that wants many gets them in several turns, between which the event loop runs other tasks.
+        """
+        plan, gang = asked.plan, asked.gang
+        if self._placements.get(name) is None:
+            return NotPlaced("it holds no nodes")
+        now = with_ranks(gang.request, len(plan.nodes))
+        goal = with_ranks(gang.request, min(asked.workers, len(plan.nodes) + _MOST_NEW))
+        try:
+            capacity, masks = self._placements.capacity_for(now), self.masks_for(gang.templates, now)
+            if (drain := self._placements.drain) is not None:
+                masks = drain.masks_of_others(now, capacity.forest, masks)
+            request = self._without(now, asked.avoid)
+            found = resize(capacity, request, plan.nodes, counts_of(goal), masks)
+            if isinstance(found, Refusal):
+                return NotPlaced(f"{len(plan.nodes)} of {asked.workers} workers run: {found.reason}")
+            self._placements.resize(name, replace(found.request, avoid=now.avoid), found.placement)
+        except (PlacementsError, RequestError) as error:
+            return NotPlaced(str(error))
+        return Placed(replace(self._placements.held(name).placement, counts=counts_of(found.request)))
+
+    def _shrink(self, held: Reservation, plan: GangPlan) -> None:
+        """Release the nodes of the ranks that a plan does not have any more."""
+        try:
+            found = resize(
+                self._placements.capacity_for(held.request),
+                held.request,
+                held.placement.nodes,
+                counts_of(plan.request),
+                NO_MASKS,
+            )
+            if isinstance(found, Resized) and found.placement.nodes == plan.nodes:
+                self._placements.resize(held.gang, found.request, found.placement)
+                return
+        except (PlacementsError, RequestError) as error:
+            _log.debug("%s: its cost is not computed anew", held.gang, exc_info=error)
+        self._restore(held.gang, plan, frozenset(rank for rank in held.arrived if rank < len(plan.nodes)))
 
     def improvement_of(self, name: str, templates: Mapping[str, Object]) -> Callable[[], Improvement | None]:
         """Return a function for a thread that looks for a better place of a running gang.
@@ -138,7 +202,7 @@ class PlacementRequests:
         self._placements.move(name, found.moves, found.placement)
         return self._placements.held(name).placement
 
-    def update(self, name: str, instruction: Hold | Arrive | Depart | Release) -> str:
+    def update(self, name: str, instruction: Hold | Arrive | Depart | Shrink | Release) -> str:
         """Change the reservation `name` of a gang. Returns its name after that; "" = there is none."""
         if isinstance(instruction, Hold):
             plan = instruction.plan
@@ -149,6 +213,8 @@ class PlacementRequests:
                 self._placements.arrive(name, instruction.ranks)
             elif isinstance(instruction, Depart):
                 self._restore(name, instruction.plan, held.arrived - set(instruction.ranks))
+            elif isinstance(instruction, Shrink):
+                self._shrink(held, instruction.plan)
             else:
                 self._placements.release(name)
         return "" if isinstance(instruction, Release) else name

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hyperscout_formats.text.counts import count, first_few
+from hyperscout_placer.solve.elastic import with_counts
 
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Event, Instruction
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang import Gang, is_elastic
 from hyperscout_gates.state.gang_plan import GangPlan, digest_of
 from hyperscout_gates.state.gang_state import GangFacts
 
@@ -52,6 +53,7 @@ class EventHandlers(GangFacts):
                 self.uid = self.uid or event.gang.uid  # not all pods carry it
             self.backoff.forgive("read")
             return
+        self.read_with = set()
         if self.plan is None:
             self.gang = None
         if not (event.over or event.problem):
@@ -70,11 +72,13 @@ class EventHandlers(GangFacts):
         if isinstance(asked, e.Repair):
             self.plan = replace(asked.plan, placement=event.placement)
             self.lost_since_s = None
-        elif isinstance(asked, e.Place):
-            gang = asked.gang
-            digest = digest_of(gang.request, gang.ranks)
-            placement, accepted = event.placement, event.placement.cost.degraded
-            plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, placement, accepted=accepted)
+        elif isinstance(asked, e.Place | e.Grow):
+            gang, placement = asked.gang, replace(event.placement, counts=())
+            request = with_counts(gang.request, event.placement.counts)
+            digest, accepted = digest_of(gang.request, gang.ranks), placement.cost.degraded
+            plan = GangPlan(self.key, self.uid, gang.kind, digest, request, placement, accepted=accepted)
+            if isinstance(asked, e.Grow):
+                plan = replace(plan, pods=asked.plan.pods)
             self.has_reservation = True
             self.seat(plan, gang)
             seatless = {u: r for u, r in self.members.seats.items() if not self.members.pods[u].has_seat}
@@ -101,6 +105,11 @@ class EventHandlers(GangFacts):
         self.backoff.forgive("store")
         if message := _description(event.plan, self.stored):
             self.say("Normal", "Placed" if self.stored is None else "Moved", message)
+        before, now = len(self.stored.nodes if self.stored else ()), len(event.plan.nodes)
+        if self.stored is not None and before != now:
+            self.say("Normal", "Resized", f"now {count(now, 'worker')} ({before} before)")
+        if before > now and event.plan == self.plan:
+            self.out.append(e.Shrink(event.plan))
         self.stored = self.plan if event.plan == self.plan else event.plan  # they are compared by identity
 
     def _plan_not_stored(self, event: e.PlanNotStored) -> None:
@@ -145,7 +154,12 @@ class EventHandlers(GangFacts):
         if event.uid in self.members:
             self.backoff.failed(f"delete {event.uid}")
 
-    def _nothing(self, _: e.Tick | e.Turn) -> None:
+    def _tick(self, _: e.Tick) -> None:
+        if self.spare_since_s is not None and self.now_s >= self.spare_since_s + self.linger_s:
+            self.plan = self.spare or self.plan
+            self.spare_since_s = None
+
+    def _nothing(self, _: e.Turn) -> None:
         """Only the next step depends on this event."""
 
     # Changes that both events and next steps cause
@@ -170,7 +184,10 @@ class EventHandlers(GangFacts):
         """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
         number = len(plan.nodes)
         last = {rank for rank in range(number) if self.is_bad(plan, rank)}
-        for pod in self.members.seat(gang, number, plan.pods, last):
+        left_out = self.members.seat(gang, number, plan.pods, last, self.unread)
+        if is_elastic(plan.request) and (self.reading or len(gang.ranks) > number):
+            return  # they wait until the gang grows
+        for pod in left_out:
             workers = count(number, "worker")
             message = f"pod {pod.name} waits: the gang was placed with {workers}, and no rank is left"
             self.say("Warning", "NoRank", message, every_s=60.0)
@@ -212,5 +229,5 @@ _HANDLERS: Final[dict[type, Callable[[EventHandlers, Any], None]]] = {
     e.PodNotDeleted: EventHandlers._pod_not_deleted,
     e.NodesDown: EventHandlers._nodes_down,
     e.Moves: EventHandlers._moves,
-    e.Tick: EventHandlers._nothing,
+    e.Tick: EventHandlers._tick,
 }

@@ -199,7 +199,7 @@ Event = (
     | Tick
 )
 
-# Instructions. One event answers each ReadOwner, Place, Repair, StorePlan, DeletePlan, Open and DeletePod.
+# Instructions. One event answers each ReadOwner, Place, Repair, Grow, StorePlan, DeletePlan, Open, DeletePod.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +222,19 @@ class Repair:
     gang: Gang
     plan: GangPlan
     ranks: tuple[int, ...]
+    avoid: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Add ranks to a plan up to this number of `workers`, or as many as fit, none on nodes in `avoid`.
+
+    No rank of the plan moves.
+    """
+
+    gang: Gang
+    plan: GangPlan
+    workers: int
     avoid: frozenset[str]
 
 
@@ -281,6 +294,13 @@ class Depart:
 
 
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """The plan has fewer ranks now. Release the nodes of the others."""
+
+    plan: GangPlan
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     pass
 
@@ -298,6 +318,7 @@ Instruction = (
     ReadOwner
     | Place
     | Repair
+    | Grow
     | StorePlan
     | DeletePlan
     | Open
@@ -305,6 +326,7 @@ Instruction = (
     | Hold
     | Arrive
     | Depart
+    | Shrink
     | Release
     | Say
 )

@@ -9,7 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from hyperscout_placer.cluster.request import (
     Group,
     Mode,
     Packing,
+    Range,
     Request,
     Spread,
     Workers,
@@ -66,6 +67,17 @@ class GangPlan:
     @property
     def nodes(self) -> tuple[str, ...]:
         return self.placement.nodes
+
+    def with_ranks(self, request: Request) -> "GangPlan":
+        """Return the plan with only the first ranks: those of `request`."""
+        number, old = size(request.gang), self.placement
+        nodes = old.nodes[:number]
+        cost = replace(old.cost, nodes=len(set(nodes)))
+        less = replace(
+            old, nodes=nodes, zones=old.zones[:number], cost=cost, exact=False, bound=None, counts=()
+        )
+        pods = {uid: rank for uid, rank in self.pods.items() if rank < number}
+        return replace(self, request=request, placement=less, pods=pods)
 
     def zone_of(self, rank: int, node: str) -> Zone | None:
         """Return the NUMA zone of a rank on this node; None if it needs none."""
@@ -204,9 +216,11 @@ def _request_out(request: Request) -> Object:
 
 
 def _part_out(part: Group | Workers) -> Object:
+    elastic = {} if part.elastic is None else {"elastic": [part.elastic.least, part.elastic.most]}
     if isinstance(part, Workers):
-        return {"workers": part.count, "role": part.role, "resources": [list(x) for x in part.resources]}
-    found: Object = {"groups": part.count, "parts": [_part_out(inner) for inner in part.parts]}
+        resources = [list(x) for x in part.resources]
+        return {"workers": part.count, "role": part.role, "resources": resources, **elastic}
+    found: Object = {"groups": part.count, "parts": [_part_out(inner) for inner in part.parts], **elastic}
     if part.tier is not None:
         found["tier"] = part.tier
     if (spread := part.spread) is not None:
@@ -238,7 +252,7 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
         raise PlanError(f"groups are nested more than {MAX_DEPTH + 1} deep")
     if "workers" in found:
         resources = tuple((_str(name), _int(amount)) for name, amount in found["resources"])
-        return Workers(_int(found["workers"]), resources, _str(found["role"]))
+        return Workers(_int(found["workers"]), resources, _str(found["role"]), _elastic_in(found))
     parts = found["parts"]
     if not isinstance(parts, list) or not 1 <= len(parts) <= MAX_PARTS:
         raise PlanError(f"parts: expected 1 to {MAX_PARTS}")
@@ -249,7 +263,14 @@ def _part_in(found: Any, depth: int) -> Group | Workers:
     tiers = (_int(found[x]) if x in found else None for x in ("tier", "preferred", "even"))
     tier_of, preferred, even = tiers
     inside = tuple(_part_in(x, depth + 1) for x in parts)
-    return Group(_int(found["groups"]), inside, tier_of, spread, preferred, even)
+    return Group(_int(found["groups"]), inside, tier_of, spread, preferred, even, _elastic_in(found))
+
+
+def _elastic_in(found: Any) -> Range | None:
+    if "elastic" not in found:
+        return None
+    least, most = found["elastic"]
+    return Range(_int(least), _int(most))
 
 
 def _zones_out(zones: tuple[Zone | None, ...]) -> list[object]:

@@ -1,18 +1,20 @@
 """The facts about one gang, and what follows from them without a change of the facts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_placer.cluster.request import size
 
 from hyperscout_gates.degradation.watch import DegradationSettings
-from hyperscout_gates.state.events import Place, Pod, Repair
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.events import Grow, Place, Pod, Repair
+from hyperscout_gates.state.gang import Gang, is_elastic, is_resized, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.tries import Tries
 
 NOWHERE = ""  # the node of a rank without node
+_MOVE_S = 600.0  # how long a gang that moves keeps its nodes without pods: they end, and are created again
 
 State = Literal[
     "starting",  # pods are still being reported after a start of the collector
@@ -30,22 +32,28 @@ State = Literal[
 
 # How events change the state. Events in other states leave the state as it is.
 TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
-    "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "waiting")},
+    "starting": {"Began": ("clearing", "dropping", "empty", "ended", "open", "placed", "storing", "waiting")},
     "waiting": {"OwnerRead": ("ended",), "PodGone": ("ended",), "Turn": ("placing",)},
     "placing": {"NotPlaced": ("open", "waiting"), "Placed": ("storing",)},
     "storing": {
         "PlanNotStored": ("dropping",),
         "PlanStored": ("clearing", "dropping", "open", "placed"),
-        "PodSeen": ("empty",),
+        "PodSeen": ("dropping", "empty"),
         "PodGone": ("dropping", "empty"),
     },
-    "placed": {"OwnerRead": ("dropping", "open"), "PodGone": ("empty",)},
+    "placed": {
+        "OwnerRead": ("dropping", "open"),
+        "NodesDown": ("open",),
+        "PodSeen": ("dropping", "open"),
+        "PodGone": ("dropping", "empty"),
+    },
     "open": {
         "PodDeleted": ("empty",),
+        "PodNotDeleted": ("clearing",),
         "PodGone": ("dropping", "empty", "placed"),
         "PodSeen": ("clearing", "dropping", "empty", "placed", "storing"),
         "Moves": ("storing",),
-        "Tick": ("clearing",),
+        "Tick": ("clearing", "storing"),
         "Turn": ("placing",),
     },
     "clearing": {
@@ -56,10 +64,11 @@ TRANSITIONS: Final[dict[State, dict[str, tuple[State, ...]]]] = {
     },
     "empty": {
         "OwnerRead": ("dropping",),
+        "PlanNotStored": ("dropping",),
         "PodSeen": ("dropping", "open", "placed", "storing"),
         "Tick": ("dropping",),
     },
-    "dropping": {"PlanDeleted": ("ended", "waiting")},
+    "dropping": {"PlanDeleted": ("ended", "storing", "waiting")},
 }
 
 
@@ -148,13 +157,17 @@ class Members:
             if (bound or not pod.node) and not (rank < len(nodes) and nodes[rank] == (pod.node or pod.pin)):
                 yield pod
 
-    def seat(self, gang: Gang, size: int, before: Mapping[str, int], last: set[int]) -> list[Pod]:
+    def seat(
+        self, gang: Gang, size: int, before: Mapping[str, int], last: set[int], unread: Container[str] = ()
+    ) -> list[Pod]:
         """Give ranks below `size` to gated pods, and return the pods for which there is none.
 
         A pod gets the rank of its slot, else the rank that it had `before`, else the first free rank of its
-        role, in the natural order of the pods' names. Ranks in `last` are used after the others.
+        role, in the natural order of the pods' names. Ranks in `last` are used after the others. Pods in
+        `unread` wait.
         """
-        waiting = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
+        without = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
+        waiting = [pod for pod in without if pod.uid not in unread]
         if not waiting:
             return []
         taken = self.taken()
@@ -206,8 +219,8 @@ class GangFacts:
     reading: bool = False
     storing: bool = False
     deleting_plan: bool = False
-    read_with: int = 0  # number of waiting pods when the owner was read
-    asked: Place | Repair | None = None
+    read_with: set[str] = field(default_factory=set)  # pods that waited when the owner was read
+    asked: Place | Repair | Grow | None = None
     is_over: bool = False  # the owner creates no more pods
     clearing: bool = False
     down: frozenset[str] = frozenset()
@@ -215,6 +228,7 @@ class GangFacts:
     replaced: int = 0  # how often stuck pods were placed again
     lost_since_s: float | None = None  # since when a gated pod has no usable node
     empty_since_s: float | None = None  # since when no pod is alive
+    spare_since_s: float | None = None  # since when the last ranks of an elastic gang have no pod
 
     @property
     def state(self) -> State:
@@ -254,14 +268,24 @@ class GangFacts:
     @property
     def wants_nodes(self) -> bool:
         """Whether the machine would request nodes if it got a Turn."""
-        return self.begun and not self.ended and (self.wants_repair or self.wants_place)
+        return self.begun and not self.ended and (self.wants_repair or self.wants_place or self.wants_growth)
 
     @property
     def wants_place(self) -> bool:
         gang = self.gang
         if gang is None or self.reading or self.plan is not None or self.may_be_stored or self.engaged:
             return False
-        return self.backoff.may("place") and self.members.here(gang) >= gang.ready
+        if not self.backoff.may("place"):
+            return False
+        here = self.members.here(gang)
+        return here >= gang.ready or (
+            here >= (gang.least or gang.ready) and self.now_s >= self.patient_until_s
+        )
+
+    @property
+    def patient_until_s(self) -> float:
+        """Until when more pods are expected."""
+        return max((pod.created_s for pod in self.members), default=0.0) + self.settings.patience_s
 
     @property
     def wants_repair(self) -> bool:
@@ -272,6 +296,58 @@ class GangFacts:
             return False
         busy = self.opening | self.maybe_open
         return any(self.is_bad(plan, rank) for uid, rank in self.members.seats.items() if uid not in busy)
+
+    @property
+    def wants_growth(self) -> bool:
+        """Whether pods of an elastic gang wait for ranks that the plan does not have yet.
+
+        While the gang moves, it does not grow.
+        """
+        if self.plan is None or self.plan is not self.stored or self.clearing or self.storing:
+            return False
+        if self.plan.moves:
+            return False
+        return self.ranks_wanted > len(self.plan.nodes) and self.engaged and not self.wants_repair
+
+    @property
+    def ranks_wanted(self) -> int:
+        """With how many ranks all pods of the gang have one; 0 = the plan has no more ranks to give."""
+        gang, plan = self.gang, self.plan
+        if gang is None or plan is None or not is_elastic(gang.request):
+            return 0
+        if not is_resized(gang.request, plan.request):
+            return 0
+        waiting = [p for p in self.members if p.gated and p.is_alive and p.uid not in self.members.seats]
+        ranks = [gang.ranks.get(pod.slot, -1) + 1 for pod in waiting if pod.has_seat]
+        more = sum(not pod.has_seat for pod in waiting)
+        return min(max([len(plan.nodes) + more, *ranks]), len(gang.ranks))
+
+    @property
+    def unread(self) -> set[str]:
+        """Pods of an elastic gang whose slots are unknown until the owner is read: it may be larger now."""
+        gang, plan = self.gang, self.plan
+        if gang is None or plan is None or not is_elastic(plan.request):
+            return set()
+        read = () if self.reading else self.read_with
+        new = (pod for pod in self.members if pod.has_seat and pod.uid not in read)
+        return {pod.uid for pod in new if pod.slot not in gang.ranks}
+
+    @property
+    def linger_s(self) -> float:
+        """How long nodes are kept for pods that do not exist."""
+        return _MOVE_S if self.plan is not None and self.plan.moves else self.settings.linger_s
+
+    @property
+    def spare(self) -> GangPlan | None:
+        """The plan without its last ranks that no pod has, as far as the gang can do without; None = none."""
+        plan = self.plan
+        if plan is None or not is_elastic(plan.request) or plan is not self.stored:
+            return None
+        if self.asked is not None or self.clearing or self.storing or not self.engaged:
+            return None
+        used = 1 + max(self.members.taken() | self.members.done(), default=-1)
+        request = with_ranks(plan.request, used)
+        return None if size(request.gang) >= len(plan.nodes) else plan.with_ranks(request)
 
     @property
     def can_move(self) -> bool:

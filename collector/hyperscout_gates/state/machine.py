@@ -22,12 +22,12 @@ from hyperscout_runtime.event_log import EventLog, copied, nanoseconds
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.event_handlers import EventHandlers
 from hyperscout_gates.state.events import Event, Instruction, Pod
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang import Gang, is_elastic, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan, digest_of
 from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
 from hyperscout_gates.state.tries import Tries
 
-_MOVE_S = 600.0  # how long a gang that moves keeps its nodes without pods: they end, and are created again
+_SIZE_S = 5.0  # between readings of the owner while pods of an elastic gang have no rank
 
 
 class GangMachine(EventHandlers):
@@ -92,6 +92,8 @@ class GangMachine(EventHandlers):
             return
         if plan is not None and self.wants_repair:
             self.asked = e.Repair(gang, plan, self.ranks_to_move(plan), self.bad_nodes)
+        elif plan is not None and self.wants_growth:
+            self.asked = e.Grow(gang, plan, self.ranks_wanted, self.bad_nodes)
         elif self.wants_place:
             self.asked = e.Place(gang, frozenset(self.refused))
         else:
@@ -130,6 +132,7 @@ class GangMachine(EventHandlers):
             self._look_for_stuck()
             if not self.clearing:
                 self._open_gates(plan)
+                self._look_at_size()
 
     def _without_pods(self) -> None:
         """Handle a gang without live pods: end it, release its plan, or wait for new pods."""
@@ -141,8 +144,7 @@ class GangMachine(EventHandlers):
             self.is_over = False
             self.backoff.forgive("read")
         self._count_arrived(self.plan)
-        linger_s = _MOVE_S if self.plan.moves else self.settings.linger_s if self.uid else 0.0
-        over_s = self.empty_since_s + linger_s
+        over_s = self.empty_since_s + (self.linger_s if self.uid or self.plan.moves else 0.0)
         if self.is_over or not self.was_used or self.now_s >= over_s:
             self.drop()
             self._delete_plan()
@@ -160,24 +162,24 @@ class GangMachine(EventHandlers):
         if self.engaged:
             self._adopt(gang)
         elif here < gang.ready:
-            since_s = max(pod.created_s for pod in self.members) + self.settings.patience_s
-            if self.now_s < since_s:
-                self.backoff.wake_at(since_s)
-            else:
+            if self.now_s < self.patient_until_s:
+                self.backoff.wake_at(self.patient_until_s)
+            elif here < (gang.least or gang.ready):
                 self.say("Normal", "Waits", f"waits for pods: {here} of {gang.ready} are here", every_s=60.0)
                 self._read_owner_each(self.settings.linger_s)
-        elif self.read_with < here:
+        elif len(self.read_with) < here:
             self._read_owner()  # the pods define best what they need, so read again with all of them
 
     def _adopt(self, gang: Gang) -> None:
         """Build a plan from the open pods. Ranks without an open pod have no node yet."""
-        nodes = [NOWHERE] * size(gang.request.gang)
+        request = with_ranks(gang.request, 1 + max((rank for rank, _ in self.members.opened()), default=-1))
+        nodes = [NOWHERE] * size(request.gang)
         for rank, pod in self.members.opened():
             if rank < len(nodes):
                 nodes[rank] = pod.pin
         placement = Placement(tuple(nodes), None, None, Cost(0, (), len(set(nodes)), 0, ()), exact=False)
         digest = digest_of(gang.request, gang.ranks)
-        self.plan = GangPlan(self.key, self.uid, gang.kind, digest, gang.request, placement)
+        self.plan = GangPlan(self.key, self.uid, gang.kind, digest, request, placement)
         self.say(
             "Warning",
             "PlanLost",
@@ -199,7 +201,7 @@ class GangMachine(EventHandlers):
     def _read_owner(self) -> None:
         if not self.reading and self.backoff.may("read"):
             self.reading = True
-            self.read_with = sum(1 for pod in self.members if pod.gated and pod.is_alive)
+            self.read_with = {pod.uid for pod in self.members if pod.gated and pod.is_alive}
             self.out.append(e.ReadOwner())
 
     def _read_owner_each(self, seconds: float) -> None:
@@ -254,6 +256,22 @@ class GangMachine(EventHandlers):
                 if pod.is_alive:
                     break
         return found
+
+    # Size
+
+    def _look_at_size(self) -> None:
+        """Notice the last ranks without a pod, and pods without a rank, of an elastic gang."""
+        if self.spare is None:
+            self.spare_since_s = None
+        else:
+            if self.spare_since_s is None:
+                self.spare_since_s = self.now_s
+            self.backoff.wake_at(self.spare_since_s + self.linger_s)
+        if self.plan is None or self.gang is None or not is_elastic(self.plan.request):
+            return
+        no_rank = (p for p in self.members if p.gated and p.is_alive and p.uid not in self.members.seats)
+        if any(no_rank) and self.ranks_wanted <= len(self.plan.nodes):
+            self._read_owner_each(_SIZE_S)
 
     # Failures
 

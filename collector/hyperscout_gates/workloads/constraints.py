@@ -13,6 +13,7 @@ from hyperscout_placer.cluster.request import (
     Group,
     Mode,
     Packing,
+    Range,
     Request,
     RequestError,
     Spread,
@@ -26,6 +27,7 @@ from hyperscout_gates.state.gang import (
     EVEN,
     GROUPS,
     HIGHEST_TIER,
+    MIN_COUNT,
     MODE,
     NUMA,
     PACKING,
@@ -36,7 +38,18 @@ from hyperscout_gates.state.gang import (
 )
 from hyperscout_gates.workloads.objects import is_number
 
-ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, PREFER_GROUPS, SPREAD, PREFER_SPREAD, EVEN, NUMA, PACKING)
+ANNOTATIONS = (
+    MODE,
+    HIGHEST_TIER,
+    GROUPS,
+    PREFER_GROUPS,
+    SPREAD,
+    PREFER_SPREAD,
+    EVEN,
+    NUMA,
+    PACKING,
+    MIN_COUNT,
+)
 _PREFIX = "hyperscout.io/"
 # What gated pods and their workloads may also have: the collector's own annotations, and labels.
 _OTHERS = frozenset(
@@ -136,16 +149,24 @@ def check_names(objects: Iterable[tuple[str, Mapping[str, object]]]) -> None:
 
 
 def request_of(
-    what: str, parts: Sequence[tuple[Workers, bool]], constraints: Constraints, tiers: Tiers
+    what: str,
+    parts: Sequence[tuple[Workers, bool]],
+    constraints: Constraints,
+    tiers: Tiers,
+    missing: int | None = None,
 ) -> Request:
-    """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError."""
+    """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError.
+
+    `missing`: number of the last ranks that the gang can do without; None = it is not elastic. Groups stay
+    whole.
+    """
     highest = constraints.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
     even = constraints.get(EVEN)
     parts = [(_in_one_zone(workers, constraints), in_groups) for workers, in_groups in parts]
     gang = Group(
         1,
-        tuple(_grouped(parts, constraints, tiers)),
+        _elastic(tuple(_grouped(parts, constraints, tiers)), missing),
         tier,
         _spread(constraints, tiers),
         even=None if even is None else _tier(even, EVEN, even.text, tiers),
@@ -159,6 +180,24 @@ def request_of(
             if annotation in constraints and text.startswith(field):
                 raise constraints[annotation].wrong(annotation, text) from error
         raise GangError(f"{what}: {text}") from error
+
+
+def _elastic(parts: tuple[Group | Workers, ...], missing: int | None) -> tuple[Group | Workers, ...]:
+    if missing is None:
+        return parts
+    *others, last = parts
+    least = max(1, last.count - missing * last.count // size(last))
+    return (*others, replace(last, elastic=Range(least, last.count)))
+
+
+def least_of(constraints: Constraints, pods: int) -> int | None:
+    """Return the least number of pods of a gang of so many; None = none is given. Raises GangError."""
+    constraint = constraints.get(MIN_COUNT)
+    if constraint is None:
+        return None
+    if not (is_number(constraint.text) and 1 <= int(constraint.text) <= pods):
+        raise constraint.wrong(MIN_COUNT, f"expected 1 to {pods}, the number of pods of the gang")
+    return int(constraint.text)
 
 
 def _in_one_zone(workers: Workers, constraints: Constraints) -> Workers:

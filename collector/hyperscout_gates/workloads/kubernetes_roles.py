@@ -6,15 +6,20 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.request import MAX_WORKERS
 
 from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, GangError
-from hyperscout_gates.workloads.objects import count, mapping, some, text
+from hyperscout_gates.workloads.objects import count, is_number, mapping, some, text
 from hyperscout_gates.workloads.roles import LEADER, WORKER, Role, Stages, Workload
 
+_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # of Kueue's partial admission
 _EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 
 def of_job(workload: Workload) -> Iterator[Role]:
-    spec = workload.spec
-    yield Role(WORKER, (_at_once(workload.what, "spec", spec),), mapping(spec.get("template")))
+    what, spec = workload.what, workload.spec
+    number, least = _at_once(what, "spec", spec), workload.annotations.get(_MIN_PARALLELISM)
+    if least is not None and not is_number(least):
+        raise GangError(f"{what}: annotation {_MIN_PARALLELISM}: {str(least)[:40]!r}: expected a number")
+    enough = None if least is None else max(1, int(least))
+    yield Role(WORKER, (number,), mapping(spec.get("template")), least=enough)
 
 
 def _at_once(what: str, field: str, spec: Object) -> int:
@@ -60,15 +65,14 @@ def of_leader_worker_set(workload: Workload) -> Iterator[Role]:
         raise GangError(f"{what}: spec.leaderWorkerTemplate.size: {size}: expected 1 or more")
     workers = mapping(template.get("workerTemplate"))
     leader = mapping(template.get("leaderTemplate")) or workers
-    annotations = mapping(mapping(workload.owner.get("metadata")).get("annotations"))
     # With an exclusive topology, the workers are created once the leader's node is known.
-    after_leader = text(spec.get("startupPolicy")) == "LeaderReady" or _EXCLUSIVE in annotations
+    after_leader = text(spec.get("startupPolicy")) == "LeaderReady" or _EXCLUSIVE in workload.annotations
     yield Role(LEADER, (1,), leader)
     yield Role(WORKER, (size - 1,), workers, later=after_leader, first=1)
 
 
 def of_pod_group(workload: Workload) -> Iterator[Role]:
-    """Yield the role of a PodGroup. It has no template: its pods show what they need."""
+    """Yield the role of a PodGroup. It has no template: its pods show their needs and their number."""
     what = workload.what
     policy = mapping(workload.spec.get("schedulingPolicy"))
     gang = policy.get("gang")
@@ -77,5 +81,5 @@ def of_pod_group(workload: Workload) -> Iterator[Role]:
             f"{what}: spec.schedulingPolicy.gang: missing, so its pods are no gang: make a PodGroup with "
             f'gang: {{minCount: <how many>}}, or label its pods {GANG_LABEL} and {SIZE_LABEL}: "<how many>"'
         )
-    number = count(what, "spec.schedulingPolicy.gang.minCount", gang.get("minCount"), 0)
-    yield Role(WORKER, (number,), {}, seated=False)
+    least = count(what, "spec.schedulingPolicy.gang.minCount", gang.get("minCount"), 0)
+    yield Role(WORKER, (max(least, workload.pods) if least else 0,), {}, seated=False, least=least)

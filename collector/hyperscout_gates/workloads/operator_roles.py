@@ -8,15 +8,15 @@ from hyperscout_placer.cluster.request import MAX_PARTS
 
 from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.objects import count, is_number, mapping, some, text
-from hyperscout_gates.workloads.roles import Role, Stages, Workload
+from hyperscout_gates.workloads.roles import Role, Stages, Workload, with_least
 
 # Roles that others connect to come first, so that rank 0 is where the frameworks expect it.
 _FIRST = ("chief", "master")
 _HEAD = "headgroup"  # value of the label ray.io/group of a head
 
 
-def of_training(workload: Workload) -> Iterator[Role]:
-    """Yield the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
+def of_training(workload: Workload) -> list[Role]:
+    """Return the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
     what, spec = workload.what, workload.spec
     field = next((name for name in spec if name.endswith("ReplicaSpecs")), "")
     replicas = mapping(spec.get(field))
@@ -33,6 +33,7 @@ def of_training(workload: Workload) -> Iterator[Role]:
             return (0 if launcher_works else 2), role
         return (0 if role in _FIRST else 1), role
 
+    roles: list[Role] = []
     for name in sorted(replicas, key=order):
         role = name.lower()
         one = mapping(replicas[name])
@@ -41,7 +42,12 @@ def of_training(workload: Workload) -> Iterator[Role]:
         counts = (min(1, number) if launcher else number,)  # a launcher is a Job of one pod
         # The launcher is created through a Job, possibly only once the workers are ready.
         later = launcher and len(replicas) > 1
-        yield Role(role, counts, mapping(one.get("template")), later, first=0 if launcher else base)
+        first = 0 if launcher else base
+        roles.append(Role(role, counts, mapping(one.get("template")), later, first=first))
+    policy = mapping(mapping(spec.get("runPolicy")).get("schedulingPolicy"))
+    least = policy.get("minAvailable")
+    where = "spec.runPolicy.schedulingPolicy.minAvailable"
+    return with_least(roles, None if least is None else count(what, where, least))
 
 
 def of_ray_cluster(workload: Workload) -> Iterator[Role]:
@@ -72,9 +78,13 @@ def of_ray_cluster(workload: Workload) -> Iterator[Role]:
         yield Role(name, (replicas, hosts), mapping(group.get("template")), seated=False)
 
 
-def of_volcano_job(workload: Workload) -> Iterator[Role]:
-    """Yield the tasks in the order of the list."""
-    what = workload.what
+def of_volcano_job(workload: Workload) -> list[Role]:
+    """Return the tasks in the order of the list.
+
+    Without `minAvailable`, a task needs all its pods, and a job what its tasks need. If a job needs less than
+    its tasks together, the tasks' numbers do not count, as in Volcano's `CheckTaskValid`.
+    """
+    what, roles, least = workload.what, list[Role](), list[int]()
     tasks = [mapping(x) for x in some(what, "spec.tasks", workload.spec.get("tasks"), 1)]
     stages = Stages((text(task.get("name")), mapping(task.get("template"))) for task in tasks)
     for i, task in enumerate(tasks):
@@ -84,7 +94,12 @@ def of_volcano_job(workload: Workload) -> Iterator[Role]:
         after = mapping(task.get("dependsOn")).get("name")
         later = stages.waits(name, map(text, some(what, f"{field}.dependsOn.name", after)))
         replicas = count(what, f"{field}.replicas", task.get("replicas"), 0)
-        yield Role(name, (replicas,), mapping(task.get("template")), later)
+        roles.append(Role(name, (replicas,), mapping(task.get("template")), later))
+        least.append(count(what, f"{field}.minAvailable", task.get("minAvailable"), replicas))
+    of_job = count(what, "spec.minAvailable", workload.spec.get("minAvailable"), sum(least))
+    if of_job >= sum(least):  # both count, and the earlier tasks are whole
+        of_job = max(of_job, sum(role.size for role in roles[:-1]) + least[-1])
+    return with_least(roles, of_job) if of_job < sum(role.size for role in roles) else roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,4 +176,7 @@ def _replica(what: str, owner: str, names: Sequence[str], cliques: dict[str, Obj
     for name in names:
         spec = cliques[name]
         replicas = count(what, f"clique {name}: spec.replicas", spec.get("replicas"), 0)
-        yield Role(f"{owner}-{name}", (replicas,), {"spec": mapping(spec.get("podSpec"))})
+        own = spec.get("minAvailable")
+        least = None if own is None else max(1, count(what, f"clique {name}: spec.minAvailable", own))
+        template: Object = {"spec": mapping(spec.get("podSpec"))}
+        yield Role(f"{owner}-{name}", (replicas,), template, least=least)

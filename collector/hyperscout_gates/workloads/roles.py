@@ -1,7 +1,7 @@
 """Roles of a gang: how many pods each role has, in which order of ranks, and which roles start later."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -21,7 +21,7 @@ class Role:
 
     `counts`: the number of pods, or of replicas and of pods in each. `later`: its pods are created only when
     others run, or by another controller. `seated`: each pod carries its own slot. `first`: number of the
-    first pod.
+    first pod. `least`: number of pods that are enough; None = all. It counts for the last role.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Role:
     later: bool = False
     seated: bool = True
     first: int = 0
+    least: int | None = None
 
     @property
     def size(self) -> int:
@@ -47,13 +48,14 @@ class Workload:
     """A workload as read from the API server.
 
     `what`: its kind and name for messages. `gang`: name of the gang; a workload may have several. `seen`:
-    the slots that pods carry.
+    the slots that pods carry. `pods`: number of pods of the gang that wait or run.
     """
 
     what: str
     owner: Object
     gang: str
     seen: Collection[str] = ()
+    pods: int = 0
 
     @property
     def name(self) -> str:
@@ -62,6 +64,22 @@ class Workload:
     @property
     def spec(self) -> Object:
         return mapping(self.owner.get("spec"))
+
+    @property
+    def annotations(self) -> Object:
+        return mapping(mapping(self.owner.get("metadata")).get("annotations"))
+
+
+def with_least(roles: Sequence[Role], least: int | None) -> list[Role]:
+    """Return the roles with `least` pods of all of them together as the minimum; None = no minimum is given.
+
+    Only pods of the last role can be missing, and at least one of them is there.
+    """
+    if not roles or least is None:
+        return list(roles)
+    *others, last = roles
+    number = max(1, least - sum(role.size for role in others))
+    return [*others, replace(last, least=min(number, last.size))]
 
 
 # Returns the roles of a gang in rank order. Raises GangError.

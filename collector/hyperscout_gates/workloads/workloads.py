@@ -17,11 +17,17 @@ from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
 from hyperscout_placer.demands.eligible import DEMANDS, demands_key
 
 from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
-from hyperscout_gates.workloads.constraints import Tiers, check_names, constraints_of, request_of
+from hyperscout_gates.workloads.constraints import (
+    Tiers,
+    check_names,
+    constraints_of,
+    least_of,
+    request_of,
+)
 from hyperscout_gates.workloads.kinds import BY_GANG_KIND
 from hyperscout_gates.workloads.membership import Membership, membership
 from hyperscout_gates.workloads.objects import is_gated, is_number, mapping, text
-from hyperscout_gates.workloads.roles import WORKER, Role, Workload, gated_ones, roles_of
+from hyperscout_gates.workloads.roles import WORKER, Role, Workload, gated_ones, roles_of, with_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +39,13 @@ class _Filled:
     needs: Needs
 
 
-def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
+def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers, running: int = 0) -> Gang:
     """Return the gang of live pods that share one `Membership.key`. Raises GangError.
 
     `owner`: the object that `Membership.owner` names; None if that is None. Missing pods are assumed to
     match the owner's templates, or the other pods. Pods of an earlier run of the owner are
-    ignored. Roles with equal needs are merged in a gang of many roles, or with groups of ranks.
+    ignored. Roles with equal needs are merged in a gang of many roles, or with groups of ranks. `running`:
+    number of pods of the gang beside `pods`.
     """
     members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: natural_key(_name(x[1])))
     if not members:
@@ -62,12 +69,17 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         metadata = mapping(owner.get("metadata"))
         uid, annotated = text(metadata.get("uid")), (what, mapping(metadata.get("annotations")))
         members = [(m, pod) for m, pod in members if not (m.run and uid and m.run != uid)]
-        workload = Workload(what, owner, first.name, {m.slot for m, _ in members})
+        seen = {m.slot for m, _ in members}
+        workload = Workload(what, owner, first.name, seen, len(members) + running)
         roles = roles_of(workload, BY_GANG_KIND[first.kind].roles)
     filled = _filled(what, roles, members)
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
     if gated := [(f"pod {_name(pod)}", _annotations(pod)) for _, pod in members if is_gated(pod)]:
         check_names([*([annotated] if annotated else ()), *gated])
+    number = sum(one.role.size for one in filled)
+    last = with_least([one.role for one in filled], least_of(constraints, number))[-1]
+    missing = None if last.least is None else last.size - min(last.size, last.least)
+    ready = sum(one.role.size for one in filled if not one.role.later) or filled[0].role.size
     vendors = any(_asks_vendor(one.needs) for one in filled)
 
     # The role of a rank is in the placement. Many roles, or groups across them, are too much for the placer.
@@ -81,10 +93,11 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
         namespace=first.namespace,
         name=first.name,
         uid=uid,
-        request=request_of(what, parts, constraints, tiers),
+        request=request_of(what, parts, constraints, tiers, missing),
         ranks={slot: rank for rank, slot in enumerate(slots)},
         templates={one.role.name: one.spec for one in filled},
-        ready=sum(one.role.size for one in filled if not one.role.later) or filled[0].role.size,
+        ready=ready,
+        least=ready if last.later else ready - (missing or 0),
     )
 
 

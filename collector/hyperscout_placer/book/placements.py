@@ -22,20 +22,20 @@ from hyperscout_placer.book.failed_nodes import Failed, after_look
 from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.book.reservation import (
     MAX_NAME_CHARS,
-    HeldError,
     NoReservationError,
     NoRoomError,
     NotReadyError,
     PlacementsError,
     Reservation,
-    TooManyError,
     Trial,
     check_failed,
-    check_name,
+    check_new,
+    check_ranks,
     is_quick,
     is_where,
     not_arrived,
     places,
+    with_size,
 )
 from hyperscout_placer.book.without import Booked, without
 from hyperscout_placer.book.zone_choice import kept_zones, restored, shares, with_zones
@@ -45,11 +45,9 @@ from hyperscout_placer.cluster.numa_zones import ZoneDevices
 from hyperscout_placer.cluster.request import Request, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
+from hyperscout_placer.solve.elastic import place_elastic, with_counts
 from hyperscout_placer.solve.place import NO_MASKS
-from hyperscout_placer.solve.place import place as best_place
 
-MAX_GANGS = 10_000
-MAX_RANKS = 1_000_000  # of all gangs together
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
 _ATTEMPTS = 3
 
@@ -67,7 +65,7 @@ class Placements:
         *,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
-        engine: Engine = best_place,
+        engine: Engine = place_elastic,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.drain: Drain | None = None
@@ -192,9 +190,10 @@ class Placements:
         )
         reserves = not dry_run
         if isinstance(answer, Placement):
-            answer = with_zones(self._free.nodes, request, answer)
+            placed = with_counts(request, answer.counts)
+            answer = with_zones(self._free.nodes, placed, answer)
             if reserves:
-                self._hold(Reservation(gang, holder, request, answer, self._clock_ns(), expires_ns))
+                self._hold(Reservation(gang, holder, placed, answer, self._clock_ns(), expires_ns))
         self._count(answer, self._timer() - began_s, reserves)
         return answer
 
@@ -224,12 +223,13 @@ class Placements:
                 self.tried(found)
                 return found.answer
             self._check_new(gang, request)
-            held = Reservation(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
+            placed = with_counts(request, found.answer.counts)
+            held = Reservation(gang, holder, placed, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
             as_before = drain is self._around(request, expires_ns)
             if same and as_before and self._free.nodes.lacking(nodes, needs) is None:
-                answer = with_zones(self._free.nodes, request, found.answer)
+                answer = with_zones(self._free.nodes, placed, found.answer)
                 self._hold(replace(held, placement=answer))
                 self._count(answer, found.seconds, reserves=True)
                 return answer
@@ -251,7 +251,7 @@ class Placements:
             began_s = self._timer()
             answer = self._answer(drain, capacity, request, masks)
             if nodes is not None and isinstance(answer, Placement):
-                answer = with_zones(nodes, request, answer)
+                answer = with_zones(nodes, with_counts(request, answer.counts), answer)
             return Trial(answer, self._timer() - began_s)
 
         return capacity, answered
@@ -286,8 +286,7 @@ class Placements:
             raise PlacementsError(
                 f"gang {held.gang!r}: {len(held.placement.nodes)} nodes for {size(held.request.gang)} ranks"
             )
-        before = self._held.get(held.gang)
-        if before is not None:
+        if (before := self._held.get(held.gang)) is not None:
             self._let_go(held.gang)
         self._hold(restored(self._free.nodes, held, before))
 
@@ -297,8 +296,7 @@ class Placements:
         Raises NoReservationError, PlacementsError.
         """
         held = self.held(gang)
-        new = frozenset(ranks) - held.arrived
-        if not new:
+        if not (new := frozenset(ranks) - held.arrived):
             return
         if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
             raise PlacementsError(
@@ -312,22 +310,36 @@ class Placements:
 
         Raises NoReservationError. Raises NoRoomError, and changes nothing, where the moves do not fit.
         """
-        held, free = self.held(gang), self._free.nodes
+        held = self.held(gang)
         moved = frozenset(move.rank for move in moves)
         if not is_where(held, moved, placement):
-            raise NoRoomError(
-                f"gang {gang!r} has other nodes than these moves start from: plan the moves again"
-            )
+            raise NoRoomError(f"gang {gang!r} has other nodes than these moves start from: plan again")
+        placement = kept_zones(placement, held.placement)
         after = replace(held, placement=placement, arrived=held.arrived - moved)
-        left = places(held, moved - held.arrived)
-        nodes, needs = places(after, moved)
-        touched = free.unbook(*left)
-        if lacking := free.lacking(nodes, needs):
-            free.book(*left)
-            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: plan the moves again")
-        placement = with_zones(free, held.request, kept_zones(placement, held.placement))
-        after = replace(after, placement=placement)
-        self._free.refresh(touched | free.book(*places(after, moved)))
+        self._exchange(held, moved, after, moved)
+
+    def resize(self, gang: str, request: Request, placement: Placement) -> None:
+        """Change the size of a gang as decided. New ranks have not arrived on their nodes yet.
+
+        Raises NoReservationError, TooManyError, and NoRoomError, where it does not fit.
+        """
+        held = self.held(gang)
+        check_ranks(self.ranks, size(request.gang) - size(held.request.gang))
+        self._exchange(held, *with_size(held, request, placement))
+
+    def _exchange(
+        self, held: Reservation, left: Collection[int], after: Reservation, came: Collection[int]
+    ) -> None:
+        """Replace a reservation: its ranks `left` leave their nodes, and the ranks `came` get some."""
+        free = self._free.nodes
+        leaving = places(held, [rank for rank in left if rank not in held.arrived])
+        touched = free.unbook(*leaving)
+        if lacking := free.lacking(*places(after, came)):
+            free.book(*leaving)
+            raise NoRoomError(f"gang {held.gang!r} does not fit as planned: {lacking}: plan it again")
+        after = replace(after, placement=with_zones(free, after.request, after.placement))
+        self._free.refresh(touched | free.book(*places(after, came)))
+        self.ranks += len(after.placement.nodes) - len(held.placement.nodes)
         self._set(after)
 
     def set_failed(self, gang: str, failed: Failed) -> None:
@@ -370,20 +382,8 @@ class Placements:
     # Bookkeeping
 
     def _check_new(self, gang: str, request: Request) -> None:
-        check_name(gang)
-        if (held := self._held.get(gang)) is not None:
-            raise HeldError(
-                f"gang {gang!r} already holds {count(held.placement.cost.nodes, 'node')}: release it first, "
-                "or choose another name"
-            )
-        if len(self._held) >= MAX_GANGS:
-            raise TooManyError(
-                f"{len(self._held)} gangs already hold nodes, which is the limit: release a gang"
-            )
-        if self.ranks + size(request.gang) > MAX_RANKS:
-            raise TooManyError(
-                f"{self.ranks} workers already hold nodes, the limit is {MAX_RANKS}: release a gang"
-            )
+        check_new(gang, self._held.get(gang), len(self._held))
+        check_ranks(self.ranks, size(request.gang))
 
     def _hold(self, held: Reservation) -> None:
         self._free.refresh(self._free.nodes.book(*places(held, not_arrived(held))))

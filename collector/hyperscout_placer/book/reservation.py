@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hyperscout_formats.text.counts import count
+
 from hyperscout_placer.book.failed_nodes import Failed
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
@@ -10,9 +12,12 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone, in_zone
 from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks, size
 from hyperscout_placer.repair.defrag import Running
+from hyperscout_placer.solve.elastic import carried
 from hyperscout_placer.solve.place import NO_MASKS
 
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
+MAX_GANGS = 10_000
+MAX_RANKS = 1_000_000  # of all gangs together
 MAX_FAILED_OF_GANG, MAX_FAILED = 1000, 100_000  # failed nodes that a gang, and all together, remember
 _QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 
@@ -72,6 +77,29 @@ def check_name(gang: str) -> None:
     if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
         raise RequestError(
             f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable characters"
+        )
+
+
+def check_new(gang: str, held: Reservation | None, gangs: int) -> None:
+    """Check whether a gang can get a reservation. `held`: its present one. `gangs`: number of all.
+
+    Raises RequestError, HeldError, TooManyError.
+    """
+    check_name(gang)
+    if held is not None:
+        raise HeldError(
+            f"gang {gang!r} already holds {count(held.placement.cost.nodes, 'node')}: release it first, or "
+            "choose another name"
+        )
+    if gangs >= MAX_GANGS:
+        raise TooManyError(f"{gangs} gangs already hold nodes, which is the limit: release a gang")
+
+
+def check_ranks(ranks_now: int, more: int) -> None:
+    """Check whether so many more ranks can be reserved. Raises TooManyError."""
+    if more > 0 and ranks_now + more > MAX_RANKS:
+        raise TooManyError(
+            f"{ranks_now} workers already hold nodes, the limit is {MAX_RANKS}: release a gang"
         )
 
 
@@ -148,15 +176,36 @@ def is_where(held: Reservation, moved: Collection[int], placement: Placement) ->
     )
 
 
+def with_size(
+    held: Reservation, request: Request, placement: Placement
+) -> tuple[frozenset[int], Reservation, frozenset[int]]:
+    """A reservation with another number of ranks. Ranks that stay keep their nodes and NUMA zones.
+
+    Returns the ranks that leave, the reservation after that, and its new ranks. Raises NoRoomError where the
+    placement has another node for a rank that stays.
+    """
+    came_from, nodes = carried(held.request.gang, request.gang), held.placement.nodes
+    if any(
+        old is not None and nodes[old] != node for old, node in zip(came_from, placement.nodes, strict=True)
+    ):
+        raise NoRoomError(f"gang {held.gang!r} has other nodes than its new size starts from: plan it again")
+    if zones := held.placement.zones:
+        placement = replace(placement, zones=tuple(None if old is None else zones[old] for old in came_from))
+    arrived = frozenset(rank for rank, old in enumerate(came_from) if old in held.arrived)
+    after = replace(held, request=request, placement=placement, arrived=arrived)
+    new = frozenset(rank for rank, old in enumerate(came_from) if old is None)
+    return frozenset(range(len(nodes))).difference(came_from), after, new
+
+
 def is_quick(request: Request) -> bool:
     """Whether a decision takes milliseconds at most.
 
     This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
-    take as long as several kinds of workers.
+    take as long as several kinds of workers, and an elastic gang as long as several gangs.
     """
     part: Group | Workers = request.gang
     while isinstance(part, Group):
-        if len(part.parts) != 1:
+        if len(part.parts) != 1 or part.elastic is not None:
             return False
         part = part.parts[0]
-    return size(request.gang) <= _QUICK
+    return part.elastic is None and size(request.gang) <= _QUICK

@@ -19,7 +19,7 @@ def shares(request: Request) -> list[str]:
 
 def kept_zones(placement: Placement, before: Placement) -> Placement:
     """The placement with the zones of those ranks that are on the same node as before."""
-    if not before.zones or placement.zones:
+    if not before.zones or placement.zones or len(placement.nodes) != len(before.nodes):
         return placement
     pairs = zip(placement.nodes, before.nodes, before.zones, strict=True)
     return replace(placement, zones=tuple(zone if node == old else None for node, old, zone in pairs))

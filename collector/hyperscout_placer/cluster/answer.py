@@ -48,7 +48,8 @@ class Placement:
     `nodes`: by rank. `tier`, `hypernode`: the lowest HyperNode that contains all of them, None where there is
     none. `exact`: no placement has a lower `cost`. Otherwise `bound` is a cost that no placement is below.
     `relaxed`: preferences that could not be met, in words. `zones`: by rank, the NUMA zone of a worker that
-    needs one; () = no worker does, or it is not decided yet.
+    needs one; () = no worker does, or it is not decided yet. `counts`: how many of each elastic part were
+    placed, in the order of the request; () = as many as the request says.
     """
 
     nodes: tuple[str, ...]
@@ -59,6 +60,7 @@ class Placement:
     bound: Cost | None = None
     relaxed: tuple[str, ...] = ()
     zones: tuple[Zone | None, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,14 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """How many copies an elastic part has at least and at most. Its `count` is how many it has now."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workers:
     """`count` workers of one role. Each needs `resources`: (name, amount in base units), sorted by name.
 
@@ -55,6 +63,7 @@ class Workers:
     count: int
     resources: tuple[tuple[str, int], ...] = ONE_WORKER
     role: str = "worker"
+    elastic: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,7 @@ class Group:
     spread: Spread | None = None
     preferred: int | None = None
     even: int | None = None
+    elastic: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +283,8 @@ def _check(
     """
     if not 1 <= part.count <= MAX_WORKERS:
         raise RequestError(f"{where}.count: {part.count}: expected 1 to {MAX_WORKERS}")
+    if part.elastic is not None and not 1 <= part.elastic.least <= part.count <= part.elastic.most:
+        raise RequestError(f"{where}.min_count: {part.elastic.least}: expected 1 to {part.elastic.most}")
     if isinstance(part, Workers):
         if len(part.resources) > MAX_RESOURCES:
             raise RequestError(f"{where}.resources: {len(part.resources)} of them: at most {MAX_RESOURCES}")

@@ -3,7 +3,7 @@
 Requests are converted in `requests`. Their JSON is that of their message.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
@@ -16,9 +16,8 @@ from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone
-from hyperscout_placer.cluster.request import Request, ranks
-from hyperscout_placer.repair.defrag import MovePlan
-from hyperscout_placer.repair.repair import Improvement, Move, Repair
+from hyperscout_placer.cluster.request import Group, Range, Request, Workers, ranks, size
+from hyperscout_placer.solve.elastic import elastic_parts, with_counts
 from hyperscout_placer.solve.explain import Candidate, Explanation
 
 
@@ -67,7 +66,7 @@ def failed_of(message: pb.Placement) -> Failed:
 def _placed_message(
     gang: str, request: Request, answer: Placement, tiers: int, predicted: Predicted | None
 ) -> pb.Placement:
-    assignment = pb.Assignment
+    assignment, request = pb.Assignment, with_counts(request, answer.counts)
     message = pb.Placement(
         gang=gang,
         placed=True,
@@ -84,12 +83,24 @@ def _placed_message(
         exact=answer.exact,
         bound=None if answer.bound is None else cost_message(answer.bound),
         predicted=predicted_message(predicted),
+        elastic=map(_elastic_message, elastic_parts(request.gang)),
     )
     for one, zone in zip(message.assignments, answer.zones, strict=False):  # () = no worker needs one zone
         if zone is not None and zone.number is not None:
             one.numa_zone = zone.number
             one.nics.extend(zone.nics)
     return message
+
+
+def _elastic_message(elastic: tuple[Group | Workers, Range]) -> pb.ElasticPart:
+    part, limits = elastic
+    return pb.ElasticPart(
+        count=part.count,
+        min_count=limits.least,
+        max_count=limits.most,
+        size=size(part) // part.count,
+        role=part.role if isinstance(part, Workers) else "",
+    )
 
 
 def placement_of(message: pb.Placement) -> Placement:
@@ -103,6 +114,7 @@ def placement_of(message: pb.Placement) -> Placement:
         _cost(message.bound) if message.HasField("bound") else None,
         (message.reason,) if message.reason else (),
         _zones(message),
+        tuple(part.count for part in message.elastic),
     )
 
 
@@ -169,51 +181,6 @@ def explanation_message(
     )
 
 
-def repair_message(
-    held: Reservation, found: Repair | Refusal, forest: Forest, predicted: Predicted | None = None
-) -> pb.RepairResponse:
-    answer = found if isinstance(found, Refusal) else found.placement
-    placement = placement_message(held.gang, held.request, answer, forest, predicted)
-    placement.failed_nodes.extend(failed_message(held.failed))
-    if isinstance(found, Refusal):
-        return pb.RepairResponse(placement=placement)
-    return pb.RepairResponse(placement=placement, moves=moves_message(found.moves), kept_tier=found.kept_tier)
-
-
-def improve_message(
-    gang: str,
-    request: Request,
-    found: Improvement | None,
-    forest: Forest,
-    predicted: Predicted | None = None,
-) -> pb.ImproveResponse:
-    if found is None:
-        return pb.ImproveResponse(better=False)
-    return pb.ImproveResponse(
-        better=True,
-        moves=moves_message(found.moves),
-        placement=placement_message(gang, request, found.placement, forest, predicted),
-        gain=found.gain,
-        price=found.price,
-    )
-
-
-def defragment_message(
-    gang: str,
-    request: Request,
-    found: MovePlan | Refusal,
-    forest: Forest,
-    predicted: Predicted | None = None,
-) -> pb.DefragmentResponse:
-    if isinstance(found, Refusal):
-        return pb.DefragmentResponse(placement=placement_message(gang, request, found, forest))
-    return pb.DefragmentResponse(
-        placement=placement_message(gang, request, found.placement, forest, predicted),
-        gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],
-        moved=found.moved,
-    )
-
-
 def waiting_message(waiting: Waiting) -> pb.WaitingGang:
     message = pb.WaitingGang(
         gang=waiting.gang,
@@ -234,10 +201,6 @@ def waiting_message(waiting: Waiting) -> pb.WaitingGang:
         domain.since.FromNanoseconds(kept.since_ns)
         message.kept.CopyFrom(domain)
     return message
-
-
-def moves_message(moves: Iterable[Move]) -> list[pb.Move]:
-    return [pb.Move(rank=x.rank, source=x.source, target=x.target) for x in moves]
 
 
 def _candidate_message(candidate: Candidate) -> pb.PlacementCandidate:
@@ -271,8 +234,8 @@ def _cost(message: pb.PlacementCost) -> Cost:
 def placement_json(message: pb.Placement) -> dict[str, Any]:
     """The object of `place -o json`: keys in a fixed order, None for missing values.
 
-    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt` and `failedNodes` are at the end, and only where they
-    are set.
+    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt`, `failedNodes` and `elastic` are at the end, and only
+    where they are set.
     """
     found: dict[str, Any] = {
         "placed": message.placed,
@@ -297,7 +260,19 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
             found[key] = rfc3339(getattr(message, field).ToNanoseconds())
     if message.failed_nodes:
         found["failedNodes"] = [_failed_json(x) for x in message.failed_nodes]
+    if message.elastic:
+        found["elastic"] = [_elastic_json(x) for x in message.elastic]
     return found
+
+
+def _elastic_json(part: pb.ElasticPart) -> dict[str, Any]:
+    return {
+        "count": part.count,
+        "minCount": part.min_count,
+        "maxCount": part.max_count,
+        "size": part.size,
+        "role": part.role,
+    }
 
 
 def _assignment_json(one: pb.Assignment) -> dict[str, Any]:
@@ -377,16 +352,3 @@ def _candidate_json(candidate: pb.PlacementCandidate) -> dict[str, Any]:
         "predicted": _if_set(candidate, "predicted", _predicted_json),
         "why": candidate.why,
     }
-
-
-def repair_json(message: pb.RepairResponse) -> dict[str, Any]:
-    """The object of `placements repair -o json`."""
-    return {
-        "moves": moves_json(message.moves),
-        "keptTier": message.kept_tier,
-        "placement": placement_json(message.placement),
-    }
-
-
-def moves_json(moves: Iterable[pb.Move]) -> list[dict[str, Any]]:
-    return [{"rank": x.rank, "source": x.source, "target": x.target} for x in moves]

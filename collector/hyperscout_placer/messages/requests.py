@@ -21,6 +21,7 @@ from hyperscout_placer.cluster.request import (
     Group,
     Mode,
     Packing,
+    Range,
     Request,
     RequestError,
     Spread,
@@ -159,6 +160,7 @@ def _parts(
                     tier(f"{at}.tier", group.tier) if group.tier else None,
                     _spread(group, f"{at}.spread", tier),
                     tier(f"{at}.preferred", group.preferred) if group.preferred else None,
+                    elastic=_elastic(group),
                 )
             )
         else:
@@ -190,7 +192,11 @@ def _workers(message: pb.Workers, where: str) -> Workers:
             needs = in_one_zone(needs)
         except ValueError as error:
             raise RequestError(f"{where}.single_numa: {error}") from error
-    return Workers(message.count, needs, message.role or "worker")
+    return Workers(message.count, needs, message.role or "worker", _elastic(message))
+
+
+def _elastic(message: pb.Workers | pb.Group) -> Range | None:
+    return Range(message.min_count, message.count) if message.min_count else None
 
 
 def _spread(
@@ -250,6 +256,8 @@ def _as_in_message(error: str, message: pb.PlaceRequest) -> str:
 
 
 def _part_message(part: Group | Workers) -> pb.Part:
+    # The counts as they were requested; a placement has the number that was placed.
+    most, least = (part.count, 0) if part.elastic is None else (part.elastic.most, part.elastic.least)
     if isinstance(part, Workers):
         resources = {
             name: f"{need}m" if name == _MILLI else str(need)
@@ -258,11 +266,14 @@ def _part_message(part: Group | Workers) -> pb.Part:
         }
         single_numa = zone_share(part.resources) is not None
         return pb.Part(
-            workers=pb.Workers(count=part.count, resources=resources, role=part.role, single_numa=single_numa)
+            workers=pb.Workers(
+                count=most, min_count=least, resources=resources, role=part.role, single_numa=single_numa
+            )
         )
     return pb.Part(
         group=pb.Group(
-            count=part.count,
+            count=most,
+            min_count=least,
             tier=_tier_text(part.tier),
             parts=[_part_message(inner) for inner in part.parts],
             spread=_spread_message(part.spread),

@@ -7,7 +7,7 @@ last resort is to move the whole gang.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -100,19 +100,40 @@ def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
 
     Preferences are met where that takes no more moves and no higher tier.
     """
+    return _preferring(gang, leaving, _move)
+
+
+def add(gang: Gang, new: frozenset[int]) -> Moved | Nowhere:
+    """Nodes for the new ranks. No other rank moves. Preferences as in `move`."""
+    return _preferring(gang, new, _add)
+
+
+def _preferring(
+    gang: Gang, leaving: frozenset[int], move_them: Callable[[Gang, frozenset[int]], Moved | Nowhere]
+) -> Moved | Nowhere:
     must = without_preferences(gang.request.gang)
-    found = _move(replace(gang, request=replace(gang.request, gang=must)), leaving)
+    found = move_them(replace(gang, request=replace(gang.request, gang=must)), leaving)
     if isinstance(found, Nowhere) or must == gang.request.gang:
         return found
     better: Moved | Nowhere | None = None
     if (all_met := with_preferences(gang.request.gang)) is not None:
         preferring = replace(gang.request, gang=all_met)
-        better = _move(replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving)
+        better = move_them(
+            replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving
+        )
     if isinstance(better, Moved) and gang.moved(better.nodes) <= gang.moved(found.nodes):
         return replace(better, exact=better.exact and found.exact)
     return replace(
         found, relaxed=("not all preferences are kept; more moves or a higher tier may keep them",)
     )
+
+
+def _add(gang: Gang, new: frozenset[int]) -> Moved | Nowhere:
+    layout = Layout.of(gang.request, gang.masks)
+    found = _filled(gang, layout, new)
+    if isinstance(found, Stuck):
+        return Nowhere(found.rank, Refusal(gang.highest, proven=found.proven))
+    return _moved(gang, layout, found.nodes, found.exact)
 
 
 def _move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:

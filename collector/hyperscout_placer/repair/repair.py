@@ -65,7 +65,7 @@ def repair(
     then the gang's cost as in `Cost`. Raises RequestError.
     """
     forest = capacity.forest
-    gang, layout = _read(capacity, request, running, masks)
+    gang, layout = read_gang(capacity, request, running, masks)
     gang = replace(gang, barred=gang.barred | forest.below(lost & forest.index.keys()))
     leaving = frozenset(rank for rank, name in enumerate(running) if name in lost or name not in forest.index)
     found = move(gang, leaving)
@@ -73,7 +73,7 @@ def repair(
         return _refused(gang, layout, found, running)
     return Repair(
         moves_of(forest, running, found.nodes),
-        _placement(gang, found.nodes, found),
+        placement_at(gang, found.nodes, found),
         _kept_tier(forest, layout, gang.before, found.nodes),
     )
 
@@ -88,7 +88,7 @@ def improvement(
     healthy domain of the same tier costs little, and stopping a job is expensive. Nodes and fragmentation do
     not justify a move. Raises RequestError.
     """
-    gang, layout = _read(capacity, request, running, masks)
+    gang, layout = read_gang(capacity, request, running, masks)
     if -1 in gang.before:
         return None  # a node is gone: use `repair`
     before = gang.cost(layout, gang.before)
@@ -108,7 +108,7 @@ def improvement(
     return Improvement(
         moves,
         before,
-        _placement(gang, found.nodes, found),
+        placement_at(gang, found.nodes, found),
         "; ".join(text for text, better in worse if better),
         "; ".join([price, *(text for text, better in worse if not better)]),
     )
@@ -124,9 +124,10 @@ def moves_of(forest: Forest, running: Sequence[str], nodes: Sequence[int]) -> tu
     )
 
 
-def _read(
+def read_gang(
     capacity: Capacity, request: Request, running: Sequence[str], masks: Mapping[str, Mask]
 ) -> tuple[Gang, Layout]:
+    """The running gang. Raises RequestError."""
     checked(request, capacity.forest.top)
     layout = Layout.of(request, masks)
     if len(running) != len(layout):
@@ -134,7 +135,8 @@ def _read(
     return Gang.of(capacity, request, masks, running), layout
 
 
-def _placement(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
+def placement_at(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
+    """The gang on these nodes."""
     forest = gang.capacity.forest
     tier, name = forest.holder(nodes) or (None, None)
     # A lower bound of every gang's cost: one node in one leaf domain.
@@ -154,19 +156,23 @@ def _kept_tier(forest: Forest, layout: Layout, before: Sequence[int], now: Seque
 
 
 def _refused(gang: Gang, layout: Layout, nowhere: Nowhere, running: Sequence[str]) -> Refusal:
-    forest, rank = gang.capacity.forest, nowhere.rank
-    refusal = nowhere.refusal
+    rank, refusal = nowhere.rank, nowhere.refusal
     text = f"no replacement for rank {rank} ({layout.kinds[layout.kind[rank]].role}) of {running[rank]}"
+    whole = f"; the whole gang has no other place: {refusal.reason}" if refusal.reason else ""
+    return replace(refusal, reason=text + bound_to(gang, layout, rank) + whole)
+
+
+def bound_to(gang: Gang, layout: Layout, rank: int) -> str:
+    """Where a rank without a place has to be, because others of its group are there; "" = anywhere."""
+    forest = gang.capacity.forest
     for number in layout.around(rank):
         copy = layout.copies[number]
         others = [n for n in gang.before[copy.start : copy.stop] if n >= 0 and not gang.barred[n]]
         if copy.tier is not None and others:
             domain = int(forest.domain_of(copy.tier, np.array(others[:1]))[0])
             what = "the gang" if number == GANG else f"its group (ranks {copy.start} to {copy.stop - 1})"
-            text += f": {what} must stay in {forest.names(copy.tier)[domain]}, which has no place"
-            break
-    whole = f"; the whole gang has no other place: {refusal.reason}" if refusal.reason else ""
-    return replace(refusal, reason=text + whole)
+            return f": {what} must stay in {forest.names(copy.tier)[domain]}, which has no place"
+    return ""
 
 
 # Improvement

@@ -49,7 +49,7 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     work = Work()  # limit for all trials together; after it the search is greedy
     found, complete = _found(capacity, request, masks, work)
     if found is not None:
-        return replace(found, relaxed=(*found.relaxed, *request.replaced))
+        return found
 
     def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
         return _found(capacity, other, others, work)[0]
@@ -58,11 +58,21 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     return replace(answer, reason="; ".join((answer.reason, *request.replaced)))
 
 
+def find_place(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+) -> tuple[Placement | None, bool]:
+    """As `place`, without the reason of a refusal: the placement, and whether the search was complete."""
+    checked(request, capacity.forest.top)
+    return _found(capacity, request, masks, Work())
+
+
 def _found(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
 ) -> tuple[Placement | None, bool]:
     """The placement, and whether the search was complete."""
-    asked = request.gang
+    if request.impossible:
+        return None, True
+    asked, replaced = request.gang, request.replaced
     request = within_node(request)
     request = replace(request, gang=merged(request.gang, masks))
     required = without_preferences(request.gang)
@@ -74,7 +84,8 @@ def _found(
     preferring = replace(request.gang, even=None, spread=gang.spread or request.gang.spread)
     if without_preferences(preferring) != preferring:
         gang, found = _preferring(search, capacity.forest, preferring, gang, found)
-    return _together(search, capacity.forest, asked, gang, found), search.complete
+    best = _together(search, capacity.forest, asked, gang, found)
+    return replace(best, relaxed=(*best.relaxed, *replaced)), search.complete
 
 
 def _preferring(

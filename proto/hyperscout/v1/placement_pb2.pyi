@@ -145,12 +145,15 @@ class Workers(_message.Message):
     NODE_SELECTOR_FIELD_NUMBER: _builtins.int
     TOLERATIONS_FIELD_NUMBER: _builtins.int
     AFFINITY_FIELD_NUMBER: _builtins.int
+    MIN_COUNT_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of workers."""
     role: _builtins.str
     """"" = "worker"."""
     single_numa: _builtins.bool
     """Each worker's devices must be in one NUMA zone of its node. Only nodes fit whose agent reports the zones."""
+    min_count: _builtins.int
+    """The gang may be placed with fewer workers, at least so many: as many as fit are placed. 0 = `count`."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: each node takes one worker,
@@ -181,10 +184,11 @@ class Workers(_message.Message):
         node_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tolerations: _abc.Iterable[Global___Toleration] | None = ...,
         affinity: Global___Affinity | None = ...,
+        min_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_affinity", b"_affinity", "affinity", b"affinity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_affinity", b"_affinity", "affinity", b"affinity", "count", b"count", "node_selector", b"node_selector", "resources", b"resources", "role", b"role", "single_numa", b"single_numa", "tolerations", b"tolerations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_affinity", b"_affinity", "affinity", b"affinity", "count", b"count", "min_count", b"min_count", "node_selector", b"node_selector", "resources", b"resources", "role", b"role", "single_numa", b"single_numa", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__affinity: _TypeAlias = _typing.Literal["affinity"]  # noqa: Y015
     _WhichOneofArgType__affinity: _TypeAlias = _typing.Literal["_affinity", b"_affinity"]  # noqa: Y015
@@ -435,6 +439,7 @@ class Group(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     SPREAD_FIELD_NUMBER: _builtins.int
     PREFERRED_FIELD_NUMBER: _builtins.int
+    MIN_COUNT_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of groups."""
     tier: _builtins.str
@@ -443,6 +448,8 @@ class Group(_message.Message):
     """Number or name of a lower tier that each group is in if the gang needs no higher tier for that, else in the lowest
     tier above it that is possible; "" = none.
     """
+    min_count: _builtins.int
+    """The gang may be placed with fewer of these groups, at least so many: as many as fit are placed. 0 = `count`."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What each group is made of, in order of ranks."""
@@ -459,10 +466,11 @@ class Group(_message.Message):
         parts: _abc.Iterable[Global___Part] | None = ...,
         spread: Global___Spread | None = ...,
         preferred: _builtins.str = ...,
+        min_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "count", b"count", "parts", b"parts", "preferred", b"preferred", "spread", b"spread", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "count", b"count", "min_count", b"min_count", "parts", b"parts", "preferred", b"preferred", "spread", b"spread", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015
@@ -772,6 +780,7 @@ class Placement(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     FAILED_NODES_FIELD_NUMBER: _builtins.int
+    ELASTIC_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang."""
     placed: _builtins.bool
@@ -822,6 +831,10 @@ class Placement(_message.Message):
     def failed_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedNode]:
         """Failed nodes that the gang remembers, by name. No repair uses them until they are cleared or healthy again."""
 
+    @_builtins.property
+    def elastic(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElasticPart]:
+        """The parts of the gang with a `min_count`, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -841,10 +854,11 @@ class Placement(_message.Message):
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         holder: _builtins.str = ...,
         failed_nodes: _abc.Iterable[Global___FailedNode] | None = ...,
+        elastic: _abc.Iterable[Global___ElasticPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "bound", b"bound", "cost", b"cost", "expires_at", b"expires_at", "hypernode", b"hypernode", "predicted", b"predicted", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "elastic", b"elastic", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
@@ -868,6 +882,44 @@ class Placement(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tier) -> _WhichOneofReturnType__tier | None: ...
 
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
+@_typing.final
+class ElasticPart(_message.Message):
+    """A part of a gang of which there may be more or less."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MIN_COUNT_FIELD_NUMBER: _builtins.int
+    MAX_COUNT_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many there are."""
+    min_count: _builtins.int
+    """How many there are at least."""
+    max_count: _builtins.int
+    """How many there are at most."""
+    size: _builtins.int
+    """Number of workers of each; 1 unless the part is a group."""
+    role: _builtins.str
+    """Role of the workers; "" = the part is a group."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        min_count: _builtins.int = ...,
+        max_count: _builtins.int = ...,
+        size: _builtins.int = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "max_count", b"max_count", "min_count", b"min_count", "role", b"role", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElasticPart: _TypeAlias = ElasticPart  # noqa: Y015
 
 @_typing.final
 class FailedNode(_message.Message):
@@ -1255,6 +1307,62 @@ class RepairResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RepairResponse: _TypeAlias = RepairResponse  # noqa: Y015
+
+@_typing.final
+class ResizeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    """Name of a reserved gang."""
+    workers: _builtins.int
+    """Number of workers. The gang gets so many, or as many as have a place beside those that stay. To grow, the first
+    part with a `min_count` gets more workers first; to shrink, the last one loses its highest ranks first.
+    """
+    dry_run: _builtins.bool
+    """Leave the reservation unchanged."""
+    def __init__(
+        self,
+        *,
+        gang: _builtins.str = ...,
+        workers: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "gang", b"gang", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeRequest: _TypeAlias = ResizeRequest  # noqa: Y015
+
+@_typing.final
+class ResizeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    before: _builtins.int
+    """Number of workers before."""
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """`placed` false: no more workers have a place; `reason` says why. The reservation is unchanged then."""
+
+    def __init__(
+        self,
+        *,
+        placement: Global___Placement | None = ...,
+        before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeResponse: _TypeAlias = ResizeResponse  # noqa: Y015
 
 @_typing.final
 class ImproveRequest(_message.Message):

@@ -65,6 +65,11 @@ class PlacementServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.RepairRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_placement__pb2.RepairResponse.FromString,
                 _registered_method=True)
+        self.Resize = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/Resize',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.ResizeRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ResizeResponse.FromString,
+                _registered_method=True)
         self.Improve = channel.unary_unary(
                 '/hyperscout.v1.PlacementService/Improve',
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.SerializeToString,
@@ -127,6 +132,13 @@ class PlacementServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Resize(self, request, context):
+        """Grows or shrinks a reserved gang within the limits of its request. No rank that stays moves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Improve(self, request, context):
         """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
         that are kept for a waiting gang.
@@ -182,6 +194,11 @@ def add_PlacementServiceServicer_to_server(servicer, server):
                     servicer.Repair,
                     request_deserializer=hyperscout_dot_v1_dot_placement__pb2.RepairRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_placement__pb2.RepairResponse.SerializeToString,
+            ),
+            'Resize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resize,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ResizeRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.ResizeResponse.SerializeToString,
             ),
             'Improve': grpc.unary_unary_rpc_method_handler(
                     servicer.Improve,
@@ -362,6 +379,33 @@ class PlacementService:
             '/hyperscout.v1.PlacementService/Repair',
             hyperscout_dot_v1_dot_placement__pb2.RepairRequest.SerializeToString,
             hyperscout_dot_v1_dot_placement__pb2.RepairResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/Resize',
+            hyperscout_dot_v1_dot_placement__pb2.ResizeRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.ResizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

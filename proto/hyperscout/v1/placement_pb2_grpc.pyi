@@ -44,6 +44,8 @@ class PlacementServiceStub:
     """All reservations, then each change."""
     Repair: _grpc.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
+    Resize: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ResizeRequest, _placement_pb2.ResizeResponse]
+    """Grows or shrinks a reserved gang within the limits of its request. No rank that stays moves."""
     Improve: _grpc.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
     that are kept for a waiting gang.
@@ -71,6 +73,8 @@ class PlacementServiceAsyncStub(PlacementServiceStub):
     """All reservations, then each change."""
     Repair: _aio.UnaryUnaryMultiCallable[_placement_pb2.RepairRequest, _placement_pb2.RepairResponse]  # type: ignore[assignment]
     """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
+    Resize: _aio.UnaryUnaryMultiCallable[_placement_pb2.ResizeRequest, _placement_pb2.ResizeResponse]  # type: ignore[assignment]
+    """Grows or shrinks a reserved gang within the limits of its request. No rank that stays moves."""
     Improve: _aio.UnaryUnaryMultiCallable[_placement_pb2.ImproveRequest, _placement_pb2.ImproveResponse]  # type: ignore[assignment]
     """Whether a better placement exists for a reserved gang, and at what price. Changes nothing. The answer may name nodes
     that are kept for a waiting gang.
@@ -131,6 +135,14 @@ class PlacementServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_placement_pb2.RepairResponse, _abc.Awaitable[_placement_pb2.RepairResponse]]:
         """Replaces the failed nodes of a reserved gang, also those of earlier repairs. Moves only the workers on those nodes."""
+
+    @_abc_1.abstractmethod
+    def Resize(
+        self,
+        request: _placement_pb2.ResizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_placement_pb2.ResizeResponse, _abc.Awaitable[_placement_pb2.ResizeResponse]]:
+        """Grows or shrinks a reserved gang within the limits of its request. No rank that stays moves."""
 
     @_abc_1.abstractmethod
     def Improve(

@@ -105,12 +105,14 @@ async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].gang == "a"
         assert (await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))).placement.placed
         await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
+        await service.Resize(pb.ResizeRequest(gang="a", workers=2, dry_run=True))
         await service.Improve(pb.ImproveRequest(gang="a"))
         await service.Defragment(pb.DefragmentRequest(request=request(2)))
         assert (await service.WatchPlacements(pb.WatchPlacementsRequest()).read()).snapshot
         for call in (
             service.Place(request(1, gang="b")),
             service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"])),
+            service.Resize(pb.ResizeRequest(gang="a", workers=2)),
             service.Release(pb.ReleaseRequest(gang="a")),
         ):
             assert await refused(call) == (Code.PERMISSION_DENIED, "reader x may not do this")
@@ -129,6 +131,57 @@ async def test_what_moves_is_predicted_as_what_is_placed(world: World) -> None:
         world.placements.set_topology(Topology(8, (replace(healthy_leaves().hypernodes[0], parent=None),)))
         gone = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
         assert not gone.placement.HasField("predicted")  # a rank stays where no fabric shows a node
+
+
+def sizes(placement: pb.Placement) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """Nodes by rank; count, minimum and maximum of each elastic part."""
+    parts = [(x.count, x.min_count, x.max_count) for x in placement.elastic]
+    return [x.node for x in placement.assignments], parts
+
+
+async def test_an_elastic_gang_grows_and_shrinks_in_place(world: World) -> None:
+    few = pb.PlaceRequest(gang="a", parts=[pb.Part(workers=pb.Workers(count=4, min_count=1))])
+    world.placements.set_unusable({"n02", "n03", "n04"})
+    async with serving(world) as service:
+
+        async def resize(workers: int, *, dry_run: bool = False) -> pb.ResizeResponse:
+            return await service.Resize(pb.ResizeRequest(gang="a", workers=workers, dry_run=dry_run))
+
+        first = await service.Place(few)
+        assert sizes(first.placement) == (["n01"], [(1, 1, 4)])
+        none = await resize(2)
+        assert (none.placement.placed, none.before) == (False, 1)
+        assert "no place for rank 1 (worker) beside 1 running worker" in none.placement.reason
+        world.placements.set_unusable({"n02"})
+        assert sizes((await resize(4, dry_run=True)).placement) == (["n01", "n03", "n04"], [(3, 1, 4)])
+        assert world.placements.ranks == 1
+        grown = await resize(4)
+        assert sizes(grown.placement) == (["n01", "n03", "n04"], [(3, 1, 4)])
+        assert (grown.before, world.placements.ranks) == (1, 3)
+        assert grown.placement.predicted.ring_s > 0
+        assert not any("workers" in x for x in (free_of(world.placements)[n] for n in ("n01", "n03", "n04")))
+        assert sizes((await resize(2)).placement) == (["n01", "n03"], [(2, 1, 4)])
+        assert free_of(world.placements)["n04"]["workers"] == 1
+        listed = await service.ListPlacements(pb.ListPlacementsRequest())
+        assert sizes(listed.placements[0]) == (["n01", "n03"], [(2, 1, 4)])
+        for workers in (0, 5):
+            text = f"workers: {workers}: expected 1 to 4"
+            assert await refused(resize(workers)) == (Code.INVALID_ARGUMENT, text)
+        world.placements.place("j", Request(Group(1, (Workers(1),))), holder="Job")
+        foreign = service.Resize(pb.ResizeRequest(gang="j", workers=1))
+        assert (await refused(foreign))[0] is Code.FAILED_PRECONDITION
+        assert (await refused(service.Resize(pb.ResizeRequest(gang="x", workers=1))))[0] is Code.NOT_FOUND
+
+
+async def test_a_gang_does_not_grow_onto_nodes_that_are_kept(world: World) -> None:
+    few = pb.PlaceRequest(gang="a", parts=[pb.Part(workers=pb.Workers(count=4, min_count=1))])
+    async with serving(world) as service:
+        await service.Place(few)
+        await service.Resize(pb.ResizeRequest(gang="a", workers=1))
+        waits = Request(Group(1, (Workers(3),)))
+        world.placements.drain = choose("b", waits, {}, world.placements.booked(waits))
+        grown = await service.Resize(pb.ResizeRequest(gang="a", workers=4))
+        assert not grown.placement.placed
 
 
 async def test_a_dry_run_takes_no_name_that_could_not_be_reserved(world: World) -> None:
@@ -258,7 +311,7 @@ async def test_a_repair_does_not_move_another_reservation_of_the_name(
         asked = pb.RepairRequest(gang="a", failed_nodes=[first.node])
         _, text = await refused(service.Repair(asked))
         monkeypatch.undo()
-        assert "gang 'a' was released and reserved again: repair it again" in text
+        assert "gang 'a' was released and reserved again: try again" in text
         held = world.placements.held("a")
         assert (held.holder, held.failed) == ("Job", ())
 
@@ -409,7 +462,7 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(placement_queries, "defragment", spoils)
     monkeypatch.setattr(placement_queries, "improvement", lambda *args: spoils(*args) and None)
     monkeypatch.setattr(placement_queries, "repair", spoils)
-    monkeypatch.setattr(placement_queries, "place", spoils)
+    monkeypatch.setattr(placement_queries, "place_elastic", spoils)
     monkeypatch.setattr(world.placements, "_engine", spoils)
     free = free_of(world.placements)
     async with serving(world) as service:

@@ -62,6 +62,7 @@ ASKED: dict[str, Sequence[object]] = {
     "placements watch": (),
     "placements release": ("train",),
     "placements repair": ("train", "--failed", "n01"),
+    "placements resize": ("train", "--workers", 2),
     "placements improve": ("train",),
     "placements defragment": ("--workers", 2),
     "status": (),
@@ -98,6 +99,7 @@ def asked(run: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     ]
     gangs = FakePlacementService(held={"train": placed("train", "n01", "n02")})
     gangs.repaired = placement_pb2.RepairResponse(placement=placed("train", "n03", "n02"))
+    gangs.resized = placement_pb2.ResizeResponse(placement=placed("train", "n01", "n02"))
     gangs.improved = placement_pb2.ImproveResponse(better=True, placement=placed("train", "n01"))
     gangs.plan = placement_pb2.DefragmentResponse(placement=placed("", "n01"))
     gangs.waiting = [placement_pb2.WaitingGang(gang="ns/Job/waits", workers=2)]

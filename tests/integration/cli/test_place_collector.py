@@ -124,6 +124,21 @@ async def test_a_gang_from_its_reservation_to_its_release(tmp_path: Path) -> Non
 
             assert (await run("placements", "release", "a")).out == "released a\n"
             assert (await event())["released"] == ["a"]
+
+            few = await run("place", "--workers", 20, "--min-workers", 3, "--gang", "e", "--reserve")
+            assert few.code == 0, few.err
+            assert "Workers:      16 (at least 3, at most 20)" in few.out
+            whole = nodes((await event())["placements"][0])
+            for workers in (4, 10):
+                sized = await run("placements", "resize", "e", "--workers", workers, "-o", "json")
+                assert sized.code == 0, sized.err
+                now = nodes((await event())["placements"][0])
+                assert nodes(sized.json["placement"]) == now
+                assert (len(now), now[:4]) == (workers, whole[:4])
+            wrong = await run("placements", "resize", "e", "--workers", 2)
+            assert (wrong.code, "workers: 2: expected 3 to 20" in wrong.err) == (2, True)
+            assert (await run("placements", "release", "e")).out == "released e\n"
+            assert (await event())["released"] == ["e"]
             gone = await run("placements", "release", "a")
             assert (gone.code, gone.out) == (1, "")
         finally:

@@ -19,7 +19,7 @@ COMMANDS = [
     ("place",),
     ("explain-placement",),
     ("placements",),
-    *(("placements", x) for x in ("list", "release", "repair", "improve", "defragment")),
+    *(("placements", x) for x in ("list", "release", "repair", "resize", "improve", "defragment")),
 ]
 DOCUMENTS = ["docs/placer.md"]  # test_console runs the examples of the others
 _EXAMPLE = re.compile(r"^ +(?:\$ )?(hyperscout (?:infer .*\| )?.*)$", re.MULTILINE)

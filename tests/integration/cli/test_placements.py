@@ -395,6 +395,23 @@ def test_a_repair_that_cannot_be_or_need_not_be(run: CommandLine, service: FakeP
     assert run("placements", "repair", "g", "--failed", "n09").out == "no rank has to move\n"
 
 
+def test_resize(run: CommandLine, service: FakePlacementService) -> None:
+    service.held["g"] = placed("g", "n01")
+    elastic = pb.ElasticPart(count=2, min_count=1, max_count=4, size=1, role="worker")
+    service.resized = pb.ResizeResponse(placement=placed("g", "n01", "n02", elastic=[elastic]), before=1)
+    ran = run("placements", "resize", "g", "--workers", "3")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Before: 1 worker\n" in ran.out
+    assert "Workers:      2 (at least 1, at most 4)\n" in ran.out
+    answer = json.loads(run("placements", "resize", "g", "--workers", "3", "--dry-run", "-o", "json").out)
+    assert service.asked[-1] == pb.ResizeRequest(gang="g", workers=3, dry_run=True)
+    parts = [{"count": 2, "minCount": 1, "maxCount": 4, "size": 1, "role": "worker"}]
+    assert (answer["before"], answer["placement"]["elastic"]) == (1, parts)
+    service.resized = pb.ResizeResponse(placement=refused("nothing is free"))
+    ran = run("placements", "resize", "g", "--workers", "3")
+    assert (ran.code, ran.out, ran.err) == (3, "", "nothing is free\n")
+
+
 def test_improve(run: CommandLine, service: FakePlacementService) -> None:
     service.held["g"] = placed("g", "n01")
     ran = run("placements", "improve", "g")
@@ -502,7 +519,9 @@ def test_watch_of_nothing_shows_what_columns_will_come() -> None:
     assert next(changes([pb.WatchPlacementsResponse(snapshot=True)])).startswith("GANG   HOLDER")
 
 
-@pytest.mark.parametrize("name", ["list", "queue", "watch", "release", "repair", "improve", "defragment"])
+@pytest.mark.parametrize(
+    "name", ["list", "queue", "watch", "release", "repair", "resize", "improve", "defragment"]
+)
 def test_each_has_help_with_examples(run: CommandLine, name: str) -> None:
     ran = run("placements", name, "--help")
     assert ran.code == 0

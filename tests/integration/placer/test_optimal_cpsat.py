@@ -9,9 +9,10 @@ from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import ends
+from hyperscout_placer.solve.elastic import elastic_parts, place_elastic, with_counts
 from hyperscout_placer.solve.place import place
 from support.placer_cpsat import Program, Solver, cpsat_place, running_solver
-from support.placer_instances import Instance, random_instance
+from support.placer_instances import Instance, elastic_instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 from support.real import require_real
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 SEEDS = 200
 AT_ONCE = 25
 LARGER = 24  # of up to 40 nodes and 60 workers
+ELASTIC = 24
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,30 @@ def preferring(case: Instance, forest: Forest) -> dict[str, Mask]:
     rng, every = np.random.default_rng(case.seed), np.ones(len(forest.nodes), np.bool_)
     roles = sorted({end.role for end in ends(case.request.gang)})
     return {role: Mask.of(every, {}, rng.choice([0, 10, 60], len(every))) for role in roles}
+
+
+@pytest.mark.parametrize("seed", range(3000, 3000 + ELASTIC))
+def test_elastic_ones(solver: Solver, seed: int) -> None:
+    """The integer program is asked for all numbers, the largest first."""
+    case = elastic_instance(seed, most_nodes=24, most_workers=20)
+    if case is None:
+        return
+    room, request = Free(case.forest(), case.free), case.request
+    masks = case.masks(room.forest)
+    found = place_elastic(case.capacity(), request, masks)
+    ranges = (range(limits.most, limits.least - 1, -1) for _, limits in elastic_parts(request.gang))
+    for counts in itertools.product(*ranges):
+        best = cpsat_place(solver, room, with_counts(request, counts), masks)
+        if not isinstance(best, Refusal):
+            break
+        assert isinstance(found, Refusal) or found.counts != counts, (case, counts)
+    if isinstance(found, Refusal) or isinstance(best, Refusal):
+        assert isinstance(found, Refusal) == isinstance(best, Refusal), (case, best, found)
+        return
+    if found.exact:
+        assert (found.counts, found.cost) == (counts, best.cost), (case, best, found)
+    else:
+        assert found.counts <= counts
 
 
 def test_the_solver_keeps_the_order_of_objectives(solver: Solver) -> None:

@@ -12,7 +12,7 @@ from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.answer import Cost, Placement
-from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.cluster.request import Group, Range, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
 from support.waiting import TIMEOUT_S
@@ -59,7 +59,9 @@ async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     bounded = replace(PLACED, tier=None, hypernode=None, bound=Cost(1, (), 1, 0, ()), relaxed=("no spread",))
     failed = (FailedNode("n3", NOW_NS - 9), FailedNode("n9", NOW_NS - 9, NOW_NS - 1))
     other = Reservation("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10, failed=failed)
-    for one in (held("a"), other, held("gone"), held("job", "Job")):
+    elastic = replace(ASKED, gang=Group(1, (Workers(3, elastic=Range(2, 9)),)))
+    sized = Reservation("sized", "api", elastic, replace(PLACED, counts=(3,)), NOW_NS)
+    for one in (held("a"), other, held("gone"), held("job", "Job"), sized):
         kept.follow(one.gang, one)
     kept.follow("gone", None)
     assert not any("job" in changes for changes in kept.queue._waiting)  # nothing to write
@@ -68,8 +70,9 @@ async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     await kept.written()
     kept.close()
     kept = opened(tmp_path)
-    assert (kept.restored, kept.problems) == ([held("a"), other], [])
+    assert (kept.restored, kept.problems) == ([held("a"), other, sized], [])
     kept.follow("a", None)
+    kept.follow("sized", None)
     kept.follow("b", held("b", "Job"))  # its pods hold it now
     assert await kept.flush()
     kept.close()

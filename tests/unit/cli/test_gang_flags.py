@@ -39,6 +39,12 @@ FOURS = {"group": {"count": 2, "parts": [workers(4)], "preferred": "node"}}
         pytest.param(
             {"workers": 4, "gpus_per_worker": 8}, {"parts": [workers(4, resources=GPU)]}, id="with GPUs"
         ),
+        pytest.param({"workers": 4, "min_workers": 2}, {"parts": [workers(4, minCount=2)]}, id="elastic"),
+        pytest.param(
+            {"workers": 8, "min_workers": 4, "group_sizes": (2, 4), "group_tiers": ("node", "leaf")},
+            {"parts": [group(2, "leaf", group(2, "node", workers(2)), minCount=1)]},
+            id="elastic in its outermost groups",
+        ),
         pytest.param({"workers": 4, "even": "leaf"}, {"parts": [workers(4)], "even": "leaf"}, id="even"),
         pytest.param(
             {"workers": 4, "highest_tier_allowed": "pod", "avoid": ("n1", "leaf-2"), "use_down": True},
@@ -114,6 +120,11 @@ def test_mode() -> None:
         ({"request": "r.json", "mode": "hard"}, "--request and --mode: give one of them"),
         ({"request": "r.json", "group_tiers": ("1",)}, "--request and --group-tier: give one of them"),
         ({"request": "r.json", "use_down": True}, "--request and --use-down: give one of them"),
+        ({"workers": 8, "min_workers": 9}, "--min-workers 9: expected at most --workers 8"),
+        (
+            {"workers": 8, "min_workers": 6, "group_sizes": (4,), "group_tiers": ("1",)},
+            "--min-workers 6: expected a multiple of the groups of 4, which stay whole",
+        ),
         ({"workers": 8, "prefer_groups": ("8",)}, "--prefer-group 8: expected SIZE:TIER"),
         ({"workers": 8, "prefer_groups": ("3:leaf",)}, "--prefer-group 3: --workers 8 is not a multiple"),
         ({"workers": 8, "prefer_groups": ("4:1", "4:2")}, "--prefer-group 4:2: a second one"),

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_gates.control import controller
+from hyperscout_gates.control import controller, placement_requests
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang_state import GateSettings
-from support.controller_world import NODES, World, running
+from support.controller_world import NODES, PODS, World, running
 from support.fake_kube import Object
 from support.topologies import leaves
 from support.waiting import until
@@ -178,3 +178,67 @@ async def test_a_domain_stays_while_the_owner_is_read_again(monkeypatch: pytest.
         may_read.set()
         await until(lambda: one.waiting() == ["large"] and one.kept_for() == "large")
         assert one.gates.queue.draining.begun == 1
+
+
+async def test_an_elastic_gang_grows_after_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began first, and has its minimum. It gets one rank at a time here."""
+    monkeypatch.setattr(placement_requests, "_MOST_NEW", 1)
+    one = world()
+    async with running(one, monkeypatch):
+        for number in (1, 2, 3):
+            one.submit(f"small-{number}", 1)
+            await until(lambda number=number: one.opened(f"small-{number}"))  # type: ignore[misc]
+        one.submit("flexible", 4, min_count="1")
+        await until(lambda: one.opened("flexible") == ["n04"])
+        one.bind()
+        await until(lambda: one.waiting() == ["flexible"])
+        assert one.gates.queue.waiting()[0].reason.startswith("1 of 4 workers run: no place for rank 1")
+        one.now_s += 1
+        one.submit("later", 1)
+        await until(lambda: one.waiting() == ["later", "flexible"])
+        one.end("small-3")
+        await until(lambda: one.opened("later") == ["n03"])
+        assert one.opened("flexible") == ["n04"]
+        one.end("small-2")
+        await until(lambda: one.opened("flexible") == ["n02", "n04"])
+        one.bind()
+        await until(lambda: "Resized" in one.told())
+        assert one.messages("Resized") == ["now 2 workers (1 before)"]
+        assert one.held()["default/Gang/flexible"] == ["n02", "n04"]
+        one.end("later")
+        one.end("small-1")
+        await until(lambda: one.opened("flexible") == NODES)
+
+
+async def test_an_elastic_gang_starts_before_the_whole_of_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a new leader lets it grow."""
+    one = world()
+    async with running(one, monkeypatch):
+        await full(one)
+        one.submit("flexible", 3, min_count="2")
+        one.end("small-1")
+        await until(lambda: one.waiting() == ["flexible"])
+        assert "the minimum of 2 workers does not fit" in one.gates.queue.waiting()[0].reason
+        one.end("small-2")
+        await until(lambda: one.opened("flexible") == ["n01", "n02"])
+        one.bind()
+    two = one.next_leader()
+    two.bind()
+    async with running(two, monkeypatch):
+        await until(lambda: two.waiting() == ["flexible"])
+        two.end("small-4")
+        await until(lambda: two.opened("flexible") == ["n01", "n02", "n04"])
+        two.bind()
+        path = next(
+            path
+            for path, pod in two.server.objects.items()
+            if path.startswith(f"{PODS}/flexible") and pod["spec"].get("nodeName") == "n04"
+        )
+        two.gates.pods.forget(f"default/{two.server.objects.pop(path)['metadata']['name']}")
+        assert "n04" in two.held()["default/Gang/flexible"]
+
+        def released() -> bool:
+            two.now_s += 10
+            return two.held()["default/Gang/flexible"] == ["n01", "n02"]
+
+        await until(released)

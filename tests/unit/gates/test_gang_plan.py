@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hyperscout_gates.state.gang import is_resized, with_ranks
 from hyperscout_gates.state.gang_plan import (
     PREFIX,
     GangPlan,
@@ -20,7 +21,7 @@ from hyperscout_gates.state.gang_plan import (
 )
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.numa_zones import Zone
-from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.cluster.request import Group, Range, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +73,26 @@ def test_all_lines_of_the_cost_are_read_back() -> None:
     packed = replace(REQUEST, packing="fragments")
     plan = replace(PLAN, request=packed, placement=replace(PLAN.placement, cost=ALL_LINES))
     assert from_object(json.loads(json.dumps(to_object(plan, "own")))) == plan
+
+
+def test_elastic_parts_are_stored_and_plans_are_cut() -> None:
+    elastic = replace(REQUEST, gang=Group(1, (Workers(2), Group(2, (Workers(2),), elastic=Range(1, 4)))))
+    zones = (None, None, Zone(0, ()), Zone(1, ()), None, None)
+    placement = Placement(("n1", "n1", "n2", "n3", "n1", "n4"), 2, "pod-1", COST, zones=zones)
+    plan = replace(PLAN, request=elastic, placement=placement, pods={"a": 3, "b": 4})
+    assert from_object(json.loads(json.dumps(to_object(plan, "own")))) == plan
+    less = plan.with_ranks(with_ranks(elastic, 3))
+    assert from_object(json.loads(json.dumps(to_object(less, "own")))) == less
+    assert (less.nodes, less.placement.zones, dict(less.pods)) == (plan.nodes[:4], zones[:4], {"a": 3})
+
+
+@pytest.mark.parametrize(("number", "count"), [(0, 1), (3, 1), (4, 1), (5, 2), (8, 3), (99, 4)])
+def test_groups_stay_whole(number: int, count: int) -> None:
+    request = Request(Group(1, (Workers(2), Group(2, (Workers(2),), elastic=Range(1, 4)))))
+    last = with_ranks(request, number).gang.parts[-1]
+    assert last.count == count
+    assert is_resized(request, with_ranks(request, number))
+    assert not is_resized(request, replace(request, use_down=True))
 
 
 def test_the_stored_form_of_0_1_0_stays() -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import is_elastic
 from hyperscout_gates.state.gang_state import TRANSITIONS, GateSettings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -509,6 +510,139 @@ def test_a_gang_that_changed_since_does_not_move() -> None:
     assert (nodes_of(found, A), set(found.pods), found.held[A]) == (["n0", "n0", "n1"], pods, {})
 
 
+# --- elastic gangs ------------------------------------------------------------------------------------------
+
+
+def test_an_elastic_gang_is_placed_in_part_and_grows_as_room_appears() -> None:
+    found = world(2, 1)
+    found.submit(gang_of("a", 6, least=2))
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n0", "n1"]
+    assert found.held == {A: {}}
+    assert messages(found, "Placed") == ["3 workers on 2 nodes of leaf"]
+    assert set(messages(found, "Waits")) == {"waits: no room"}
+    before = {pod.uid: pod.node for pod in found.open_pods()}
+    found.nodes["n2"] = 2
+    found.settle()
+    assert found.plans[A].nodes == ("n0", "n0", "n1", "n2", "n2")
+    assert before.items() <= {pod.uid: pod.node for pod in found.open_pods()}.items(), "none moved"
+    assert messages(found, "Resized") == ["now 5 workers (3 before)"]
+    assert not messages(found, "NoRank")
+    found.finish(A)
+    found.settle()
+    assert (found.machines, found.held, found.plans) == ({}, {}, {})
+
+
+def test_less_than_the_minimum_waits_whole() -> None:
+    found = world(1)
+    found.submit(gang_of("a", 6, least=2))
+    found.settle()
+    assert (nodes_of(found, A), found.opened) == ([], 0)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("seats", [False, True])
+def test_an_elastic_gang_follows_its_workload(seats: bool, crashes: bool) -> None:
+    """It is scaled down, its nodes are free after a while; it is scaled up, and grows beside what runs."""
+    found = world(2, 2, 2)
+    gang = gang_of("a", 4, least=2, seats=seats)
+    found.submit(gang)
+    found.settle()
+    assert found.plans[gang.key].nodes == ("n0", "n0", "n1", "n1")
+    last = [uid for uid, pod in found.pods.items() if pod.rank == 3]
+    found.scale(gang.key, gang_of("a", 3, least=2, seats=seats))
+    for uid in last if not seats else ():
+        found.remove(uid)
+    if crashes:
+        found.crash()
+        found.start()
+    while found.to_tell:
+        found.tell()
+    assert found.held[gang.key] == {3: "n1"}, "for a pod that may be created again"
+    found.settle()
+    assert found.held[gang.key] == {}
+    assert found.plans[gang.key].nodes == ("n0", "n0", "n1")
+    found.nodes = {"n2": 2, **found.nodes}
+    found.scale(gang.key, gang_of("a", 6, least=2, seats=seats))
+    found.settle()
+    nodes = found.plans[gang.key].nodes
+    assert (nodes[:3], sorted(nodes[3:])) == (("n0", "n0", "n1"), ["n1", "n2", "n2"])
+    assert nodes_of(found, gang.key) == sorted(nodes)
+
+
+def test_it_does_not_shrink_below_its_minimum_nor_while_pods_come_back() -> None:
+    found = world(2, 2)
+    found.submit(gang_of("a", 4, least=3))
+    found.settle()
+    found.jobs[A].makes = False
+    for uid in [uid for uid, pod in found.pods.items() if pod.rank in (1, 3)]:
+        found.remove(uid)
+    found.settle()
+    assert found.plans[A].nodes == ("n0", "n0", "n1")
+    assert found.held[A] == {1: "n0"}
+    found.jobs[A].makes = True
+    found.settle()
+    assert found.plans[A].nodes == ("n0", "n0", "n1", "n1")
+
+
+def test_pods_that_do_not_come_are_not_waited_for() -> None:
+    found = world(4)
+    found.submit(gang_of("a", 4, least=2))
+    found.jobs[A].makes = False
+    for slot in ("worker/0", "worker/1", "worker/2"):
+        found.make(A, slot)
+    while found.to_tell:
+        found.tell()
+    while found.to_do:
+        found.do(0)
+    found.turn()
+    assert not found.plans, "the fourth may come"
+    found.settle()
+    assert found.plans[A].nodes == ("n0",) * 3
+    assert len(nodes_of(found, A)) == 3
+
+
+def test_a_new_pod_does_not_take_the_rank_of_one_that_comes_back() -> None:
+    """The gang is scaled up while a pod is missing: its size is read before the new pod gets a rank."""
+    found = world(2, 2)
+    found.submit(gang_of("a", 2, least=2))
+    found.settle()
+    found.jobs[A].makes = False
+    [first] = [uid for uid, pod in found.pods.items() if pod.rank == 0]
+    found.remove(first)
+    found.scale(A, gang_of("a", 3, least=2))
+    found.make(A, "worker/2")
+    found.settle()
+    assert {pod.slot: pod.rank for pod in found.open_pods()} == {"worker/1": 1, "worker/2": 2}
+    found.jobs[A].makes = True
+    found.settle()
+    assert {pod.slot: pod.rank for pod in found.open_pods()} == {f"worker/{i}": i for i in range(3)}
+
+
+def test_a_gang_that_moves_grows_after_that() -> None:
+    found = world(2, 2, 2)
+    found.submit(gang_of("a", 2, least=2))
+    found.settle()
+    found.move(A, {0: "n1"})
+    found.scale(A, gang_of("a", 3, least=2))
+    found.settle()
+    nodes = found.plans[A].nodes
+    assert nodes[:2] == ("n1", "n0")
+    assert nodes_of(found, A) == sorted(nodes)
+    assert len(nodes) == 3
+
+
+def test_a_lost_plan_of_an_elastic_gang_is_made_anew_from_its_pods() -> None:
+    found = world(2, 1)
+    found.submit(gang_of("a", 6, least=2))
+    found.settle()
+    found.crash()
+    del found.plans[A]
+    found.start()
+    found.settle()
+    assert found.plans[A].nodes == ("n0", "n0", "n1")
+
+
 # --- any order of events, any failure, a crash at any instruction -------------------------------------------
 
 
@@ -574,18 +708,23 @@ def trouble(found: World, choices: Choices) -> None:
             found.remove(pod.uid)
 
 
-@given(st.lists(st.integers(0, 2**20), max_size=300), st.booleans())
+@given(st.lists(st.integers(0, 2**20), max_size=300), st.booleans(), st.sampled_from([None, 2]))
 def test_whatever_happens_each_gang_is_on_one_plan_and_runs_in_the_end(
-    numbers: list[int], seats: bool
+    numbers: list[int], seats: bool, least: int | None
 ) -> None:
-    suffer(numbers, seats)
+    suffer(numbers, seats, least=least)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_long_troubles(seed: int) -> None:
     """Those that hypothesis finds are short."""
+    suffer(drawn(seed), seats=bool(seed % 2))
+    suffer(drawn(seed), seats=bool(seed % 2), least=2)
+
+
+def drawn(seed: int) -> list[int]:
     rng = Random(seed)
-    suffer([rng.randrange(2**20) for _ in range(rng.randrange(100, 800))], seats=bool(seed % 2))
+    return [rng.randrange(2**20) for _ in range(rng.randrange(100, 800))]
 
 
 def mover(found: World) -> str | None:
@@ -615,25 +754,57 @@ def more_trouble(found: World, choices: Choices) -> None:
 # Together they take all rows of the table.
 SEEDS = [0, 1, 2, 6, 11, 15, 19, 23, 62, 65, 75, 77, 95, 103, 116, 145, 151, 191, 228, 244, 253, 264, 344]
 SEEDS += [425, 501, 639, 755, 1140, 2688]
+ELASTIC_SEEDS = [23, 126, 333, 407, 613, 686, 1476]
+SCALED_SEEDS = [29, 712]
 
 
 @pytest.mark.slow
 def test_transitions() -> None:
     observed: set[Row] = set()
     for seed in SEEDS:
-        rng = Random(seed)
-        numbers = [rng.randrange(2**20) for _ in range(rng.randrange(100, 800))]
-        log = suffer(numbers, seats=seed % 2 == 0, one=more_trouble).log
+        log = suffer(drawn(seed), seats=seed % 2 == 0, one=more_trouble).log
         observed |= transitions(log.entries())
         if seed % 7 == 0:
             assert replayed(log).difference is None
+    for seed in ELASTIC_SEEDS:
+        observed |= transitions(
+            suffer(drawn(seed), seats=seed % 2 == 0, one=more_trouble, least=2).log.entries()
+        )
+    for seed in SCALED_SEEDS:
+        log = suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2).log
+        observed |= transitions(log.entries())
+        assert replayed(log).difference is None
     assert_is(observed, TRANSITIONS)
 
 
-def suffer(numbers: Sequence[int], seats: bool, one: Callable[[World, Choices], None] = trouble) -> World:
+def scaling_trouble(found: World, choices: Choices) -> None:
+    """One thing happens: also the workload of the elastic gang gets another size."""
+    if choices.of(20) == 0:
+        (key,) = (key for key, job in found.jobs.items() if is_elastic(job.gang.request))
+        found.scale(key, gang_of(found.jobs[key].gang.name, 2 + choices.of(3), least=2))
+    else:
+        more_trouble(found, choices)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gang_that_is_scaled_in_trouble_has_its_size_in_the_end(seed: int) -> None:
+    suffer(drawn_long(seed), seats=True, one=scaling_trouble, least=2)
+
+
+def drawn_long(seed: int) -> list[int]:
+    return [number for more in range(8) for number in drawn(1000 * seed + more)]
+
+
+def suffer(
+    numbers: Sequence[int],
+    seats: bool,
+    one: Callable[[World, Choices], None] = trouble,
+    *,
+    least: int | None = None,
+) -> World:
     found = world(2, 2, 1, 1)
     choices = Choices(numbers)
-    gangs = [gang_of("a", 3, seats=seats), gang_of("b", 2)]
+    gangs = [gang_of("a", 3 if least is None else 4, seats=seats, least=least), gang_of("b", 2)]
     for gang in gangs:
         found.submit(gang)
     while choices:
@@ -642,7 +813,7 @@ def suffer(numbers: Sequence[int], seats: bool, one: Callable[[World, Choices], 
         found.set_down(node, False)
     found.sick.clear()
     found.settle()
-    for gang in gangs:
+    for gang in [job.gang for job in found.jobs.values()]:
         assert len(nodes_of(found, gang.key)) == gang.ready, found.said[-5:]
         assert found.held[gang.key] == {}
     for node, room in found.nodes.items():

@@ -47,6 +47,18 @@ async def test_that_a_job_has_ended_is_seen_at_once() -> None:
     assert (await owners.read(opened, "")).over
 
 
+async def test_that_a_job_was_scaled_is_seen_at_once() -> None:
+    server = Server(job("train", 2))
+    owners = Owners(cast("Kube", server), Tiers, lambda: 0.0)
+    two = [keep(pod) for pod in job_pods("train", 2)]
+    assert (await owners.read(two, "")).gang is not None
+    server.found = job("train", 3)
+    opened = [pod | {"gate": pod["gate"] | {"gated": False}} for pod in two]
+    found = await owners.read([*opened, *(keep(pod) for pod in [*job_pods("train", 3)][2:])], "")
+    assert found.gang is not None
+    assert len(found.gang.ranks) == 3
+
+
 class Versions(Server):
     """Has one API version, in which an object is there or not."""
 

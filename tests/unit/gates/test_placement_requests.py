@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hyperscout_gates.control.placement_requests import PlacementRequests
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.gang import Gang, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.cluster.request import Group, Range, Request, Workers
 from hyperscout_topology.topology import Endpoint
 from support.builders import anomaly
 from support.kube_objects import preferred_affinity
@@ -147,6 +147,70 @@ def test_a_pod_that_arrives_is_held_for_no_more_and_one_that_departs_is_again(cl
     assert set(cluster.free().values()) == {8}
     cluster.asking.update("ns/Job/a", e.Release())
     cluster.asking.update("ns/Job/a", e.Arrive((0,)))
+
+
+def elastic(count: int, tier: int | None = None, spec: Any = None, least: int = 1) -> Gang:
+    found = gang(count, spec, tier)
+    part = replace(found.request.gang.parts[0], elastic=Range(least, count))
+    return replace(found, request=replace(found.request, gang=replace(found.request.gang, parts=(part,))))
+
+
+def test_an_elastic_gang_grows_near_what_runs_and_shrinks(cluster: Cluster) -> None:
+    of = elastic(5, spec={"nodeSelector": {"kind": "gpu"}})
+    for name in NODES:
+        if name != "a3":
+            cluster.nodes[name]["metadata"]["labels"] = {"kind": "gpu"}
+    for name in ("a2", "b2", "b3"):
+        cluster.placements.set_unused_of(name, {GPU: 0})
+    assert placed(cluster, of) == ("a1", "b1")
+    cluster.asking.update("ns/Job/a", e.Arrive((0, 1)))
+    for name, free in {"a1": 0, "b1": 0, "a2": 8, "b2": 8, "b3": 8}.items():
+        cluster.placements.set_unused_of(name, {GPU: free})
+    now = replace(plan(cluster, of), request=with_ranks(of.request, 2))
+    answer = cluster.asking.change("ns/Job/a", e.Grow(of, now, 4, frozenset({"b2"})))
+    assert isinstance(answer, e.Placed), answer
+    assert (answer.placement.nodes, answer.placement.counts) == (("a1", "b1", "a2", "b3"), (4,))
+    held = cluster.placements.held("ns/Job/a")
+    assert (held.placement.nodes, held.arrived) == (answer.placement.nodes, {0, 1})
+    assert "b2" not in held.request.avoid
+    assert [name for name, free in cluster.free().items() if free] == ["a3", "b2"]
+    grown = replace(now, request=held.request, placement=held.placement)
+    full = cluster.asking.change("ns/Job/a", e.Grow(of, grown, 5, frozenset({"b2"})))
+    assert isinstance(full, e.NotPlaced)
+    assert full.reason.startswith("4 of 5 workers run: no place for rank 4 (worker)")
+    less = grown.with_ranks(with_ranks(of.request, 3))
+    cluster.asking.update("ns/Job/a", e.Shrink(less))
+    held = cluster.placements.held("ns/Job/a")
+    assert (held.placement.nodes, held.arrived, held.request) == (less.nodes, {0, 1}, less.request)
+    assert (held.placement.cost.nodes, cluster.free()["b3"]) == (3, 8)
+    # Also where a node is not in the topology any more.
+    cluster.placements.set_topology(leaves(("a1", "a2", "a3"), ("b2", "b3")))
+    cluster.asking.update("ns/Job/a", e.Shrink(less.with_ranks(with_ranks(of.request, 2))))
+    held = cluster.placements.held("ns/Job/a")
+    assert (held.placement.nodes, cluster.free()["a2"]) == (("a1", "b1"), 8)
+    assert isinstance(cluster.asking.change("ns/Job/a", e.Grow(of, less, 5, frozenset())), e.NotPlaced)
+
+
+def test_a_gang_does_not_grow_onto_kept_nodes(cluster: Cluster) -> None:
+    of = elastic(4)
+    cluster.placements.set_unusable({"a2", "a3", "b1", "b2", "b3"})
+    placed(cluster, of)
+    cluster.placements.set_unusable(())
+    waits = gang(3, tier=1)
+    cluster.placements.drain = cluster.asking.drain(e.Place(waits, frozenset()), "leaf-1", 0)
+    kept = cluster.placements.drain
+    assert kept is not None
+    now = replace(plan(cluster, of), request=with_ranks(of.request, 1))
+    answer = cluster.asking.change("ns/Job/a", e.Grow(of, now, 4, frozenset()))
+    assert isinstance(answer, e.Placed)
+    assert not kept.keeps(answer.placement.nodes[1:])
+    assert len(answer.placement.nodes) == 3
+
+
+def test_a_domain_is_kept_for_the_minimum(cluster: Cluster) -> None:
+    kept = cluster.asking.drain(e.Place(elastic(7, tier=1, least=3), frozenset()), None, 0)
+    assert kept is not None
+    assert kept.workers == 3
 
 
 def test_a_name_that_is_taken_gets_the_run_beside_it(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hyperscout_gates.control.pods import keep
-from hyperscout_gates.state.gang import GangError
+from hyperscout_gates.state.gang import GROUPS, MIN_COUNT, Gang, GangError
 from hyperscout_gates.workloads.kinds import KINDS
 from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
@@ -28,6 +28,7 @@ from support.operator_workloads import (
 )
 from support.workloads import (
     ThreeTiers,
+    job,
     job_pods,
     jobset,
     jobset_pods,
@@ -175,10 +176,101 @@ def test_the_later_stage_of_a_volcano_job_has_nodes_too() -> None:
     assert seated(gang, later) == {"uid-v-mpimaster-0": 2}
 
 
-def test_pods_beyond_the_least_number_of_a_pod_group_have_no_rank() -> None:
+def test_pods_beyond_the_least_number_of_a_pod_group_are_in_the_gang_too() -> None:
     pods = list(grouped_pods("g", "a", "b", "c"))
     gang = gang_of(pods, pod_group("g", 2), ThreeTiers())
-    assert seated(gang, pods) == {"uid-a": 0, "uid-b": 1}
+    assert seated(gang, pods) == {"uid-a": 0, "uid-b": 1, "uid-c": 2}
+    assert limits(gang) == (2, 3)
+    more = gang_of(pods[2:], pod_group("g", 2), ThreeTiers(), running=4)
+    assert (limits(more), len(more.ranks)) == ((2, 5), 5)
+
+
+def limits(gang: Gang) -> tuple[int, int] | None:
+    """The least and the greatest number of its pods; None = it is not elastic."""
+    last = gang.request.gang.parts[-1]
+    if last.elastic is None:
+        return None
+    rest = size(gang.request.gang) - size(last)
+    one = size(last) // last.count
+    return rest + last.elastic.least * one, rest + last.elastic.most * one
+
+
+def volcano_limits(job: int | None, *tasks: tuple[int, int | None]) -> tuple[int, int] | None:
+    """`tasks`: replicas and minAvailable."""
+    owner = volcano_job("v", *(volcano_task(f"t{i}", replicas) for i, (replicas, _) in enumerate(tasks)))
+    spec = owner["spec"]
+    del spec["minAvailable"]
+    if job is not None:
+        spec["minAvailable"] = job
+    for task, (_, least) in zip(spec["tasks"], tasks, strict=True):
+        del task["minAvailable"]
+        if least is not None:
+            task["minAvailable"] = least
+    return limits(gang_of(list(volcano_pods("v", "t0", 1)), owner, ThreeTiers()))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (volcano_limits(None, (4, None)), None),
+        (volcano_limits(3, (4, None)), (3, 4)),
+        (volcano_limits(4, (4, None)), None),
+        (volcano_limits(3, (4, 4)), (3, 4)),  # as Volcano's webhook completes it
+        (volcano_limits(None, (4, 2)), (2, 4)),
+        (volcano_limits(3, (2, None), (4, None)), (3, 6)),
+        (volcano_limits(1, (2, None), (4, None)), (3, 6)),  # ranks 0 to 1 are those of the first task
+        (volcano_limits(3, (2, 1), (4, 3)), (3, 6)),
+        (volcano_limits(4, (2, 1), (4, 3)), (5, 6)),
+        (volcano_limits(6, (2, 1), (4, 3)), None),
+        (volcano_limits(None, (2, 1), (4, None)), None),
+    ],
+)
+def test_the_last_task_of_a_volcano_job_is_elastic(
+    found: tuple[int, int] | None, expected: tuple[int, int] | None
+) -> None:
+    assert found == expected
+
+
+@pytest.mark.parametrize(("least", "expected"), [(None, None), (4, (4, 5)), (1, (2, 5)), (9, (5, 5))])
+def test_the_workers_of_a_training_job_are_elastic(
+    least: int | None, expected: tuple[int, int] | None
+) -> None:
+    replicas = {"Master": (1, template()), "Worker": (4, template())}
+    owner = training_job("PyTorchJob", "p", "pytorchReplicaSpecs", replicas)
+    if least is not None:
+        owner["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": least}
+    assert (
+        limits(gang_of(list(training_pods("PyTorchJob", "p", "worker", 1)), owner, ThreeTiers())) == expected
+    )
+
+
+KUEUE = "kueue.x-k8s.io/job-min-parallelism"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, None),
+        ({KUEUE: "3"}, (3, 8)),
+        ({MIN_COUNT: "3"}, (3, 8)),
+        ({MIN_COUNT: "8"}, (8, 8)),
+        ({KUEUE: "3", MIN_COUNT: "5"}, (5, 8)),
+        ({MIN_COUNT: "3", GROUPS: "2:1"}, (4, 8)),  # whole groups
+        ({MIN_COUNT: "9"}, "annotation hyperscout.io/min-count: '9': expected 1 to 8"),
+        ({KUEUE: "9"}, (8, 8)),  # the Job was scaled down
+        ({KUEUE: "few"}, "annotation kueue.x-k8s.io/job-min-parallelism: 'few': expected a number"),
+    ],
+)
+def test_the_minimum_of_a_job(annotations: dict[str, str], expected: tuple[int, int] | str | None) -> None:
+    owner = job("x", 8)
+    owner["metadata"]["annotations"] = annotations
+    if isinstance(expected, str):
+        with pytest.raises(GangError, match=expected):
+            gang_of(list(job_pods("x", 8)), owner, ThreeTiers())
+    else:
+        gang = gang_of(list(job_pods("x", 8)), owner, ThreeTiers())
+        assert (limits(gang), gang.ready) == (expected, 8)
+        assert gang.least == min(8, int(annotations.get(MIN_COUNT, annotations.get(KUEUE, "8"))))
 
 
 PODS = {

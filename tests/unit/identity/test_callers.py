@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
-from hyperscout.v1.placement_pb2 import PlaceRequest, RepairRequest
+from hyperscout.v1.placement_pb2 import PlaceRequest, RepairRequest, ResizeRequest
 from hyperscout_collector.identity.callers import (
     NODE_NAME,
     AnotherNameError,
@@ -252,6 +252,7 @@ def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, n
         ("/hyperscout.v1.TopologyService/Whatever", "update"),
         ("/hyperscout.v1.PlacementService/Place", "update"),
         ("/hyperscout.v1.PlacementService/Repair", "update"),
+        ("/hyperscout.v1.PlacementService/Resize", "update"),
         ("/hyperscout.v1.PlacementService/Release", "update"),
         ("/hyperscout.v1.PlacementService/Whatever", "update"),
         ("/hyperscout.v1.PlacementService/ExplainPlacement", "get"),
@@ -270,10 +271,10 @@ def test_each_method_needs_its_verb_and_an_unlisted_one_update(method: str, verb
     assert verb_for(method) == verb
 
 
-@pytest.mark.parametrize("method", ["Place", "Repair"])
+@pytest.mark.parametrize("method", ["Place", "Repair", "Resize"])
 def test_a_dry_run_changes_nothing(method: str) -> None:
     name = f"/hyperscout.v1.PlacementService/{method}"
-    asked = {"Place": PlaceRequest, "Repair": RepairRequest}[method]
+    asked = {"Place": PlaceRequest, "Repair": RepairRequest, "Resize": ResizeRequest}[method]
     assert verb_for(name, asked(dry_run=True)) == "get"
     assert verb_for(name, asked()) == "update"
     for other in ("/hyperscout.v1.PlacementService/Release", "/other/Place"):

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from hyperscout_placer.book.reservation import (
 )
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks
+from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ends, ranks
 from hyperscout_placer.repair.repair import Move
 from hyperscout_topology.topology import Topology
 from hypothesis import settings
@@ -213,10 +214,10 @@ def test_errors_say_what_to_do_and_hold_nothing(monkeypatch: pytest.MonkeyPatch)
         placements.place("a", gang(1), holder="api")
     with pytest.raises(RequestError, match="tier"):
         placements.place("b", Request(Group(1, (Workers(1),), tier=9)), holder="api")
-    monkeypatch.setattr("hyperscout_placer.book.placements.MAX_RANKS", 3)
+    monkeypatch.setattr("hyperscout_placer.book.reservation.MAX_RANKS", 3)
     with pytest.raises(TooManyError, match="1 workers already hold nodes, the limit is 3"):
         placements.place("b", gang(3), holder="api")
-    monkeypatch.setattr("hyperscout_placer.book.placements.MAX_GANGS", 1)
+    monkeypatch.setattr("hyperscout_placer.book.reservation.MAX_GANGS", 1)
     with pytest.raises(TooManyError, match="1 gangs"):
         placements.place("b", gang(1), holder="api")
     assert isinstance(placements.place("b", gang(1), holder="api", dry_run=True), Placement)
@@ -373,7 +374,7 @@ def test_a_move_that_does_not_fit_any_more_changes_nothing() -> None:
         placements.move("a", [move], after)
     unplanned = moved(placements, "a", Move(1, "n2", "n4"))
     for moves in ([], [Move(0, "n1", "n4")], [Move(7, "n1", "n4"), Move(1, "n2", "n4")]):
-        with pytest.raises(NoRoomError, match="plan the moves again"):
+        with pytest.raises(NoRoomError, match="plan again"):
             placements.move("a", moves, unplanned)
     assert placements.held("a") is held
     assert free_of(placements) == free
@@ -632,6 +633,23 @@ class Book(RuleBasedStateMachine):
             self.placements.move(name, [move], moved(self.placements, name, move))
         except NoRoomError:
             assert self.placements.get(name) is held
+
+    @rule(name=_GANG, stay=st.integers(1, 4), more=st.lists(_NODE, max_size=3))
+    def resize(self, name: str, stay: int, more: list[str]) -> None:
+        held = self.placements.get(name)
+        if held is None:
+            return
+        nodes = (*held.placement.nodes[:stay], *more)
+        (kind,) = ends(held.request.gang)
+        request = Request(Group(1, (replace(kind, count=len(nodes)),)))
+        try:
+            self.placements.resize(name, request, replace(held.placement, nodes=nodes))
+        except NoRoomError:
+            assert self.placements.get(name) is held
+        else:
+            now = self.placements.held(name)
+            assert (now.placement.nodes, now.request) == (nodes, request)
+            assert now.arrived == {rank for rank in held.arrived if rank < stay}
 
     @rule(name=_GANG)
     def release(self, name: str) -> None:

@@ -1,5 +1,6 @@
 """Requests and placements between messages, values and JSON."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,17 +12,15 @@ from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Spread, Workers
+from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Spread, Workers
+from hyperscout_placer.messages.changes import defragment_message, improve_message, repair_message
 from hyperscout_placer.messages.placements import (
-    defragment_message,
     explanation_message,
     failed_of,
     held_message,
-    improve_message,
     placement_json,
     placement_message,
     placement_of,
-    repair_message,
 )
 from hyperscout_placer.messages.requests import request_message, request_of, stored_request
 from hyperscout_placer.repair.defrag import MovePlan
@@ -67,6 +66,15 @@ MEANT: dict[str, tuple[pb.PlaceRequest, Request]] = {
         Request(
             Group(1, (Group(1, (Workers(2),), spread=Spread(1, 0, required=False)),), spread=Spread(2, 1))
         ),
+    ),
+    "elastic": (
+        pb.PlaceRequest(
+            parts=[
+                pb.Part(workers=pb.Workers(count=4, min_count=2)),
+                pb.Part(group=pb.Group(count=3, min_count=1, parts=[part(2)])),
+            ]
+        ),
+        Request(Group(1, (Workers(4, elastic=Range(2, 4)), Group(3, (Workers(2),), elastic=Range(1, 3))))),
     ),
     "to avoid": (
         request(1, avoid=["n01", "leaf-b"], use_down=True),
@@ -135,6 +143,10 @@ REFUSED = {
     "a need of nothing": (
         request(1, resources={"cpu": "0"}),
         "parts[0].workers.resources: expected at least one resource",
+    ),
+    "a minimum above the count": (
+        pb.PlaceRequest(parts=[group(1, pb.Part(workers=pb.Workers(count=2, min_count=3)))]),
+        "parts[0].group.parts[0].workers.min_count: 3: expected 1 to 2",
     ),
     "quantity": (request(1, resources={"cpu": "1 2"}), "parts[0].workers.resources['cpu']: "),
     "negative": (request(1, resources={"cpu": "-1"}), "parts[0].workers.resources['cpu']: "),
@@ -244,6 +256,19 @@ def test_a_placement_as_json() -> None:
         "gang": "train",
     }
     assert list(placement_json(message))[:4] == ["placed", "tier", "hypernode", "assignments"]
+
+
+def test_an_elastic_gang_as_json_and_back() -> None:
+    asked = Request(
+        Group(1, (Workers(1, role="leader"), Group(3, (Workers(1),), elastic=Range(1, 3)), Workers(2)))
+    )
+    placed = replace(PLACED, nodes=("n01", "n02", "n03", "n04", "n01"), counts=(2,))
+    message = placement_message("train", asked, placed, FOREST)
+    assert placement_json(message)["elastic"] == [
+        {"count": 2, "minCount": 1, "maxCount": 3, "size": 1, "role": ""}
+    ]
+    assert placement_of(message).counts == (2,)
+    assert "elastic" not in placement_json(placement_message("train", ASKED, PLACED, FOREST))
 
 
 def test_a_refusal_as_json() -> None:

@@ -16,6 +16,7 @@ from hyperscout_placer.book.reservation import Reservation
 from hyperscout_placer.cluster.request import size
 from hyperscout_placer.messages.placements import failed_of, held_message, placement_of
 from hyperscout_placer.messages.requests import request_message, stored_request
+from hyperscout_placer.solve.elastic import with_counts
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_collector.serve.grpc.placement_service import API
@@ -208,11 +209,12 @@ def read_row(gang: bytes, request: bytes, placement: bytes) -> Reservation | Non
     """Returns the gang in a row; None = it cannot be read."""
     try:
         asked, message = pb.PlaceRequest.FromString(request), pb.Placement.FromString(placement)
+        placed = placement_of(message)
         found = Reservation(
             gang.decode(),
             API,
-            stored_request(asked),
-            placement_of(message),
+            with_counts(stored_request(asked), placed.counts),
+            placed,
             message.reserved_at.ToNanoseconds(),
             message.expires_at.ToNanoseconds() if message.HasField("expires_at") else 0,
             failed=failed_of(message),

@@ -16,19 +16,23 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.cluster.speeds import TierSpeed
-from hyperscout_placer.messages.placements import (
+from hyperscout_placer.messages.changes import (
     defragment_message,
+    improve_message,
+    repair_message,
+    resize_message,
+)
+from hyperscout_placer.messages.placements import (
     explanation_message,
     held_message,
-    improve_message,
     placement_message,
-    repair_message,
     waiting_message,
 )
 from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
+from hyperscout_placer.repair.resize import Resized, resize
+from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, place_elastic
 from hyperscout_placer.solve.explain import explain
-from hyperscout_placer.solve.place import place
 
 _T = TypeVar("_T")
 
@@ -61,10 +65,11 @@ def explained(
 ) -> pb.ExplainPlacementResponse:
     capacity, masks = free.capacity, free.masks
     if drain is None:
-        answer = _for_current_tiers(lambda: place(capacity, request, masks))
+        answer = _for_current_tiers(lambda: place_elastic(capacity, request, masks))
     else:
-        answer = place_around(drain, place, capacity, request, masks)
+        answer = place_around(drain, place_elastic, capacity, request, masks)
         masks = drain.masks_of_others(request, capacity.forest, masks)
+    request = as_placed(request, answer)
     found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
@@ -89,6 +94,18 @@ def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> 
     return repair_message(held, found, free.capacity.forest, predicted)
 
 
+def resized(held: Reservation, counts: Counts, free: Free, drain: Drain | None = None) -> Resized | Refusal:
+    asked, masks = avoiding_failed(held, free.capacity.forest), free.masks
+    if drain is not None:
+        masks = drain.masks_of_others(asked, free.capacity.forest, masks)
+    return _for_current_tiers(lambda: resize(free.capacity, asked, held.placement.nodes, counts, masks))
+
+
+def resized_message(held: Reservation, found: Resized | Refusal, free: Free) -> pb.ResizeResponse:
+    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
+    return resize_message(held, found, free.capacity.forest, predicted)
+
+
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
     asked = avoiding_failed(held, capacity.forest)
@@ -100,6 +117,7 @@ def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
 def defragmented(
     gang: str, request: Request, gangs: Sequence[Running], free: Free, most_moves: int
 ) -> pb.DefragmentResponse:
+    request = at_least(request)
     found = defragment(free.capacity, request, gangs, free.masks, most_moves=most_moves)
     return defragmented_message(gang, request, found, free)
 

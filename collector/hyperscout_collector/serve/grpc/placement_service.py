@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import grpc
@@ -32,9 +32,12 @@ from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.demands.node_masks import NodeMasks
+from hyperscout_placer.messages.changes import check_repair
 from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
+from hyperscout_placer.repair.resize import Resized
+from hyperscout_placer.solve.elastic import counts_for
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_runtime.units import NS
 
@@ -53,11 +56,14 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MAX_EXPIRES_S = 10 * 366 * 86_400
 _MAX_CANDIDATES = 1000
 _MAX_MOVES = 100_000
-_CANDIDATES = 10
-_MOVES = 64
+_CANDIDATES, _MOVES = 10, 64
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MAX_WAITING = 64  # calls per executor, running and waiting
 _ATTEMPTS = 3  # of a repair, because the gang or the free resources can change meanwhile
+
+
+_T = TypeVar("_T")
+_Change = TypeVar("_Change", pb.RepairRequest, pb.ResizeRequest)
 
 
 class OtherHolderError(Exception):
@@ -133,8 +139,8 @@ class PlacementService:
         self._list = BoundedExecutor("placement-lists", most=_MAX_WAITING)
         self._updates = BoundedExecutor("placement-updates", most=watchers.limit + 1)
         self._bytes = PlacementBytes()
-        # One repair of a gang at a time: each changes what the next one starts from.
-        self._repairs: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # One change of a gang at a time: each changes what the next one starts from.
+        self._changes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
@@ -151,6 +157,7 @@ class PlacementService:
             "ListPlacements": unary(self.list_placements, pb.ListPlacementsRequest),
             "ListQueue": unary(self.list_queue, pb.ListQueueRequest),
             "Repair": unary(self.repair, pb.RepairRequest),
+            "Resize": unary(self.resize, pb.ResizeRequest),
             "Improve": unary(self.improve, pb.ImproveRequest),
             "Defragment": unary(self.defragment, pb.DefragmentRequest),
             "WatchPlacements": grpc.unary_stream_rpc_method_handler(
@@ -215,18 +222,26 @@ class PlacementService:
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
+        return await self._one_by_one(request, self._repair)
+
+    async def resize(self, request: pb.ResizeRequest, context: Any) -> pb.ResizeResponse:
+        return await self._one_by_one(request, self._resize)
+
+    async def _one_by_one(
+        self, request: _Change, change: Callable[[_Change, Reservation], Awaitable[_T]]
+    ) -> _T:
         first = self._placements.held(request.gang)
         if request.dry_run:
-            return await self._repair(request, first)
-        async with self._repairs.setdefault(request.gang, asyncio.Lock()):
-            return await self._repair(request, first)
+            return await change(request, first)
+        async with self._changes.setdefault(request.gang, asyncio.Lock()):
+            return await change(request, first)
 
     async def _repair(self, request: pb.RepairRequest, first: Reservation) -> pb.RepairResponse:
         new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
         held = self._same(first)
         if not request.dry_run:
             _check_holder(held)
-        self._check_repair(held, new, cleared)
+        check_repair(held, new, cleared, self._placements.capacity.forest.nodes)
         failed = after_clearing(after_report(held.failed, new, self._clock_ns()), cleared)
         if not request.dry_run:
             self._placements.set_failed(held.gang, failed)
@@ -238,48 +253,45 @@ class PlacementService:
             lost = frozenset(x.node for x in held.failed)
             work = self._queries if request.dry_run else self._decide
             found = await work(queries.repaired, held, lost, free)
-            if request.dry_run or await self._moved(held, found):
+            if request.dry_run or await self._has_changed(held, found):
                 answer = self._queries if request.dry_run else self._messages
                 return await answer(queries.repaired_message, held, found, free)
-        raise NoRoomError(
-            f"gang {request.gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later"
-        )
+        raise _busy(request.gang)
 
     def _same(self, first: Reservation) -> Reservation:
         """The reservation as it is now. Raises NoRoomError if it is another one of the same gang."""
         held = self._placements.held(first.gang)
         if (held.holder, held.reserved_ns) != (first.holder, first.reserved_ns):
-            raise NoRoomError(f"gang {first.gang!r} was released and reserved again: repair it again")
+            raise NoRoomError(f"gang {first.gang!r} was released and reserved again: try again")
         return held
 
-    def _check_repair(self, held: Reservation, new: frozenset[str], cleared: frozenset[str]) -> None:
-        """Check the failed and the cleared nodes of a repair. Raises RequestError."""
-        remembered = {x.node for x in held.failed}
-        if not (new or cleared or remembered):
-            raise RequestError(
-                "failed_nodes: empty, and the gang remembers no failed nodes: expected the names of the "
-                "failed nodes"
-            )
-        if both := new & cleared:
-            raise RequestError(
-                f"cleared_nodes: {min(both)[:253]!r} is in failed_nodes, too: give it in one of them"
-            )
-        nodes = remembered.union(held.placement.nodes, self._placements.capacity.forest.nodes)
-        for field, names in (("failed_nodes", new), ("cleared_nodes", cleared)):
-            if unknown := names - nodes:
-                raise RequestError(f"{field}: {min(unknown)[:253]!r}: no such node")
-
-    async def _moved(self, held: Reservation, found: Repair | Refusal) -> bool:
-        """Apply a repair that a thread has computed. Returns False if the state has changed since then."""
-        if isinstance(found, Repair) and found.moves:
+    async def _has_changed(self, held: Reservation, found: Repair | Resized | Refusal) -> bool:
+        """Apply what a thread has computed. Returns False if the state has changed since then."""
+        if not isinstance(found, Refusal) and found.placement.nodes != held.placement.nodes:
             if self._placements.get(held.gang) is not held:
                 return False
             try:
-                self._placements.move(held.gang, found.moves, found.placement)
+                if isinstance(found, Repair):
+                    self._placements.move(held.gang, found.moves, found.placement)
+                else:
+                    self._placements.resize(held.gang, found.request, found.placement)
             except NoRoomError:
                 return False
         await self._book.written()
         return True
+
+    async def _resize(self, request: pb.ResizeRequest, first: Reservation) -> pb.ResizeResponse:
+        work = self._queries if request.dry_run else self._decide
+        for _ in range(_ATTEMPTS):
+            held = self._same(first)
+            if not request.dry_run:
+                _check_holder(held)
+            counts, free = counts_for(held.request, request.workers), self._free(held.request)
+            found = await work(queries.resized, held, counts, free, self._placements.drain)
+            if request.dry_run or await self._has_changed(held, found):
+                answer = self._queries if request.dry_run else self._messages
+                return await answer(queries.resized_message, held, found, free)
+        raise _busy(request.gang)
 
     # Read-only calls
 
@@ -379,6 +391,10 @@ class PlacementService:
                 f"expires_in: {seconds:g} s: expected more than 0 s, at most {_MAX_EXPIRES_S} s"
             )
         return self._clock_ns() + int(seconds * NS)
+
+
+def _busy(gang: str) -> NoRoomError:
+    return NoRoomError(f"gang {gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later")
 
 
 def _check_name(gang: str) -> None:

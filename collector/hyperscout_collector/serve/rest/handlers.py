@@ -10,7 +10,8 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
-from hyperscout_placer.messages.placements import explained_json, placement_json, repair_json
+from hyperscout_placer.messages.changes import repair_json, resize_json
+from hyperscout_placer.messages.placements import explained_json, placement_json
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology import objects
 from hyperscout_topology.proto import timestamp
@@ -257,6 +258,12 @@ class Handlers:
     ) -> Response:
         found = await self._placing.answered("repair")(message, Context())
         return json_answer(request, repair_json(found))
+
+    async def resize(
+        self, request: Request, values: Values, message: placement_pb2.ResizeRequest, caller: Caller
+    ) -> Response:
+        found = await self._placing.answered("resize")(message, Context())
+        return json_answer(request, resize_json(found))
 
     # Measurements
 

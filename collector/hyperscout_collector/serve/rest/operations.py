@@ -239,6 +239,15 @@ OPERATIONS: tuple[Operation, ...] = (
         body=placement_pb2.RepairRequest,
     ),
     Operation(
+        "resize",
+        "POST",
+        "/v1/resize",
+        _PLACEMENT + "Resize",
+        "Grows or shrinks a reserved gang within the limits of its request, unless `dryRun` is true.",
+        "ResizeResponse",
+        body=placement_pb2.ResizeRequest,
+    ),
+    Operation(
         "get_measuring",
         "GET",
         "/v1/measuring",
