@@ -2,21 +2,20 @@
 
 Where each level has one kind of unit, a placement is a choice of domains, of their children, and of nodes.
 Only the total number of units that the choice fits matters. So a table contains the least cost of fitting *at
-least* n units, and a child matters only at the steps of its table. Where the children of the top have many
-steps, `sifted` first leaves out what cannot be part of a best placement.
+least* n units, and a child matters only at the steps of its table. Of the children of the top, `sifted` and
+then a comparison of their costs first leave out what cannot be part of a best placement.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
-from hyperscout_placer.solve.costs import NEVER, keep_least, less
+from hyperscout_placer.solve.costs import NEVER, among_least, keep_least, less
 from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
@@ -24,9 +23,10 @@ from hyperscout_placer.solve.tables import Held
 from hyperscout_placer.solve.work import TooBigError, Work
 
 MAX_ENTRIES: Final = 2 * 10**7  # entries of the tables that are in memory at once
+MAX_COSTS: Final = 3 * 10**6  # costs of the children of the top that are compared
 _STEP: Final = 3_000  # fixed cost of a step, in table entries
-_AT_ONCE: Final = 10**6  # sums in memory
-_MANY: Final = 8  # steps of a child; above this number all are computed at once
+_SORTED: Final = 30  # cost of sorting one cost, in table entries
+_ROUNDS: Final = 4  # rounds that make as few tables as possible; each later round makes twice as many
 
 _Option = tuple[int, Longs]  # units, and their cost
 
@@ -77,17 +77,23 @@ class Chain:
         self.whole_nodes = bool(free.fits[0].max(initial=0) <= 1)
         self.fits = [self._most(tier) for tier in range(units.top)]
 
-    def _most(self, tier: int) -> Longs:
+    @cached_property
+    def sound(self) -> list[Longs]:
+        """`fits` without what has degraded links."""
+        return [self._most(tier, sound=True) for tier in range(self._top)]
+
+    def _most(self, tier: int, *, sound: bool = False) -> Longs:
         """(domains,) how many units of its level each domain of a tier fits."""
-        if all(
+        found = self.free.fit(0, tier)
+        if not sound and all(
             level.ratio == 1 and level.most >= self.units.units[level.unit].total
             for level in self.levels[: tier + 1]
         ):
-            return self.free.fit(0, tier)
-        found = self.free.fit(0, tier)
+            return found
         if tier:
-            found = self.free.forest.layers[tier - 1].summed(self._most(tier - 1))
-        return np.minimum(found // self.levels[tier].ratio, self.levels[tier].most)
+            found = self.free.forest.layers[tier - 1].summed(self._most(tier - 1, sound=sound))
+        found = np.minimum(found // self.levels[tier].ratio, self.levels[tier].most)
+        return np.where(self.free.degraded(tier) > 0, 0, found) if sound else found
 
     def might(self) -> Flags:
         """(domains of the top tier,) whether the gang fits."""
@@ -118,6 +124,7 @@ class Below:
     """Tables below one domain of the top tier."""
 
     def __init__(self, chain: Chain, domain: int) -> None:
+        self._chain = chain
         self._free = chain.free
         self._alike = chain.alike
         self._units = chain.units
@@ -129,7 +136,6 @@ class Below:
         self._domain = domain
         self._parts = Parts(chain.free, chain.units, domain, whole_nodes=chain.whole_nodes)
         self._options: dict[tuple[int, int, int], list[_Option]] = {}
-        self._first: dict[int, int] = {}  # number -> number of the first equal child of the top
         self._used: list[tuple[int, list[_Option]]] = []  # usable children of the top
         self._steps: list[Longs] = []
 
@@ -139,13 +145,13 @@ class Below:
         if tier == 0 and self._whole_nodes:
             nodes = self._best_nodes(self._domain, self._wanted)
             return self._parts.unpacked(self._parts.of_nodes(nodes).sum(axis=1))
-        windows, counts = self._windows(tier)
+        windows, counts, _ = self._windows(tier)
         if best is not None and not self._free.fragments and counts > best[: len(counts)]:
             return None
-        for window in self._few(tier, windows, counts[0]):
-            first = self._first.get(window.index, window.index)
-            options = self._options_of(tier, first, window.most)
-            self._used.append((window.index, [x for x in options if x[0] >= window.least]))
+        other = self._free.fragments or self._free.lacking  # compared before the degraded links
+        if self._whole_nodes and len(counts) == tier and not other:
+            windows = self._without_degraded(tier, counts) or windows
+        self._used = self._useful(tier, windows, counts[0])
         self._steps = self._joined(self._wanted, [options for _, options in self._used])
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
 
@@ -159,36 +165,87 @@ class Below:
             taken = taken_of(self._used, self._steps, wanted)
         return self._held(top, self._domain, {GANG: 1}, taken)
 
-    def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...]]:
-        """The children of the top that may be part of a best placement, and the known parts of the cost."""
+    def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...], tuple[int, ...]]:
+        """The children of the top that may be part of a best placement.
+
+        Also returns the numbers of used children, grandchildren and so on, as far as they are known: lower
+        bounds, and numbers that some placement has.
+        """
         start, stop = self._free.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
         if self._free.fragments:  # the fewest children need not be best
             may = np.flatnonzero(fits)
-            return whole(start, fits, may), (len(may),)
+            return whole(start, fits, may), (len(may),), (len(may),)
         if tier == 0 or (tier == 1 and self._whole_nodes):  # there is no choice below
             may, used, _ = choosable(fits, self._wanted)
-            return whole(start, fits, may), (used,)
+            return whole(start, fits, may), (used,), (used,)
         layer = self._free.forest.layers[tier - 1]
         runs = layer.child[start:stop], layer.child_stop[start:stop]
         inside, ratio = self._fits[tier - 1], self._levels[tier].ratio
-        found, *counts = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
-        return found, tuple(counts)
+        found, used, least, enough = sifted(start, fits, *runs, inside, ratio, self._wanted)
+        return found, (used, least), (used, enough)
 
-    def _few(self, tier: int, windows: Sequence[Window], used: int) -> list[Window]:
-        """The windows, of equal children no more than can be used."""
-        looks = Counter(window.look for window in windows)
-        kept: dict[int, list[int]] = {}
-        few = []
-        for window in windows:
-            if looks[window.look] > 1:
-                alike = kept.setdefault(self._alike.number(tier, window.index), [])
-                if len(alike) == used:
-                    continue
-                alike.append(window.index)
-                self._first[window.index] = alike[0]
-            few.append(window)
-        return few
+    def _without_degraded(self, tier: int, counts: tuple[int, ...]) -> list[Window] | None:
+        """The windows where nothing with degraded links is used; None: the best placement may need it.
+
+        `counts`: lower bounds of the numbers of used domains.
+        """
+        start, stop = self._free.children(self._units.top, self._domain)
+        self._fits = self._chain.sound
+        if self._fits[tier][start:stop].sum() >= self._wanted:
+            windows, _, enough = self._windows(tier)
+            if enough == counts:
+                self._parts = Parts(self._free, self._units, self._domain, whole_nodes=True, sound=True)
+                return windows
+        self._fits = self._chain.fits
+        return None
+
+    def _useful(self, tier: int, windows: Sequence[Window], used: int) -> list[tuple[int, list[_Option]]]:
+        """The children of the top, and those of their steps that the best placement may use.
+
+        It uses `used` children. It does not use a step where that many others fit as many units and cost
+        less, or cost the same and are earlier. Children for which lower bounds show this need no table.
+        """
+        least, most = min(window.least for window in windows), max(window.most for window in windows)
+        if self._parts.packing.words * len(windows) * (most - least) > MAX_COSTS:
+            every = [(x, self._options_of(tier, x.index, x.most)) for x in windows]
+            return [(x.index, [step for step in steps if step[0] >= x.least]) for x, steps in every]
+        domains = np.array([window.index for window in windows])
+        costs = self._lower_costs(tier, windows, np.arange(least, most + 1))
+        known = self._have_one_step(tier, domains)  # their lower bounds are the costs
+        rounds = 0
+        while (asked := (may := among_least(costs, used)).any(axis=1) & ~known).any():
+            self._work.spend(_SORTED * costs.size)
+            rounds += 1
+            if rounds > _ROUNDS:
+                asked = among_least(costs, used << rounds).any(axis=1) & ~known
+            for i in np.flatnonzero(asked).tolist():
+                window = windows[i]
+                table = self._table(tier, window.index, window.most)
+                costs[:, i, window.least - least : window.most - least + 1] = table[:, window.least :]
+            known |= asked
+        may[:, :-1] &= less(costs[:, :, :-1], costs[:, :, 1:])  # the steps
+        return [
+            (windows[i].index, [(least + n, costs[:, i, n]) for n in np.flatnonzero(may[i]).tolist()])
+            for i in np.flatnonzero(may.any(axis=1)).tolist()
+        ]
+
+    def _lower_costs(self, tier: int, windows: Sequence[Window], units: Longs) -> Longs:
+        """(words, children, units) lower bounds of the cost of at least so many units in each child."""
+        found = np.full((self._parts.packing.words, len(windows), len(units)), NEVER)
+        owns = self._own(tier, np.array([window.index for window in windows]))
+        size = self._units.units[self._levels[tier].unit].size
+        for i, window in enumerate(windows):
+            there = slice(window.least - int(units[0]), window.most - int(units[0]) + 1)
+            found[:, i, there] = owns[:, i, None]
+            if len(window.held):
+                start, stop = self._free.children(tier, window.index)
+                fits = self._free.fit(self._free.reference, tier - 1)[start:stop]
+                smallest = np.sort(fits[self._fits[tier - 1][start:stop] > 0]).cumsum()
+                count = np.searchsorted(window.held, units[there])
+                left = np.maximum(smallest[count - 1], size * units[there])
+                found[:, i, there] += self._parts.of_used(tier - 1, count, left)
+        return found
 
     # Tables of at least n units
 
@@ -208,27 +265,47 @@ class Below:
         key = (tier, alike, most)
         found = self._options.get(key)
         if found is None:
-            found = self._options[key] = self._made(tier, index, most)
+            found = self._options[key] = steps_of(self._table(tier, index, most))
         return found
 
-    def _made(self, tier: int, index: int, most: int) -> list[_Option]:
-        own = self._parts.own(tier, index)
-        if tier == 0:
-            return [(most, own + self._parts.lacks((0,), np.array([index]))[:, 0])]
+    def _table(self, tier: int, index: int, most: int) -> Longs:
+        """(words, most + 1): the cost of at least so many units of its level, with the domain's own cost."""
+        own = self._own(tier, np.array([index]))
         ratio = self._levels[tier].ratio
+        if tier == 0:
+            return own.repeat(most + 1, axis=1)
         if tier == 1 and self._whole_nodes:
             costs = self._parts.of_nodes(self._by_cost(index))
-            table = np.concatenate((np.zeros_like(own[:, None]), np.cumsum(costs, axis=1)), axis=1)
+            table = np.concatenate((np.zeros_like(own), np.cumsum(costs, axis=1)), axis=1)
         else:
             table = self._joined(most * ratio, [x for _, x in self._children(tier, index, most * ratio)])[-1]
-        return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
+        found: Longs = table[:, : most * ratio + 1 : ratio] + own
+        return found
 
     def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
         """The children of a domain that is to fit at most that many of their units, and their steps."""
         start, stop = self._free.children(tier, index)
         fits = np.minimum(self._fits[tier - 1][start:stop], most)
-        inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
-        return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
+        inside = np.flatnonzero(fits)
+        counts, inside = fits[inside].tolist(), start + inside
+        one_step = self._have_one_step(tier - 1, inside).tolist()
+        costs = self._own(tier - 1, inside).T
+        return [
+            (i, [(n, cost)] if one else self._options_of(tier - 1, i, n))
+            for i, n, cost, one in zip(inside.tolist(), counts, costs, one_step, strict=True)
+        ]
+
+    def _own(self, tier: int, domains: Longs) -> Longs:
+        """(words, domains) the cost of using each of these domains, or a worker on each of these nodes."""
+        found = self._parts.own(tier, domains)
+        return found if tier else found + self._parts.lacks((0,), domains)
+
+    def _have_one_step(self, tier: int, domains: Longs) -> Flags:
+        """(domains,) whether all that fits in each of these domains costs as much as one unit."""
+        if tier == 1 and self._whole_nodes and self._fits is not self._chain.sound:
+            sound: Flags = self._alike.worn[domains] == 0
+            return sound
+        return np.full(len(domains), tier == 0 or (tier == 1 and self._whole_nodes))
 
     # Tracing the choice back
 
@@ -239,14 +316,8 @@ class Below:
             if tier == 1:
                 children.append(Held(child, held, {}))
             else:
-                children.append(
-                    self._held(
-                        tier - 1,
-                        child,
-                        held,
-                        self._inside(tier - 1, child, count * self._levels[tier - 1].ratio),
-                    )
-                )
+                taken_inside = self._inside(tier - 1, child, count * self._levels[tier - 1].ratio)
+                children.append(self._held(tier - 1, child, held, taken_inside))
         return Held(index, units, self._units.opened(tier, units)[1], children)
 
     def _inside(self, tier: int, index: int, wanted: int) -> list[tuple[int, int]]:
@@ -281,10 +352,6 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
     for options in children:
         before = found[-1]
         after = before.copy()
-        if len(first) == 1 and len(options) > _MANY and options[-1][0] - options[0][0] < 2 * len(options):
-            np.minimum(after[0, 1:], _least_at_any(before[0], options)[1:], out=after[0, 1:])
-            found.append(after)
-            continue
         for units, cost in options:
             at = min(units, n)
             np.add(before[:, : n - at], cost[:, None], out=shifted[:, at:])
@@ -292,19 +359,6 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
             keep_least(after[:, 1:], shifted[:, 1:])
         found.append(after)
     return found
-
-
-def _least_at_any(before: Longs, options: Sequence[_Option]) -> Longs:
-    """(n + 1,) the least cost with one child at any of its steps, computed for all steps at once."""
-    low, high = options[0][0], options[-1][0]
-    costs = np.array([int(cost[0]) for _, cost in options])
-    steps = np.array([units for units, _ in options])
-    each = costs[np.searchsorted(steps, np.arange(low, high + 1))]  # a step also serves fewer units
-    ahead = np.concatenate((np.zeros(high, np.int64), before))
-    windows = sliding_window_view(ahead, len(each))[: len(before), ::-1]  # `low`, ..., `high` fewer units
-    rows = _AT_ONCE // len(each) + 1
-    parts = [(windows[i : i + rows] + each).min(axis=1) for i in range(0, len(before), rows)]
-    return np.concatenate(parts)
 
 
 def taken_of(

@@ -59,3 +59,12 @@ def keep_least(into: Longs, other: Longs) -> None:
         np.minimum(into, other, out=into)
     else:
         np.copyto(into, other, where=less(other, into))
+
+
+def among_least(costs: Longs, most: int) -> Flags:
+    """(children, units) whether a cost is one of the `most` least of the children; of equals, the earlier."""
+    order = np.lexsort(costs[::-1], axis=0)[:most]
+    found: Flags = np.zeros(costs.shape[1:], np.bool_)
+    np.put_along_axis(found, order, True, axis=0)
+    found &= costs[0] < NEVER
+    return found

@@ -37,7 +37,7 @@ class Alike:
         if tier == 0:
             return tuple(int(x[index]) for x in self._features)
         degraded = int(self._free.degraded(tier)[index]), bool(self._free.whole(tier)[index])
-        if tier == 1 and self._whole_nodes and not self._worn[index]:
+        if tier == 1 and self._whole_nodes and not self.worn[index]:
             return degraded, int(self._free.fit(0, 1)[index])
         if tier == 1:
             nodes = self._with_free(tier, index)
@@ -46,7 +46,7 @@ class Alike:
         return degraded, tuple(sorted(self.number(tier - 1, x) for x in self._with_free(tier, index)))
 
     @cached_property
-    def _worn(self) -> Longs:
+    def worn(self) -> Longs:
         """(domains of tier 1,) degraded links of the nodes with free resources, and what these nodes lack."""
         free = self._free
         worn = sum(free.lacking, free.forest.degraded)

@@ -109,11 +109,13 @@ class Parts:
 
     In order: used domains from the tier below it down, nodes; what nodes lack of preferences; degraded links;
     workers that still fit into what is used, from the tier below down to nodes; used domains that were whole.
-    `whole_nodes`: every node
-    fits at most one worker. Then the parts for nodes are constant and left out.
+    `whole_nodes`: every node fits at most one worker. Then the parts for nodes are constant and left out.
+    `sound`: nothing that is used has degraded links.
     """
 
-    def __init__(self, free: Free, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
+    def __init__(
+        self, free: Free, units: Units, domain: int, *, whole_nodes: bool = False, sound: bool = False
+    ) -> None:
         self._free = free
         self._tiers = tiers = units.top
         self._whole_nodes = whole_nodes
@@ -123,6 +125,8 @@ class Parts:
         degraded = sum(
             int(free.degraded(t)[run].sum()) for t, run in zip(range(tiers - 1, -1, -1), runs, strict=True)
         )
+        if sound:
+            degraded = 0
         left = [int(free.fit(free.reference, tiers)[domain])] * tiers
         if whole_nodes:
             counts[-1] = left[-1] = 0
@@ -133,21 +137,26 @@ class Parts:
         order = [*first, *(part for part in parts if part not in first)]
         self.packing = Packing([*counts, lacking, degraded, *left, whole], order)
 
-    def own(self, tier: int, index: int) -> Longs:
-        """(words,) the cost of using a domain or node at all."""
-        found = [0] * self.packing.words
+    def own(self, tier: int, index: int | Longs) -> Longs:
+        """(words, ...) the cost of using a domain or node, or each of several, at all."""
+        fits = self._free.fit(self._free.reference, tier)[index]
+        found = self.of_used(tier, np.ones_like(fits), fits)
         word, shift = self.packing.place(self._tiers + 1)
-        found[word] = int(self._free.degraded(tier)[index]) << shift
+        found[word] += self._free.degraded(tier)[index] << shift
+        if tier:
+            word, shift = self.packing.place(2 * self._tiers + 2)
+            found[word] += self._free.whole(tier)[index].astype(np.int64) << shift
+        return found
+
+    def of_used(self, tier: int, count: Longs, fits: Longs) -> Longs:
+        """(words, ...) the cost of using that many domains or nodes that together fit that many workers."""
+        found = np.zeros((self.packing.words, *count.shape), np.int64)
         if tier or not self._whole_nodes:
             at = self._tiers - 1 - tier
-            word, shift = self.packing.place(at)
-            found[word] += 1 << shift
-            word, shift = self.packing.place(self._tiers + 2 + at)
-            found[word] += int(self._free.fit(self._free.reference, tier)[index]) << shift
-        if tier and self._free.whole(tier)[index]:
-            word, shift = self.packing.place(2 * self._tiers + 2)
-            found[word] += 1 << shift
-        return np.array(found)
+            for part, amount in ((at, count), (self._tiers + 2 + at, fits)):
+                word, shift = self.packing.place(part)
+                found[word] += amount << shift
+        return found
 
     def lacks(self, kinds: Collection[int], nodes: Longs) -> Longs:
         """(words, nodes) the cost of what each node lacks of the preferences of these kinds."""

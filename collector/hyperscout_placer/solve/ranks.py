@@ -28,7 +28,7 @@ def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
     for child in held.children:
         if tier == 1:
             for unit, count in child.units.items():
-                inside.setdefault(unit, []).extend(_on_node(units, unit, child.index) for _ in range(count))
+                inside.setdefault(unit, []).extend([_on_node(units, unit, child.index)] * count)
         else:
             for unit, found in _bundle(forest, units, child, tier - 1).items():
                 inside.setdefault(unit, []).extend(found)

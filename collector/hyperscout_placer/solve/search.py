@@ -21,12 +21,12 @@ from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.greedy import Greedy, cost_parts
 from hyperscout_placer.solve.ranks import nodes_by_rank
+from hyperscout_placer.solve.sifting import MAX_VALUES, values_to
 from hyperscout_placer.solve.tables import Held, Trees
 from hyperscout_placer.solve.work import TooBigError, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
 MAX_LOOKS: Final = 300_000  # unit trials, about a second; after them one domain per tier
-_SMALL = 64  # workers on a node; up to this number they are counted, not sorted
 
 _Parts = tuple[int, ...]
 # For a tier below the top, for each kind of unit: (domains,) how many fit, and how many the gang has.
@@ -104,8 +104,8 @@ class Search:
             else Chain(free, self._alike, units, levels, work)
         )
         might = solver.might()
-        several = np.count_nonzero(might) > 1
-        seen: set[int] = set()
+        seen: set[int] = set()  # numbers of tried domains
+        before: tuple[_Parts, int] | None = None  # the bound of the last tried domain, and the domain
         guesses = 0
         best: tuple[_Parts, Callable[[], Held]] | None = None
         for bound, domain in _candidates(free, units, solver.sizes, might, bounded=limit is not None):
@@ -115,10 +115,12 @@ class Search:
                 continue  # it costs more or less
             if best is not None and bound >= best[0]:
                 break
-            if several:
-                if (number := self._alike.number(units.top, domain)) in seen:
+            # Equal domains have equal bounds. `Trees` orders children by number, so there each gets one.
+            if before is not None and (levels is None or bound == before[0]):
+                seen.add(self._alike.number(units.top, before[1]))
+                if self._alike.number(units.top, domain) in seen:
                     continue
-                seen.add(number)
+            before = bound, domain
             try:
                 found = solver.least(domain, limit if best is None else best[0])
             except TooBigError:
@@ -237,12 +239,11 @@ def _bounds(free: Free, units: Units, sizes: _Sizes, which: Longs) -> list[Longs
     it is whole.
     """
     wanted = units.kinds_in(GANG)
-    columns = []
+    columns: list[Longs] = []
     for lower in range(units.top - 1, -1, -1):
-        fewest = np.zeros(len(which), np.int64)
-        for fits, count in sizes(lower):
-            np.maximum(fewest, _fewest(free, units.top, which, lower, fits, count), out=fewest)
-        columns.append(fewest)
+        around = columns[-1] if columns else None
+        kinds = [_fewest(free, units.top, which, lower, *kind, around) for kind in sizes(lower)]
+        columns.append(np.max(kinds, axis=0))
     fits = free.fit(free.reference, units.top)[which]
     unknown = [np.zeros(len(which), np.int64)] * units.top
     whole = free.whole(units.top)[which].astype(np.int64)
@@ -270,7 +271,7 @@ def _least_lacking(free: Free, tier: int, which: Longs, wanted: Mapping[int, int
     fits, lacking = free.fits[kind], free.lacking[index]
     weights = np.unique(lacking[fits > 0])
     before, each = 0, max(1, int(fits.max(initial=0)))
-    for weight in weights[:: len(weights) // _SMALL + 1].tolist():
+    for weight in weights[:: len(weights) // MAX_VALUES + 1].tolist():
         below = _in_domains(free, tier, np.where(lacking < weight, fits, 0))[which]
         found += (weight - before) * -(-np.maximum(count - below, 0) // each)
         before = weight
@@ -286,40 +287,55 @@ def _in_domains(free: Free, tier: int, counts: Longs) -> Longs:
     return sums[layer.stop] - sums[layer.start]
 
 
-def _fewest(free: Free, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int) -> Longs:
-    """(which,) the least number of domains of tier `lower` (0 = nodes) that together fit `wanted` units.
+def _fewest(
+    free: Free, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int, around: Longs | None
+) -> Longs:
+    """(which,) a lower bound of the domains of tier `lower` (0 = nodes) that together fit `wanted` units.
 
-    The domains may be anywhere inside. `sizes`: (domains of tier `lower`,) how many units fit.
+    `sizes`: (domains of tier `lower`,) how many units fit. `around`: (which,) how many domains of the tier
+    above `lower` they are in; None = any.
     """
-    most = int(sizes.max(initial=0))
+    most = min(int(sizes.max(initial=0)), wanted)
     if lower == 0 and most <= 1:
         return np.full(len(which), wanted)
-    if tier > free.forest.top:
-        first, last = np.array([0]), np.array([len(free.forest.nodes)])
-    else:
+    sizes = np.minimum(sizes, most)
+    if around is None:
+        owner, first, inside = _inside(free, tier, which, lower)
+        sums = _sums_of_largest(owner, sizes[inside])
+        short = sums[1:] - sums[first][owner] < wanted
+        return np.bincount(owner[short], minlength=len(which)) + 1
+    # For every number v: n domains fit at most n v, and what more than v fits in each of them. In `around`
+    # domains, the latter is at most the sum of the largest sums by domain of the tier above.
+    owner, first, inside = _inside(free, tier, which, lower + 1)
+    last = np.append(first[1:], len(owner))
+    found = np.zeros(len(which), np.int64)
+    for v in values_to(most):
+        more = free.forest.layers[lower].summed(np.maximum(sizes - v, 0))[inside]
+        sums = _sums_of_largest(owner, np.minimum(more, wanted))
+        most_more = sums[np.minimum(first + around, last)] - sums[first]
+        np.maximum(found, -((most_more - wanted) // v), out=found)
+    return found
+
+
+def _inside(free: Free, tier: int, which: Longs, lower: int) -> tuple[Longs, Longs, Longs]:
+    """The domains of a lower tier inside those of `which`, one owner after the other.
+
+    Returns the owner of each, the position of each owner's first, and their numbers.
+    """
+    first, last = np.array([0]), np.array([len(free.forest.nodes)])
+    if tier <= free.forest.top:
         layer = free.forest.layers[tier - 1]
         first, last = layer.start[which], layer.stop[which]
     if lower:
         starts = free.forest.layers[lower - 1].start
         first, last = np.searchsorted(starts, first), np.searchsorted(starts, last)
-    ends = np.cumsum(last - first)
-    owner = np.repeat(np.arange(len(which)), last - first)
-    sizes = sizes[np.arange(len(owner)) - (ends - last)[owner]]
-    if most > _SMALL:
-        return _fewest_sorted(owner, sizes, ends, wanted)
-    values = np.arange(most, 0, -1)
-    counts = np.bincount(owner * (most + 1) + sizes, minlength=len(which) * (most + 1))
-    counts = counts.reshape(len(which), most + 1)[:, :0:-1]  # the largest first
-    sums = np.cumsum(counts * values, axis=1)
-    at = np.arange(len(which)), np.argmax(sums >= wanted, axis=1)
-    before = sums[at] - (counts * values)[at]
-    found: Longs = np.cumsum(counts, axis=1)[at] - counts[at] - (before - wanted) // values[at[1]]
-    return found
+    count = last - first
+    begin = np.cumsum(count) - count
+    owner = np.repeat(np.arange(len(which)), count)
+    return owner, begin, np.arange(len(owner)) + (first - begin)[owner]
 
 
-def _fewest_sorted(owner: Longs, sizes: Longs, ends: Longs, wanted: int) -> Longs:
-    order = np.lexsort((-sizes, owner))
-    sums = np.cumsum(sizes[order])
-    before = np.concatenate(([0], sums))[np.concatenate(([0], ends[:-1]))]
-    short = sums - before[owner] < wanted
-    return np.bincount(owner[short], minlength=len(ends)) + 1
+def _sums_of_largest(owner: Longs, values: Longs) -> Longs:
+    """(values + 1,) sums of the first values, where those of each owner are sorted, the largest first."""
+    step = int(values.max(initial=0)) + 1
+    return np.concatenate(([0], np.cumsum(owner * step - np.sort(owner * step - values))))

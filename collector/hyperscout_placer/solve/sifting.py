@@ -1,143 +1,133 @@
 """Excludes children of a domain that no best placement uses, and bounds the units of the other children.
 
-A cost compares the number of used children first and the number of used grandchildren second. Both are cheap
-to compute: a child that uses n of its grandchildren holds at most as many units as the n largest of them. A
-table has the largest number of units for each pair (children, grandchildren). The least pair that holds all
-units is a lower bound of both numbers. A child is excluded if no choice of that size contains it. For each
-other child the same table gives the smallest and the largest number of units.
+A cost compares the number of used children first and the number of used grandchildren second. Both have
+bounds that are cheap to compute. For every number v, l grandchildren hold at most l v and what each holds
+above v. For one child, there is a most that its grandchildren hold above v; for k children, this is at most
+the sum of the k largest. That bounds the number of grandchildren from below, and the units of the other
+children beside one child from above. A child is excluded if the units are too few for each number of its own
+children. For each other child, the bound gives the smallest and the largest number of units.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_placer.cluster.forest import Longs
-from hyperscout_placer.solve.work import Work
 
 MAX_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
-_AT_ONCE: Final = 10**6  # sums in memory
+MAX_VALUES: Final = 32  # numbers v
 _NONE: Final = -(1 << 40)  # units of an impossible entry
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A child, and the units it may hold if it is used. Children with different `look`s differ."""
+    """A child, and the units it may hold if it is used.
+
+    `held`: (l,) the most units with l of its own children; empty = not known.
+    """
 
     index: int
     least: int
     most: int
-    look: bytes
+    held: Longs
 
 
-def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
+def values_to(most: int) -> list[int]:
+    """The numbers from 1 to `most`, or `MAX_VALUES` of them, the largest first."""
+    found: list[int] = np.unique(np.linspace(most, 1, min(most, MAX_VALUES), dtype=np.int64)).tolist()
+    return found[::-1]
+
+
+def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, int]:
     """The children that may be one of the fewest that fit `wanted` units.
 
-    Also returns the number of these fewest, and the positions of the largest children in the first result.
+    Also returns the number of these fewest, and the most units that fit in all but one of them.
     """
-    order = np.argsort(-fits, kind="stable")
-    sums = np.cumsum(fits[order])
+    sums = np.cumsum(-np.sort(-fits))
     used = int(np.searchsorted(sums, wanted)) + 1
-    # What is left for one child beside the largest others.
-    least = wanted - (int(sums[used - 2]) if used > 1 else 0)
-    may = np.flatnonzero(fits >= max(least, 1))
-    return may, used, np.searchsorted(may, order[:used])
+    others = int(sums[used - 2]) if used > 1 else 0
+    return np.flatnonzero(fits >= max(1, wanted - others)), used, others
 
 
 def whole(start: int, fits: Longs, may: Longs) -> list[Window]:
     """Windows of children about which only the fit is known."""
-    return [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
+    return [Window(start + i, 1, int(fits[i]), fits[:0]) for i in may.tolist()]
 
 
 def sifted(
-    start: int,
-    fits: Longs,
-    child: Longs,
-    child_stop: Longs,
-    inside: Longs,
-    ratio: int,
-    wanted: int,
-    work: Work,
-) -> tuple[list[Window], int, int]:
-    """Windows of the children that may be used, and the numbers of used children and grandchildren.
+    start: int, fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int
+) -> tuple[list[Window], int, int, int]:
+    """Windows of the children that may be used; the number of used children; of used grandchildren.
+
+    Of the latter there are two numbers: a lower bound, and a number that is enough.
 
     `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run of
     each child's own children in `inside`, the units that fit there. `ratio` of these units make one of a
     child's.
     """
-    may, used, largest = choosable(fits, wanted)
+    may, used, others = choosable(fits, wanted)
     widest = int((child_stop - child)[may].max())
     if len(may) * widest > MAX_HELD:
-        return whole(start, fits, may), used, 0  # too many to sift; 0 is the lower bound
-    held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
-    most = _enough(held, largest, wanted)
-    work.spend(held.size * used * most)
-    reached = _reached(held, used, most)
-    grandchildren = int(np.argmax(reached[used] >= wanted))
-    # The most that the other children can hold with the remaining grandchildren; an upper bound, as they may
-    # count this child as well.
-    others = reached[used - 1, grandchildren - 1 :: -1] if grandchildren else reached[used - 1, :0]
-    rows = held[:, 1 : len(others) + 1]
-    spare = rows + others[: rows.shape[1]] - wanted
-    found = []
-    for i in np.flatnonzero((spare >= 0).any(axis=1)).tolist():
-        fine = spare[i] >= 0
-        low = int((rows[i] - spare[i])[fine].min())
-        found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max()), held[i].tobytes()))
-    return found, used, grandchildren
+        return whole(start, fits, may), used, 0, wanted * ratio  # too many to sift
+    held = _held(np.minimum(fits, wanted)[may], child[may], child_stop[may], inside, ratio)
+    own = np.arange(held.shape[1])
+    fewest, enough, limits = 0, held.size, []
+    before = np.zeros(len(may), np.int64)
+    for v in values_to(min(int(inside[child[0] : child_stop[-1]].max()), wanted * ratio)):
+        more = held * ratio - v * own
+        taken = len(own) - 1 - more[:, ::-1].argmax(axis=1)
+        excess = more[np.arange(len(may)), taken]
+        largest = np.argsort(-excess, kind="stable")[:used]
+        sums = excess[largest].cumsum()
+        bound = -((int(sums[-1]) - wanted * ratio) // v)
+        fewest = max(fewest, bound)
+        enough = min(enough, _enough(held[largest], before[largest], taken[largest], wanted))
+        limits.append((v, int(sums[-1] - excess[largest[-1]])))
+        before = taken
+        if bound < fewest and enough < held.size:
+            break  # the bounds rise with smaller numbers, then fall
+    left = np.maximum(enough - own, 0)  # for the other children, beside so many of its own
+    for v, sum_ in limits:
+        others = np.minimum(others, (v * left + sum_) // ratio)
+    spare = held + others - wanted
+    fine = (spare >= 0) & (own > 0) & (own <= enough)
+    least = np.where(fine, held - spare, wanted).min(axis=1)
+    most = np.where(fine, held, 0).max(axis=1)
+    found = [
+        Window(start + int(may[i]), max(1, int(least[i])), int(most[i]), held[i][held[i] >= 0])
+        for i in np.flatnonzero(most).tolist()
+    ]
+    return found, used, fewest, enough
 
 
-def _held(
-    fits: Longs,
-    child: Longs,
-    child_stop: Longs,
-    inside: Longs,
-    ratio: int,
-    wanted: int,
-    may: Longs,
-    widest: int,
-) -> Longs:
-    """(children that may, l): the most units with l of one's own children; `_NONE` beyond their number.
+def _held(most: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int) -> Longs:
+    """(children, l): the most units with l of one's own children; `_NONE` beyond their number.
 
-    `widest`: the largest number of own children.
+    `most`: (children,) the most units in all.
     """
-    at = child[may][:, None] + np.arange(widest)
-    there = at < child_stop[may][:, None]
-    sizes = np.where(there, inside[np.minimum(at, len(inside) - 1)], 0)
+    at = child[:, None] + np.arange(int((child_stop - child).max()))
+    sizes = np.where(at < child_stop[:, None], inside[np.minimum(at, len(inside) - 1)], 0)
     sizes = -np.sort(-sizes, axis=1)
-    held = np.zeros((len(may), widest + 1), np.int64)
+    held = np.zeros((len(at), at.shape[1] + 1), np.int64)
     np.cumsum(sizes, axis=1, out=held[:, 1:])
     held //= ratio
-    np.minimum(held, np.minimum(fits[may], wanted)[:, None], out=held)
+    np.minimum(held, most[:, None], out=held)
     # A grandchild that adds nothing is no choice.
     held[:, 1:][sizes == 0] = _NONE
     return held
 
 
-def _enough(held: Longs, largest: Longs, wanted: int) -> int:
-    """A number of grandchildren that is enough: those of the largest children, one after the other."""
-    found = 0
-    for row in held[largest]:
-        take = min(wanted, int(row.max()))
-        found += int(np.argmax(row >= take))
-        wanted -= take
-    return found
+def _enough(held: Longs, least: Longs, most: Longs, wanted: int) -> int:
+    """A number of own children with which these children together hold enough; the largest number: not found.
 
-
-def _reached(held: Longs, used: int, most: int) -> Longs:
-    """(used + 1, most + 1): the most units with exactly that many children and grandchildren."""
-    wide = held.shape[1] - 1
-    found = np.full((used + 1, most + 1), _NONE, np.int64)
-    found[0, 0] = 0
-    padded = np.full((used, wide + most), _NONE, np.int64)
-    before = sliding_window_view(padded, wide, axis=1)[:, 1:, ::-1]  # (used, most, j) -> j + 1 fewer
-    block = min(most, _AT_ONCE // (used * wide) + 1)
-    sums = np.empty((used, block, wide), np.int64)
-    for row in held:
-        padded[:, wide:] = found[:-1, :-1]
-        for i in range(0, most, block):
-            part = found[1:, i + 1 : i + 1 + block]
-            np.add(before[:, i : i + block], row[1:], out=sums[:, : part.shape[1]])
-            np.maximum(part, sums[:, : part.shape[1]].max(axis=2), out=part)
-    return found
+    Of their own children they use `least`, and `most` from the first child on until the units are enough.
+    """
+    at = np.arange(len(held))
+    low, high = held[at, least], held[at, most]
+    sums = low.sum() + np.cumsum(high - low)
+    last = int(np.searchsorted(sums, wanted))
+    if last == len(held):
+        return held.size
+    rest = wanted - int(sums[last] - high[last])
+    return int(most[:last].sum() + least[last + 1 :].sum() + np.argmax(held[last] >= rest))

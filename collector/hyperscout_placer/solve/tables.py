@@ -12,7 +12,7 @@ spread is a bound on what a domain may hold, and depends only on the number of s
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ class Held:
     index: int
     units: dict[int, int]
     opened: dict[int, int]
-    children: "list[Held]" = field(default_factory=list)
+    children: "Sequence[Held]" = ()
 
 
 class Trees:
@@ -259,15 +259,14 @@ class Tables:
         steps = self._joined(tier, index, wanted, caps)
         children = self._alike.children(tier, index)
         opened = self._units.opened(tier, units)[1]
-        found = Held(index, units, opened)
+        inner = []
         at = wanted
         for child, before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
             option = self._taken(before, after, self._table(tier - 1, child, caps), at)
             at = tuple(x - o for x, o in zip(at, option, strict=True))
             if any(option):
-                found.children.append(self._traced_child(tier - 1, child, option, caps))
-        found.children.sort(key=lambda held: held.index)
-        return found
+                inner.append(self._traced_child(tier - 1, child, option, caps))
+        return Held(index, units, opened, sorted(inner, key=lambda held: held.index))
 
     def _traced_child(self, tier: int, index: int, state: _State, caps: _Caps) -> Held:
         units = {unit: n for unit, n in zip(self._levels[tier], state, strict=True) if n}

@@ -36,9 +36,9 @@ MIB = 1 << 20
     ("module", "name", "value"),
     [
         pytest.param(sifting, "MAX_HELD", 0, id="nothing is sifted"),
-        pytest.param(sifting, "_AT_ONCE", 0, id="sifted in small blocks"),
-        pytest.param(chain, "_MANY", 0, id="all steps at once"),
-        pytest.param(chain, "_AT_ONCE", 0, id="all steps at once in small blocks"),
+        pytest.param(sifting, "MAX_VALUES", 1, id="weak bounds of the used nodes"),
+        pytest.param(chain, "MAX_COSTS", 0, id="no steps are compared"),
+        pytest.param(chain, "_ROUNDS", 0, id="more tables in each round"),
     ],
 )
 def test_other_ways_find_the_same(
@@ -46,8 +46,6 @@ def test_other_ways_find_the_same(
 ) -> None:
     cases = [random_chain(seed) for seed in seeds]
     before = [place(case.capacity(), case.request) for case in cases]
-    if name == "_AT_ONCE":
-        monkeypatch.setattr(chain, "_MANY", 0)
     monkeypatch.setattr(module, name, value)
     for case, answer in zip(cases, before, strict=True):
         other = place(case.capacity(), case.request)
