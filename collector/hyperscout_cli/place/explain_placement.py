@@ -2,7 +2,8 @@
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, nodes_option
+from hyperscout_cli.place.gang_flags import Gang
+from hyperscout_cli.place.gang_options import capacity_option, gang_options, nodes_option
 from hyperscout_cli.place.place import EXPLAINED
 from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.remote.live_names import names

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hyperscout_cli.place.gang_flags import Gang, capacity_option, gang_options, nodes_option
+from hyperscout_cli.place.gang_flags import Gang
+from hyperscout_cli.place.gang_options import capacity_option, gang_options, nodes_option
 from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO

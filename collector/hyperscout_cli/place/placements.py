@@ -9,7 +9,8 @@ from hyperscout_formats.text.counts import count
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.names import visible
 
-from hyperscout_cli.place.gang_flags import Gang, gang_options
+from hyperscout_cli.place.gang_flags import Gang
+from hyperscout_cli.place.gang_options import gang_options
 from hyperscout_cli.place.placement_files import MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Group, SeveralCommand, WholeNumber

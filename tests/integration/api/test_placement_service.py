@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.serve.grpc import placement_queries, placement_service
+from hyperscout_collector.serve.grpc import placement_checks, placement_queries
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
@@ -653,7 +653,7 @@ def test_no_request_crashes_or_leaks(asked: list[tuple[pb.PlaceRequest, bool, in
                 ):
                     try:
                         answer = await call
-                    except tuple(kind for kind, code in placement_service._CODES if code in NAMED):
+                    except tuple(kind for kind, code in placement_checks.CODES if code in NAMED):
                         continue
                     answer.SerializeToString()
             for held in world.placements:

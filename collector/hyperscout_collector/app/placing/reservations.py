@@ -19,7 +19,7 @@ from hyperscout_placer.messages.requests import request_message, stored_request
 from hyperscout_placer.solve.elastic import with_counts
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
-from hyperscout_collector.serve.grpc.placement_service import API
+from hyperscout_collector.serve.grpc.placement_checks import API
 from hyperscout_collector.store.database import Damage, Database, Kind
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue

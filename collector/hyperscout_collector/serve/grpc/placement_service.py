@@ -6,7 +6,6 @@ first; a dry run needs only the verb "get".
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -18,16 +17,7 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import (
-    HeldError,
-    NoReservationError,
-    NoRoomError,
-    NotReadyError,
-    PlacementsError,
-    Reservation,
-    TooManyError,
-    running_gangs,
-)
+from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation, running_gangs
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.request import Request, RequestError
@@ -38,21 +28,24 @@ from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_placer.repair.resize import Resized
 from hyperscout_placer.solve.elastic import counts_for
-from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.grpc import placement_queries as queries
 from hyperscout_collector.serve.grpc.handlers import encode, with_codes
 from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
-from hyperscout_collector.serve.grpc.placement_queries import Free, OutdatedRequestError
+from hyperscout_collector.serve.grpc.placement_checks import (
+    API,
+    CODES,
+    NoPlanError,
+    check_holder,
+    check_name,
+)
+from hyperscout_collector.serve.grpc.placement_queries import Free
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
-from hyperscout_collector.store.errors import StoreError
 
 SERVICE = "hyperscout.v1.PlacementService"
-API = "api"  # holder of the reservations that this service makes
-
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MAX_EXPIRES_S = 10 * 366 * 86_400
 _MAX_CANDIDATES = 1000
 _MAX_MOVES = 100_000
@@ -64,14 +57,6 @@ _ATTEMPTS = 3  # of a repair, because the gang or the free resources can change 
 
 _T = TypeVar("_T")
 _Change = TypeVar("_Change", pb.RepairRequest, pb.ResizeRequest)
-
-
-class OtherHolderError(Exception):
-    """The reservation belongs to another holder. Only that holder can release or move it."""
-
-
-class NoPlanError(Exception):
-    """The schedule has made no plan to defragment."""
 
 
 class Queue(Protocol):
@@ -90,22 +75,6 @@ class Book(Protocol):
 
     async def written(self) -> None:
         """Wait until all changes are on disk. Raises StoreError."""
-
-
-_CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
-    (RequestError, grpc.StatusCode.INVALID_ARGUMENT),
-    (HeldError, grpc.StatusCode.ALREADY_EXISTS),
-    (NoReservationError, grpc.StatusCode.NOT_FOUND),
-    (NoPlanError, grpc.StatusCode.NOT_FOUND),
-    (NotReadyError, grpc.StatusCode.FAILED_PRECONDITION),
-    (OutdatedRequestError, grpc.StatusCode.FAILED_PRECONDITION),
-    (OtherHolderError, grpc.StatusCode.FAILED_PRECONDITION),
-    (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (NoRoomError, grpc.StatusCode.ABORTED),
-    (StoreError, grpc.StatusCode.UNAVAILABLE),
-    (PlacementsError, grpc.StatusCode.INTERNAL),
-)
 
 
 class PlacementService:
@@ -145,7 +114,7 @@ class PlacementService:
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
-                with_codes(call, _CODES),
+                with_codes(call, CODES),
                 request_deserializer=request.FromString,
                 response_serializer=encode,
             )
@@ -170,7 +139,7 @@ class PlacementService:
 
     def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
         """A method by name; its errors abort the call with a gRPC code, also in a call over REST."""
-        return with_codes(getattr(self, name), _CODES)
+        return with_codes(getattr(self, name), CODES)
 
     def close(self) -> None:
         for executor in (self._queries, self._decide, self._messages, self._list, self._updates):
@@ -183,7 +152,7 @@ class PlacementService:
         forest = placements.capacity.forest
         expires_ns = self._expires_ns(request)
         if request.gang or not request.dry_run:
-            _check_name(request.gang)
+            check_name(request.gang)
         asked = request_of(request, forest)
         masks = self._masks.of(asked, forest)
         if request.dry_run:
@@ -216,7 +185,7 @@ class PlacementService:
 
     async def release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:
         held = self._placements.held(request.gang)
-        _check_holder(held)
+        check_holder(held)
         self._placements.release(held.gang)
         await self._book.written()
         return pb.ReleaseResponse()
@@ -240,7 +209,7 @@ class PlacementService:
         new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
         held = self._same(first)
         if not request.dry_run:
-            _check_holder(held)
+            check_holder(held)
         check_repair(held, new, cleared, self._placements.capacity.forest.nodes)
         failed = after_clearing(after_report(held.failed, new, self._clock_ns()), cleared)
         if not request.dry_run:
@@ -285,7 +254,7 @@ class PlacementService:
         for _ in range(_ATTEMPTS):
             held = self._same(first)
             if not request.dry_run:
-                _check_holder(held)
+                check_holder(held)
             counts, free = counts_for(held.request, request.workers), self._free(held.request)
             found = await work(queries.resized, held, counts, free, self._placements.drain)
             if request.dry_run or await self._has_changed(held, found):
@@ -395,20 +364,3 @@ class PlacementService:
 
 def _busy(gang: str) -> NoRoomError:
     return NoRoomError(f"gang {gang!r} or the free nodes changed in {_ATTEMPTS} attempts: try again later")
-
-
-def _check_name(gang: str) -> None:
-    if not _NAME.fullmatch(gang):
-        raise RequestError(
-            f"gang: {gang[:253]!r}: expected 1 to 253 letters, digits, '.', '_' and '-', starting and ending "
-            "with a letter or digit"
-        )
-
-
-def _check_holder(held: Reservation) -> None:
-    """Raises OtherHolderError for the reservation of a workload: only the end of its pods releases it."""
-    if held.holder != API:
-        raise OtherHolderError(
-            f"the reservation of gang {held.gang!r} belongs to its {held.holder}: delete its pods to "
-            "release it, or create them again to move it"
-        )
