@@ -18,7 +18,9 @@ from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import (
     Request,
+    RequestError,
     bounded,
+    checked,
     with_preferences,
     without_preferences,
 )
@@ -116,8 +118,7 @@ def _preferring(
     if isinstance(found, Nowhere) or must == gang.request.gang:
         return found
     better: Moved | Nowhere | None = None
-    if (all_met := with_preferences(gang.request.gang)) is not None:
-        preferring = replace(gang.request, gang=all_met)
+    if (preferring := _with_preferences(gang)) is not None:
         better = move_them(
             replace(gang, request=preferring, highest=min(gang.highest, found.cost.top)), leaving
         )
@@ -126,6 +127,16 @@ def _preferring(
     return replace(
         found, relaxed=("not all preferences are kept; more moves or a higher tier may keep them",)
     )
+
+
+def _with_preferences(gang: Gang) -> Request | None:
+    """The request with all preferences made required; None where no request can require all of them."""
+    if (all_met := with_preferences(gang.request.gang)) is None:
+        return None
+    try:
+        return checked(replace(gang.request, gang=all_met), gang.capacity.forest.top)
+    except RequestError:
+        return None
 
 
 def _add(gang: Gang, new: frozenset[int]) -> Moved | Nowhere:

@@ -234,6 +234,16 @@ REPAIRS = {
         {1: "a2"},
         True,
     ),
+    "preferences that no single request can require": (
+        Request(
+            Group(1, (Group(2, (Workers(2),), preferred=1),), tier=2, spread=Spread(1, 0, required=False))
+        ),
+        "a0 a1 b0 b1",
+        "a1",
+        "a0",
+        {1: "a0"},
+        True,
+    ),
     "where more of its kind fits": (
         Request(Group(1, (Workers(4),), tier=2)),
         "a0 a0 a1 a1",
