@@ -16,19 +16,21 @@ _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
 _MAX_NAMED = 20
-_LEVELS = {"nvlink": 0, "leaf": 1, "pod": 2, "core": 3}
+_LEVELS = ("nvlink", "leaf", "pod", "core")
 _HIGHER = re.compile(r"core-([1-9][0-9]{0,3})")
 
 
 def tier_name(level: int) -> str:
     """The name of the tier of switches at a level."""
-    return next((name for name, at in _LEVELS.items() if at == level), f"core-{level}")
+    return _LEVELS[level] if level < len(_LEVELS) else f"core-{level}"
 
 
 def tier_level(name: str) -> int | None:
     """The level of the tier with this name, 0 = NVLink; None if no hierarchy has such a tier."""
     match = _HIGHER.fullmatch(name)
-    return int(match[1]) if match and int(match[1]) > len(_LEVELS) - 1 else _LEVELS.get(name)
+    if match is not None and int(match[1]) >= len(_LEVELS):
+        return int(match[1])
+    return _LEVELS.index(name) if name in _LEVELS else None
 
 
 def visible(text: str) -> str:

@@ -75,8 +75,9 @@ def place(
 ) -> int:
     """Choose nodes for a gang of workers, and the order of ranks.
 
-    The gang is placed whole or not at all: in the lowest tier that can contain it, on as few domains and
-    nodes as possible. A collector knows the free capacity; with --topology the command reads only files.
+    Without --min-workers the gang is placed whole or not at all: in the lowest tier that can contain it, by
+    default on as few domains and nodes as possible. A collector knows the free capacity; with --topology the
+    command reads only files.
 
     `-o hostlist` prints the nodes in the order of their ranks, each once, in Slurm's form:
     gpu-[0001-0016,0020]. Slurm orders the tasks of `-w` itself, unless --distribution=arbitrary is given.

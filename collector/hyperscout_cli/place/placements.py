@@ -270,7 +270,7 @@ def resize(*, gang: str, workers: int, dry_run: bool, output: str, collector: En
     """Grow or shrink a GANG in place. No rank that stays moves.
 
     The gang gets N workers, or as many as have a place beside those that stay. New workers are placed near
-    them. A gang that shrinks releases its highest ranks.
+    them. A gang that shrinks releases the last copies of its elastic parts.
     """
     from hyperscout_cli.remote.client import Collector
 

@@ -23,7 +23,7 @@ _KINDS = 32  # kinds of workers that are remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """Nodes that a role may use: (nodes,). Equal `key`s mean equal `allowed`.
+    """Nodes that a role may use: (nodes,). Equal `key`s mean equal `allowed` and `lacking`.
 
     `taints`: the taints of each node that nothing but its taints keeps out, as text, by node number.
     `lacking`: (nodes,) the weights of preferences that a node does not meet; None = 0 on all nodes.

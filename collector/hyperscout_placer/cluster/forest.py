@@ -17,7 +17,7 @@ from hyperscout_placer.cluster.health import health_of
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NODE = "node"  # the name of tier 0
-_DIGITS = 4  # of a tier's number; more mean no other tier
+_MAX_NUMBER = 9999  # of a tier that a request names; a larger one means the same
 
 
 class ForestError(ValueError):
@@ -218,7 +218,7 @@ class Tiers:
         except ForestError:
             if text.isascii() and text.isdecimal():
                 levels: list[int | None] = [x.tier for x in layers]
-                level: int | None = int(text[:_DIGITS])
+                level: int | None = min(int(text), _MAX_NUMBER)
             else:
                 levels, level = [tier_level(x.tier_name) for x in layers], tier_level(text)
             if level is None or None in levels or not layers:

@@ -36,7 +36,7 @@ _Test = Callable[[Labels, str], bool]
 
 
 def demands_key(pod_spec: Object) -> str:
-    """Return a key that is equal for pods that may run on the same nodes, whatever nodes exist."""
+    """Return a key that is equal for pods that may run on, and prefer, the same nodes, whatever exist."""
     return json.dumps(
         [
             _mapping(pod_spec.get("nodeSelector")),

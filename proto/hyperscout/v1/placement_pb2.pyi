@@ -55,7 +55,7 @@ class _PackingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Packing.Value
     """Domains and nodes in which the fewest workers still fit, before their number."""
 
 class Packing(_Packing, metaclass=_PackingEnumTypeWrapper):
-    """What is best among placements of one tier."""
+    """What the placer minimizes among placements with the same top tier."""
 
 PACKING_UNSPECIFIED: Packing.ValueType  # 0
 PACKING_COMPACT: Packing.ValueType  # 1
@@ -153,7 +153,7 @@ class Workers(_message.Message):
     single_numa: _builtins.bool
     """Each worker's devices must be in one NUMA zone of its node. Only nodes fit whose agent reports the zones."""
     min_count: _builtins.int
-    """The gang may be placed with fewer workers, at least so many: as many as fit are placed. 0 = `count`."""
+    """Minimum number; 0 = the workers are not elastic. The placer places as many as fit, at most `count`."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: each node takes one worker,
@@ -449,7 +449,7 @@ class Group(_message.Message):
     tier above it that is possible; "" = none.
     """
     min_count: _builtins.int
-    """The gang may be placed with fewer of these groups, at least so many: as many as fit are placed. 0 = `count`."""
+    """Minimum number; 0 = the groups are not elastic. The placer places as many as fit, at most `count`."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What each group is made of, in order of ranks."""
@@ -885,7 +885,7 @@ Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class ElasticPart(_message.Message):
-    """A part of a gang of which there may be more or less."""
+    """An elastic part of a gang: workers or groups with a `min_count`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1318,8 +1318,9 @@ class ResizeRequest(_message.Message):
     gang: _builtins.str
     """Name of a reserved gang."""
     workers: _builtins.int
-    """Number of workers. The gang gets so many, or as many as have a place beside those that stay. To grow, the first
-    part with a `min_count` gets more workers first; to shrink, the last one loses its highest ranks first.
+    """Wanted number of workers. The gang gets it, or as many as have a place beside those that stay. To grow, the first
+    part with a `min_count` gets more workers first; to shrink, the last one loses its last copies first.
+    INVALID_ARGUMENT if the number is outside the limits, or is no sum of whole groups.
     """
     dry_run: _builtins.bool
     """Leave the reservation unchanged."""
