@@ -255,7 +255,12 @@ def checked(request: Request, tiers: int) -> Request:
             raise RequestError(f"gang.even: {gang.even}: the hierarchy has tiers 0 (node) to {tiers}")
         if gang.spread is not None:
             raise RequestError("gang.even: the whole gang has a spread too: give one of them")
-        if len(sizes := set(whole_sizes(gang.parts, gang.even))) > 1:
+        sizes = set(whole_sizes(gang.parts, gang.even))
+        if set(whole_sizes(with_least(gang).parts, gang.even)) != sizes:
+            raise RequestError(
+                "gang.even: a part inside of groups that stay whole has a min_count: give it to the groups"
+            )
+        if len(sizes) > 1:
             raise RequestError(
                 f"gang.even: {gang.even}: groups of {max(sizes)} stay whole there beside groups or workers "
                 f"of {min(sizes)}: an even split needs groups of one size"
@@ -354,6 +359,13 @@ def whole_sizes(parts: "tuple[Group | Workers, ...]", tier: int) -> Iterator[int
             yield size(part) // part.count
         else:
             yield from whole_sizes(part.parts, tier)
+
+
+def with_least(group: Group) -> Group:
+    """The group with the least numbers of its elastic parts."""
+    parts = (with_least(part) if isinstance(part, Group) else part for part in group.parts)
+    found = tuple(part if part.elastic is None else replace(part, count=part.elastic.least) for part in parts)
+    return replace(group, parts=found)
 
 
 def splits(gang: Group) -> Iterator[Group]:

@@ -173,6 +173,26 @@ async def test_an_elastic_gang_grows_and_shrinks_in_place(world: World) -> None:
         assert (await refused(service.Resize(pb.ResizeRequest(gang="x", workers=1))))[0] is Code.NOT_FOUND
 
 
+async def test_a_resize_changes_only_the_counts_of_the_request(world: World) -> None:
+    """Failed nodes that are cleared later are used again, and a tier that comes back is the limit again."""
+    few = pb.PlaceRequest(
+        gang="a",
+        highest_tier_allowed="2",
+        parts=[pb.Part(workers=pb.Workers(count=4, min_count=1))],
+    )
+    whole = healthy_leaves()
+    leaves = tuple(replace(x, parent=None) for x in whole.hypernodes if x.tier == 1)
+    async with serving(world) as service:
+        await service.Place(few)
+        await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"]))
+        world.placements.set_topology(replace(whole, generation=8, hypernodes=leaves))
+        await service.Resize(pb.ResizeRequest(gang="a", workers=1))
+        world.placements.set_topology(replace(whole, generation=9))
+        await service.Repair(pb.RepairRequest(gang="a", cleared_nodes=["n01"]))
+        grown = await service.Resize(pb.ResizeRequest(gang="a", workers=4))
+        assert sorted(sizes(grown.placement)[0]) == ["n01", "n02", "n03", "n04"]
+
+
 async def test_a_gang_does_not_grow_onto_nodes_that_are_kept(world: World) -> None:
     few = pb.PlaceRequest(gang="a", parts=[pb.Part(workers=pb.Workers(count=4, min_count=1))])
     async with serving(world) as service:

@@ -8,7 +8,7 @@ import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.request import Group, Request, RequestError, Spread, Workers, checked
+from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Spread, Workers, checked
 from hyperscout_placer.messages.requests import request_message, request_of
 from hyperscout_placer.solve.place import place
 from hyperscout_topology.topology import Topology
@@ -119,6 +119,10 @@ def test_messages_carry_it() -> None:
         (Group(1, (Workers(2),), even=3), "gang.even: 3: the hierarchy has tiers 0"),
         (Group(1, (Workers(2),), spread=Spread(1, 0), even=1), "give one of them"),
         (Group(1, (Group(2, (Workers(2),), 1), Workers(1)), even=1), "groups of one size"),
+        (
+            Group(1, (Group(1, (Workers(4, elastic=Range(1, 4)),), 1), Group(1, (Workers(4),), 1)), even=1),
+            "give it to the groups",
+        ),
     ],
 )
 def test_what_cannot_be_meant(gang: Group, words: str) -> None:

@@ -27,7 +27,7 @@ from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_placer.repair.resize import Resized
-from hyperscout_placer.solve.elastic import counts_for
+from hyperscout_placer.solve.elastic import counts_for, counts_of, with_counts
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 
@@ -243,7 +243,9 @@ class PlacementService:
                 if isinstance(found, Repair):
                     self._placements.move(held.gang, found.moves, found.placement)
                 else:
-                    self._placements.resize(held.gang, found.request, found.placement)
+                    # As it was requested: remembered nodes are avoided, and lower tiers used, only for now.
+                    asked = with_counts(held.request, counts_of(found.request))
+                    self._placements.resize(held.gang, asked, found.placement)
             except NoRoomError:
                 return False
         await self._book.written()
