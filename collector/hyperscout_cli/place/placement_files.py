@@ -4,7 +4,6 @@ An invalid file ends with exit code 2, so that scripts can distinguish it from "
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,6 @@ MAX_WORKERS = 1_000_000
 GPUS = "nvidia.com/gpu"
 _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
-# protobuf's text about an unknown field: the field, where it is, the known ones.
-_NO_FIELD = re.compile(r'no field named "(.{1,100}?)" at "([^"]*)"\. Available Fields.*?\[(.*?)\]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +63,13 @@ def read_request(path: str) -> "placement_pb2.PlaceRequest":
     """A PlaceRequest as JSON. Raises BadInputError that names the field."""
     from google.protobuf.json_format import Parse, ParseError
     from hyperscout.v1 import placement_pb2 as pb
+    from hyperscout_placer.messages.json_errors import json_error
 
     text = _text(path, "a request, such as " + '{"parts": [{"workers": {"count": 4}}]}')
     try:
         return Parse(text, pb.PlaceRequest())
     except ParseError as error:
-        words = " ".join(str(error).split()).removeprefix("Failed to load JSON: ")
-        if match := _NO_FIELD.search(words):
-            words = f"no field {match[1]!r} in a {match[2]}: expected {match[3].replace(chr(39), '')}"
-        if "resources field" in words:
-            words = f'{words.rstrip(".")}: quantities are strings, such as "8"'
-        raise BadInputError(f"{shown(path)}: not a request: {_short(words)}") from error
+        raise BadInputError(f"{shown(path)}: not a request: {_short(json_error(error))}") from error
 
 
 def read_capacity(path: str) -> Free:

@@ -128,7 +128,8 @@ class Command(_Documented):
     def _example(self, ctx: click.Context) -> str:
         """The first example of the help text that is of this command."""
         lines = (self.epilog or "").partition("Examples:\n")[2].strip().splitlines()
-        mine = (re.split(" {2,}", line.strip())[0] for line in lines if f" {self.name} " in line)
+        commands = (re.split(" {2,}", line.strip())[0] for line in lines if f" {self.name} " in line)
+        mine = (command for command in commands if command.startswith("hyperscout "))
         return next(mine, f"{ctx.command_path} --help")
 
     def _place_of(self, argument: str, ctx: click.Context) -> str:

@@ -123,6 +123,7 @@ PLACING = [
     Mistake(
         "place --workers 1 --capacity capacity.json", 2, "--capacity needs --topology", "collector knows"
     ),
+    Mistake("completion", 2, "Missing argument", "`hyperscout completion fish"),
     Mistake("place --workers 1 --reserve", 2, "--reserve needs --gang NAME", "the name releases"),
     Mistake("place --workers 1 --expires 1h", 2, "--expires needs --reserve", "a dry run reserves nothing"),
     Mistake("place --workers 1 --expires 5x", 2, "'5x': expected a duration", "such as 10s, 5m or 2h"),

@@ -6,6 +6,7 @@ from email.utils import formatdate
 from typing import Any
 
 from google.protobuf.json_format import Parse, ParseError
+from hyperscout_placer.messages.json_errors import json_error
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -134,8 +135,9 @@ class _Gate:
         try:
             await self._handlers.parse(lambda: Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH))
         except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            words = json_error(error) if isinstance(error, ParseError) else str(error)
             raise ProblemError(
-                400, "bad-request", f"body: expected a {body.__name__}: {str(error)[:500]}"
+                400, "bad-request", f"body: expected a {body.__name__}: {words[:500]}"
             ) from error
         return message
 
