@@ -34,9 +34,10 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 MANAGER = "hyperscout"  # field manager of all writes
 _CONNECTIONS = 16
-_GATHER_S = (
-    0.01  # events of a watch within this time are read together: each wake-up costs more than an event
-)
+# Events of a watch within this time are read together: each wake-up costs more than an event.
+_GATHER_S = 0.01
+# Longest event. etcd limits an object to 1.5 MiB by default. JSON writes up to six bytes for one (`\u003c`).
+_MAX_EVENT_BYTES = 16 << 20
 
 
 class Fence:
@@ -232,10 +233,9 @@ class Kube:
         try:
             if response.status != 200:
                 raise await _failure(response, what)
-            rest = b""
+            lines = _Lines(what)
             while data := await response.content.readany():
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
+                for line in lines.feed(data):
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         status = event.get("object", {})
@@ -295,6 +295,28 @@ class Kube:
             raise _unreachable(f"{method} {path}", error) from error
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+class _Lines:
+    """Splits the reads of a stream into lines. `what`: the request, for errors."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pieces: list[bytes] = []  # of the line that is not complete
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete now. Raises UnreachableError if one is too long."""
+        first, *more = data.split(b"\n")
+        self._pieces.append(first)
+        self._size += len(first)
+        if self._size > _MAX_EVENT_BYTES:
+            raise UnreachableError(f"{self._what}: an event is longer than {_MAX_EVENT_BYTES} bytes")
+        if not more:
+            return []
+        lines = [b"".join(self._pieces), *more[:-1]]
+        self._pieces, self._size = [more[-1]], len(more[-1])
+        return lines
 
 
 def _unreachable(what: str, error: Exception) -> UnreachableError:

@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from hyperscout_cli.demo.open_files import raise_open_files
 from hyperscout_cli.loadtest.figures import Memory, Report, percentile
-from hyperscout_cli.loadtest.plan import Plan
 from hyperscout_cli.loadtest.run import run
+from hyperscout_cli.loadtest.settings import LoadTestSettings
+from hyperscout_cli.remote.open_files import raise_open_files
 
 STEPS = (500, 1000, 2000)
 AGENTS = STEPS[-1]
@@ -32,7 +32,7 @@ def measured(
 ) -> Report:
     """One load test with its files in `folder`."""
     folder.mkdir()
-    plan = Plan(
+    settings = LoadTestSettings(
         agents,
         processes=2,
         changes=changes,
@@ -42,7 +42,7 @@ def measured(
         tls=tls,
         restart=restart,
     )
-    return asyncio.run(run(plan, folder, print))
+    return asyncio.run(run(settings, folder, print))
 
 
 def memory_of(report: Report) -> Memory:
@@ -97,7 +97,7 @@ def growth(folder: Path) -> None:
         f"ingest, full states of {AGENTS} agents after a restart of the collector",
         f"{restart.acknowledged_s:.1f} s: {restart.cpu_us:.0f} us of the collector a finding",
     )
-    (a0, m0), (a1, m1) = ((x.plan.agents, memory_of(x).with_agents) for x in (sizes[0], sizes[-1]))
+    (a0, m0), (a1, m1) = ((x.settings.agents, memory_of(x).with_agents) for x in (sizes[0], sizes[-1]))
     row("collector at rest, memory without agents", f"{memory_of(last).empty:.0f} MiB")
     slope = (m1 - m0) / (a1 - a0)
     row(

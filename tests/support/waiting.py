@@ -1,7 +1,7 @@
 """Waiting for what other tasks, threads and processes do."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -11,13 +11,22 @@ TIMEOUT_S = 240.0  # for a slow and busy machine; a test that passes does not wa
 
 async def until(condition: Callable[[], T], what: str = "", *, pause_s: float = 0.0) -> T:
     """Let tasks and threads run until `condition()` is true, and return its result."""
+
+    async def looked() -> T:
+        return condition()
+
+    return await until_awaited(looked, what or str(condition), pause_s=pause_s)
+
+
+async def until_awaited(condition: Callable[[], Awaitable[T]], what: str, *, pause_s: float = 0.0) -> T:
+    """Like `until`, for a condition that is awaited."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            while not (found := condition()):
+            while not (found := await condition()):
                 await asyncio.sleep(pause_s)
             return found
     except TimeoutError:
-        raise AssertionError(f"never seen: {what or condition}") from None
+        raise AssertionError(f"never seen: {what}") from None
 
 
 async def eventually(condition: Callable[[], T], what: str = "") -> T:

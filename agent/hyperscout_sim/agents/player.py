@@ -42,8 +42,8 @@ _CONNECT_S = 10.0  # of a connection that many simulated agents share
 class Part:
     """The hosts whose agents one of several players runs. Players in other processes run the rest.
 
-    `credentials`: of the connection of a host. The text of a large fabric takes a quarter of a second, so it
-    is made in a thread, and only at the interval of the lease.
+    A change makes no agent of a part sweep again: agents sweep only at the interval of their leases.
+    `credentials`: of the connection of a host.
     """
 
     hosts: tuple[str, ...]
@@ -83,7 +83,7 @@ class Player:
     ) -> None:
         self._plan = fabric
         self._part = part
-        self._threads = BoundedExecutor("sweeps", most=_MOST_SWEEPS)
+        self._threads = None if part is None else BoundedExecutor("sweeps", most=_MOST_SWEEPS)
         self._fabric = fabric
         self._adapters = fabric.adapters_of()
         self._host_of = fabric.node_map()
@@ -142,6 +142,8 @@ class Player:
             self.agents.clear()
             self.crawl = None
             await asyncio.gather(*(shared.shut() for shared in self._pool))
+            if self._threads is not None:
+                self._threads.close()
 
     async def _refresh(self, hosts: Sequence[str]) -> None:
         """Make all agents report, some at a time, spread over the interval."""
@@ -295,12 +297,15 @@ class Player:
         self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
 
     async def _sweep(self, adapter: SimAdapter) -> Swept:
-        """Return the sweep from an adapter. It is cached until the fabric changes."""
+        """Return the sweep from an adapter. It is cached until the fabric changes.
+
+        A part has a large fabric, whose text takes a quarter of a second. So the text is made in a thread.
+        """
         swept = self._sweeps.get(adapter.guid)
         if swept is None:
             reason = "" if adapter.guid in self._cable_of else _ALONE
             fabric = self._fabric
-            if self._part is None:
+            if self._threads is None:
                 bulk = _bulk(fabric, adapter)
             else:
                 bulk = await self._threads(_bulk, fabric, adapter)

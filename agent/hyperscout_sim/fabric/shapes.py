@@ -125,11 +125,11 @@ def cluster(hosts: int, *, hosts_per_unit: int = 50, pods: int = 1) -> SimFabric
     ValueError if there are fewer hosts than pods.
     """
     _positive(hosts=hosts, hosts_per_unit=hosts_per_unit, pods=pods)
+    if hosts < pods:
+        raise ValueError(f"{hosts} hosts for {pods} pods: expected at least one for each")
     units = -(-hosts // (hosts_per_unit * pods))
     size = -(-hosts // (units * pods))
     full = rail_optimised(units, size, 4, 2, pods=pods)
-    if hosts < pods:
-        raise ValueError(f"{hosts} hosts for {pods} pods: expected at least one for each")
     surplus = len(full.hosts) - hosts
     gone = set(full.hosts[::-1][: surplus * size : size])  # the last host of the last units
     guids = {x.guid for x in full.adapters if x.host in gone}

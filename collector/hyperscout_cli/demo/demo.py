@@ -22,7 +22,7 @@ from hyperscout_cli.demo.demo_collector import DemoError, running_collector
 from hyperscout_cli.demo.demo_kubernetes import demo_cluster
 from hyperscout_cli.demo.demo_past import looked_back
 from hyperscout_cli.demo.demo_story import STEP_TIMEOUT_S, Seen, View, Witness, run_story
-from hyperscout_cli.demo.open_files import OTHER_FILES, raise_open_files
+from hyperscout_cli.remote.open_files import check_open_files, raise_open_files
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import COLLECTOR_VARIABLE
@@ -75,12 +75,7 @@ def demo(*, nodes: int, kubeconfig: Path | None, stay: bool) -> int:
     # A missing package of the collector ends the demo here, with the name of the extra.
     import hyperscout_collector.app.replica.process  # noqa: F401
 
-    most = raise_open_files()
-    if nodes + OTHER_FILES > most:
-        raise click.UsageError(
-            f"{nodes} nodes need {nodes + OTHER_FILES} open files, and a process may open {most}: "
-            f"give at most --nodes {max(0, most - OTHER_FILES)}, or raise the hard limit (`ulimit -Hn`)"
-        )
+    check_open_files(nodes, raise_open_files(), process="the collector", flag="--nodes")
     # Agents log warnings when a lease moves during a sweep, which is expected here.
     logging.basicConfig(level=logging.ERROR)
     try:
@@ -147,7 +142,7 @@ async def _demo(nodes: int, stay: bool, kubeconfig: Path | None) -> int:
 
 
 def demo_fabric(nodes: int) -> SimFabric:
-    """Two pods of units with at most 16 nodes. Units of large clusters have up to 50."""
+    """Two pods of units of at most 16 nodes, from 1,700 nodes on of up to 50."""
     return cluster(nodes, hosts_per_unit=max(min(nodes // 4, 16), min(nodes // 100, 50)), pods=2)
 
 

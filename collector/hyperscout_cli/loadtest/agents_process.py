@@ -9,8 +9,8 @@ from hyperscout_sim.agents.player import Part, Player
 from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.fabric.shapes import cluster
 
-from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, tell
-from hyperscout_cli.loadtest.plan import host_links
+from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, send_to_parent
+from hyperscout_cli.loadtest.link_schedule import host_links
 
 _REPORT_EVERY_S = 0.2
 UPLINK = "hyperscout_agent.uplink.uplink"  # logs why a connection failed
@@ -33,7 +33,7 @@ async def main() -> None:
     )
     owner = fabric.node_map()
     mine = set(part)
-    tell(ready=True)
+    send_to_parent(ready=True)
     tasks = []
     async for command in commands:
         if "start" in command:
@@ -42,7 +42,7 @@ async def main() -> None:
             _change(player, links, command, is_own=owner[links[command["link"]].a] in mine)
         elif "renew" in command:
             renew(player)
-            tell(renewed=True)
+            send_to_parent(renewed=True)
     del tasks  # they run until here
     end()
 
@@ -53,7 +53,7 @@ def _change(player: Player, links: tuple[Cable, ...], command: Message, *, is_ow
     act = player.cut if command["down"] else player.restore
     act(links[command["link"]])
     if is_own:
-        tell(made=[at_ns, command["link"], command["down"]])
+        send_to_parent(made=[at_ns, command["link"], command["down"]])
 
 
 def renew(player: Player) -> None:
@@ -75,7 +75,7 @@ async def _played(player: Player) -> None:
     try:
         await player.run()
     except Exception as error:
-        tell(error=f"the simulated agents ended: {error!r}")
+        send_to_parent(error=f"the simulated agents ended: {error!r}")
 
 
 async def _report(player: Player, agents: int) -> None:
@@ -83,7 +83,9 @@ async def _report(player: Player, agents: int) -> None:
     while True:
         settled = len(player.agents) == agents and player.settled
         findings = sum(len(agent.store) for agent in player.agents.values()) if settled else 0
-        tell(at_ns=time.monotonic_ns(), streaming=player.streaming, settled=settled, findings=findings)
+        send_to_parent(
+            at_ns=time.monotonic_ns(), streaming=player.streaming, settled=settled, findings=findings
+        )
         await asyncio.sleep(_REPORT_EVERY_S)
 
 
@@ -91,7 +93,7 @@ class _FirstWarning(logging.Handler):
     """Tells the parent the first warning of an agent: thousands of agents have the same one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(warning=record.getMessage())
+        send_to_parent(warning=record.getMessage())
         logging.getLogger(UPLINK).removeHandler(self)
 
 

@@ -105,7 +105,7 @@ async def _last(stream: asyncio.StreamReader) -> str:
 # In the child
 
 
-def tell(**message: Any) -> None:
+def send_to_parent(**message: Any) -> None:
     """Send a message to the parent. A parent that is gone ends this process."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")

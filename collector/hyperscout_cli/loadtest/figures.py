@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from hyperscout_cli.loadtest.plan import Plan
+from hyperscout_cli.loadtest.settings import LoadTestSettings
 from hyperscout_cli.shared.tables import Row, Table
 
 PERCENTILES = (50, 90, 99)
@@ -65,7 +65,7 @@ class Memory:
 class Report:
     """All figures. None = not measured."""
 
-    plan: Plan
+    settings: LoadTestSettings
     states: States
     changes: Changes | None
     updates: States
@@ -79,17 +79,21 @@ class Report:
 
     def data(self) -> dict[str, Any]:
         """The object of `-o json`."""
-        plan = self.plan
+        settings = self.settings
         return {
-            "agents": plan.agents,
-            "processes": plan.processes,
-            "tls": plan.tls,
+            "agents": settings.agents,
+            "processes": settings.processes,
+            "tls": settings.tls,
             "states": _states(self.states),
             "changes": None if self.changes is None else _changes(self.changes),
             "updates": _states(self.updates),
             "memoryMib": None
             if self.memory is None
-            else {_camel(name): round(value, 1) for name, value in asdict(self.memory).items()},
+            else {
+                "empty": round(self.memory.empty, 1),
+                "withAgents": round(self.memory.with_agents, 1),
+                "peak": round(self.memory.peak, 1),
+            },
             "restart": None if self.restart is None else _states(self.restart),
         }
 
@@ -99,8 +103,11 @@ class Report:
         return Table("figure", ("WHAT", "MEASURED"), (), rows)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        plan = self.plan
-        yield "agents", f"{plan.agents} in {plan.processes} processes, {'TLS' if plan.tls else 'plaintext'}"
+        settings = self.settings
+        yield (
+            "agents",
+            f"{settings.agents} in {settings.processes} processes, {'TLS' if settings.tls else 'plaintext'}",
+        )
         yield from _state_rows("full states", self.states)
         if self.changes is not None:
             yield from _change_rows(self.changes)
@@ -165,8 +172,3 @@ def _change_rows(changes: Changes) -> Iterator[tuple[str, str]]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

@@ -13,11 +13,11 @@ from hyperscout_sim.fabric.shapes import cluster
 
 from hyperscout_cli.demo.demo import INTERRUPTED
 from hyperscout_cli.demo.demo_collector import DemoError
-from hyperscout_cli.demo.open_files import raise_open_files
 from hyperscout_cli.loadtest.child import LoadTestError
 from hyperscout_cli.loadtest.figures import Report
-from hyperscout_cli.loadtest.plan import Plan, check
 from hyperscout_cli.loadtest.run import SEEN_S, Target, run
+from hyperscout_cli.loadtest.settings import LoadTestSettings, check
+from hyperscout_cli.remote.open_files import raise_open_files
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint, existing_collector_options, output_option
@@ -77,7 +77,7 @@ Examples:
     type=Duration(1, 86_400),
     default="10m",
     show_default=True,
-    help="Time limit until the states of all agents are stored, and until they are published.",
+    help="Time limit of each wait for the agents or for the collector.",
 )
 @existing_collector_options
 @output_option()
@@ -117,13 +117,13 @@ def loadtest(
         changes = round((duration_s or 180.0) * changes_per_minute / 60)
     target = None if collector is None else existing(collector, agents)
     with_tls = target.credentials.ca is not None if target is not None else not plaintext
-    plan = Plan(
+    settings = LoadTestSettings(
         agents, processes, changes, changes_per_minute, refresh_interval_s, timeout_s, with_tls, restart
     )
-    check(plan, raise_open_files(), own_collector=target is None)
+    check(settings, raise_open_files(), _local_ports(), own_collector=target is None)
     logging.basicConfig(level=logging.ERROR)
     try:
-        report = asyncio.run(_run(plan, target))
+        report = asyncio.run(_run(settings, target))
     except (LoadTestError, DemoError) as error:
         raise CliError(f"the load test failed: {error}") from error
     except asyncio.CancelledError:
@@ -132,13 +132,13 @@ def loadtest(
         show(report.table(), output)
     if report.unseen:
         raise CliError(
-            f"the watcher did not see {report.unseen} of {plan.changes} changes within {SEEN_S:g} s "
+            f"the watcher did not see {report.unseen} of {settings.changes} changes within {SEEN_S:g} s "
             "after the last one"
         )
     return 0
 
 
-async def _run(plan: Plan, target: Target | None) -> Report:
+async def _run(settings: LoadTestSettings, target: Target | None) -> Report:
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 (this coroutine runs in a task)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -149,7 +149,13 @@ async def _run(plan: Plan, target: Target | None) -> Report:
         note(f"[{time.monotonic() - begun_s:5.1f} s] {text}")
 
     with tempfile.TemporaryDirectory(prefix="hyperscout-loadtest-") as folder:
-        return await run(plan, Path(folder), say, target)
+        return await run(settings, Path(folder), say, target)
+
+
+def _local_ports() -> int:
+    """The number of ports for connections to one address (ip_local_port_range, ip(7))."""
+    first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    return int(last) - int(first) + 1
 
 
 def existing(endpoint: Endpoint, agents: int) -> Target:

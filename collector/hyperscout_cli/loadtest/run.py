@@ -12,11 +12,12 @@ from pathlib import Path
 from hyperscout_runtime.credentials import Credentials
 
 from hyperscout_cli.demo.demo_collector import RunningCollector, running_collector
-from hyperscout_cli.loadtest.board import Board
 from hyperscout_cli.loadtest.certificates import Authority, new_authority
 from hyperscout_cli.loadtest.child import Child, access, child, cpu_s, rss_mib
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
-from hyperscout_cli.loadtest.plan import RAILS, Plan, Rota, Stamped, latencies
+from hyperscout_cli.loadtest.link_schedule import LinkSchedule, Stamped, latencies
+from hyperscout_cli.loadtest.progress import Progress
+from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings
 
 _QUIET_S = 2.0  # without a new generation, before links change
 SEEN_S = 60.0  # after the last change
@@ -34,10 +35,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The running processes. `collector_pid` None: the collector is not ours."""
+    """The running processes. `collector_pid` None: an existing collector."""
 
-    plan: Plan
-    board: Board
+    settings: LoadTestSettings
+    progress: Progress
     agents: Sequence[Child]
     collector_pid: int | None
 
@@ -54,7 +55,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processor time of the collector (None = it is not ours) and of the agents' processes."""
+    """Processor time of the collector (None = an existing collector) and of the agents' processes."""
 
     collector_s: float | None
     agents_s: float
@@ -67,43 +68,46 @@ class Usage:
         return later.collector_s - self.collector_s, agents_s
 
 
-async def run(plan: Plan, folder: Path, say: Callable[[str], None], given: Target | None = None) -> Report:
+async def run(
+    settings: LoadTestSettings, folder: Path, say: Callable[[str], None], given: Target | None = None
+) -> Report:
     """Run a load test with its files in an empty `folder`. `given`: use this collector, and start none.
 
     Raises LoadTestError, and DemoError of a collector that does not start.
     """
-    board = Board(plan.agents, plan.processes, say)
+    progress = Progress(settings.agents, settings.processes, say)
     async with AsyncExitStack() as stack:
-        authority = new_authority(folder) if given is None and plan.tls else None
+        authority = new_authority(folder) if given is None and settings.tls else None
         own: RunningCollector | None = None
         empty = 0.0
         collector = stack
-        if given is None:
+        if given is not None:
+            address, credentials = given.address, given.credentials
+        else:
             say("starting a collector ...")
             collector = await stack.enter_async_context(AsyncExitStack())
             own = await collector.enter_async_context(_collector(folder, authority))
-            await collector.enter_async_context(_guarded(own.pid, board))
+            await collector.enter_async_context(_guarded(own.pid, progress))
             empty = rss_mib(own.pid)
-        address = own.address if own is not None else given.address if given is not None else ""
-        credentials = given.credentials if given is not None else Credentials()
+            address, credentials = own.address, Credentials()
         how = access(authority, folder, credentials)
-        await stack.enter_async_context(_watcher(plan, board, address, how))
-        agents = await _agents(stack, plan, board, {"target": address, "access": how})
-        load = Load(plan, board, agents, own.pid if own is not None else None)
+        await stack.enter_async_context(_watcher(settings, progress, address, how))
+        agents = await _agents(stack, settings, progress, {"target": address, "access": how})
+        load = Load(settings, progress, agents, own.pid if own is not None else None)
         states = await _start(load)
         with_agents = rss_mib(own.pid) if own is not None else 0.0
-        changes = await _changes(load, say) if plan.changes else None
+        changes = await _changes(load, say) if settings.changes else None
         say("changing all findings ...")
         updates = await _states(load, lambda: _renew(load))
         memory = Memory(empty, with_agents, rss_mib(own.pid, "VmHWM")) if own is not None else None
         restart = None
-        if own is not None and plan.restart:
+        if own is not None and settings.restart:
             say("restarting the collector ...")
             await collector.aclose()
             again = await stack.enter_async_context(_collector(folder, authority, address))
-            await stack.enter_async_context(_guarded(again.pid, board))
+            await stack.enter_async_context(_guarded(again.pid, progress))
             restart = await _states(replace(load, collector_pid=again.pid), _nothing)
-        return Report(plan, states, changes, updates, memory, restart)
+        return Report(settings, states, changes, updates, memory, restart)
 
 
 def _collector(
@@ -126,118 +130,119 @@ def _collector(
 
 
 @asynccontextmanager
-async def _guarded(pid: int, board: Board) -> AsyncIterator[None]:
+async def _guarded(pid: int, progress: Progress) -> AsyncIterator[None]:
     """Fail when the collector ends before the block does."""
-
-    ended = asyncio.Event()
-
-    async def guard() -> None:
-        await ended.wait()
-        await board.fail("the collector ended; if the machine lacks memory, the log of its kernel says so")
-
     process = os.pidfd_open(pid)
     loop = asyncio.get_running_loop()
-    loop.add_reader(process, ended.set)
-    task = asyncio.create_task(guard(), name="collector guard")
+    failing: list[asyncio.Task[None]] = []
+
+    def ended() -> None:
+        loop.remove_reader(process)
+        reason = "the collector ended; if the machine lacks memory, the log of its kernel says so"
+        failing.append(loop.create_task(progress.fail(reason), name="collector guard"))
+
+    loop.add_reader(process, ended)
     try:
         yield
     finally:
         loop.remove_reader(process)
         os.close(process)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*failing)
 
 
 @asynccontextmanager
-async def _watcher(plan: Plan, board: Board, address: str, how: dict[str, object]) -> AsyncIterator[None]:
-    async with child("watcher_process", board.of_watcher, board.fail) as watcher:
-        watcher.send(agents=plan.agents, target=address, access=how)
+async def _watcher(
+    settings: LoadTestSettings, progress: Progress, address: str, how: dict[str, object]
+) -> AsyncIterator[None]:
+    async with child("watcher_process", progress.of_watcher, progress.fail) as watcher:
+        watcher.send(agents=settings.agents, target=address, access=how)
         yield
 
 
 async def _agents(
-    stack: AsyncExitStack, plan: Plan, board: Board, where: dict[str, object]
+    stack: AsyncExitStack, settings: LoadTestSettings, progress: Progress, where: dict[str, object]
 ) -> Sequence[Child]:
     started = []
-    for part in range(plan.processes):
-        receive = partial(board.of_agents, part)
-        one = await stack.enter_async_context(child("agents_process", receive, board.fail))
+    for part in range(settings.processes):
+        receive = partial(progress.of_agents, part)
+        one = await stack.enter_async_context(child("agents_process", receive, progress.fail))
         one.send(
-            agents=plan.agents,
+            agents=settings.agents,
             part=part,
-            parts=plan.processes,
-            refresh_interval_s=plan.refresh_interval_s,
+            parts=settings.processes,
+            refresh_interval_s=settings.refresh_interval_s,
             **where,
         )
         started.append(one)
-    await board.until("the processes of the agents are ready", lambda: board.ready, plan.timeout_s)
+    await progress.until("the processes of the agents are ready", lambda: progress.ready, settings.timeout_s)
     return started
 
 
 async def _start(load: Load) -> States:
     """Start the agents, and measure until their states are stored and all nodes are published."""
-    plan, board = load.plan, load.board
+    settings, progress = load.settings, load.progress
     began_ns = time.monotonic_ns()
 
     async def start() -> None:
         load.send(start=True)
 
     states = await _states(load, start)
-    expected = f"{plan.agents} nodes are published"
-    await board.until(expected, lambda: bool(board.complete_ns), plan.timeout_s)
-    await board.quiet(_QUIET_S, plan.timeout_s)
-    return replace(states, published_s=(board.complete_ns - began_ns) / 1e9)
+    expected = f"{settings.agents} nodes are published"
+    await progress.until(expected, lambda: bool(progress.complete_ns), settings.timeout_s)
+    await progress.quiet(_QUIET_S, settings.timeout_s)
+    return replace(states, published_s=(progress.complete_ns - began_ns) / 1e9)
 
 
 async def _states(load: Load, begin: Callable[[], Awaitable[None]]) -> States:
     """Measure from `begin` until the collector has stored all findings."""
-    plan, board = load.plan, load.board
+    settings, progress = load.settings, load.progress
     usage = load.usage()
     began_ns = time.monotonic_ns()
     await begin()
     since_ns = time.monotonic_ns()
-    expected = f"{plan.agents} agents are connected and all their findings are acknowledged"
-    await board.until(expected, lambda: board.settled(since_ns), plan.timeout_s)
-    took_s = (board.settled_ns - began_ns) / 1e9
+    expected = f"{settings.agents} agents are connected and all their findings are acknowledged"
+    await progress.until(expected, lambda: progress.settled(since_ns), settings.timeout_s)
+    took_s = (progress.settled_ns - began_ns) / 1e9
     collector_s, agents_s = usage.until(load.usage())
-    return States(board.findings, took_s, None, collector_s, agents_s)
+    return States(progress.findings, took_s, None, collector_s, agents_s)
 
 
 async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     """Change links at even distances, and wait until the watcher has seen all of it."""
-    plan, board = load.plan, load.board
-    last = plan.agents * RAILS - 1
-    rota = Rota(last)
+    settings, progress = load.settings, load.progress
+    last = settings.agents * RAILS - 1
+    schedule = LinkSchedule(last)
     await _first_change(load, last)
-    every_s = 60 / plan.changes_per_minute
-    say(f"changing {plan.changes} links, one each {every_s:g} s ...")
+    every_s = 60 / settings.changes_per_minute
+    say(f"changing {settings.changes} links, one each {every_s:g} s ...")
     usage = load.usage()
     began_s = due_s = said_s = time.monotonic()
     made = 0
-    while made < plan.changes:
+    while made < settings.changes:
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-        board.check()
+        progress.check()
         now_s = time.monotonic()
-        change = rota.next(now_s)
+        change = schedule.next(now_s)
         if change is None:
             due_s = now_s + _WAIT_FOR_A_LINK_S
             continue
-        board.pending[change.link] = change.down
+        progress.pending[change.link] = change.down
         load.send(link=change.link, down=change.down)
         made += 1
         due_s = max(due_s + every_s, now_s)
         if now_s - said_s > 5:
             said_s = now_s
-            say(f"{made} of {plan.changes} changes are made, {len(board.pending)} are not seen yet")
+            say(f"{made} of {settings.changes} changes are made, {len(progress.pending)} are not seen yet")
+    await asyncio.sleep(max(0.0, due_s - time.monotonic()))  # the interval of the last change
     took_s = time.monotonic() - began_s
     collector_s, agents_s = usage.until(load.usage())
     give_up_s = time.monotonic() + SEEN_S
-    while board.pending and time.monotonic() < give_up_s:
+    while progress.pending and time.monotonic() < give_up_s:
         await asyncio.sleep(_WAIT_FOR_A_LINK_S)
-        board.check()
-    found = latencies(_in_time(board.made), _in_time(board.seen))
+        progress.check()
+    found = latencies(_in_time(progress.made), _in_time(progress.seen))
     return Changes(
-        plan.changes,
+        settings.changes,
         took_s,
         tuple(value for value in found if value is not None),
         None if collector_s is None else collector_s / took_s,
@@ -251,19 +256,23 @@ async def _first_change(load: Load, link: int) -> None:
     The collector publishes new cables up to 30 s later, or with any other change. A link that was not
     published before would not be reported as missing.
     """
-    plan, board = load.plan, load.board
-    before_ns = board.published_ns
+    settings, progress = load.settings, load.progress
+    before_ns = progress.published_ns
     load.send(link=link, down=True)
-    await board.until("a change is published", lambda: board.published_ns > before_ns, plan.timeout_s)
-    await board.quiet(_QUIET_S, plan.timeout_s)
-    board.made.clear()
-    board.seen.clear()
+    await progress.until(
+        "a change is published", lambda: progress.published_ns > before_ns, settings.timeout_s
+    )
+    await progress.quiet(_QUIET_S, settings.timeout_s)
+    progress.made.clear()
+    progress.seen.clear()
 
 
 async def _renew(load: Load) -> None:
     """Change every finding of every agent."""
     load.send(renew=True)
-    await load.board.until("all findings are changed", lambda: load.board.renewed, load.plan.timeout_s)
+    await load.progress.until(
+        "all findings are changed", lambda: load.progress.renewed, load.settings.timeout_s
+    )
 
 
 async def _nothing() -> None:

@@ -11,10 +11,11 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import cluster
 from hyperscout_sim.readings.lldp import interface_of
 
-from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, tell
-from hyperscout_cli.loadtest.plan import host_links
+from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, send_to_parent
+from hyperscout_cli.loadtest.link_schedule import host_links
+from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 
-_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
+OPTIONS = (("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_http_proxy", 0))
 _AGAIN_S = 0.2
 
 Port = tuple[str, str]  # node and interface
@@ -38,7 +39,7 @@ async def _watch(job: Message) -> None:
     down: frozenset[int] = frozenset()
     while True:  # the collector may restart
         try:
-            async with credentials.connect(job["target"], _OPTIONS) as channel:
+            async with credentials.connect(job["target"], OPTIONS) as channel:
                 watch = TopologyServiceStub(channel).WatchTopology
                 async for event in watch(pb.WatchTopologyRequest(omit_links=True)):
                     at_ns = time.monotonic_ns()
@@ -51,7 +52,7 @@ async def _watch(job: Message) -> None:
                             nodes.pop(name, None)
                     nodes |= {h.name: len(h.nodes) for h in part.hypernodes if h.tier == 1}
                     now = links_down(part.anomalies, links)
-                    tell(
+                    send_to_parent(
                         at_ns=at_ns,
                         nodes=sum(nodes.values()),
                         down=sorted(now - down),
@@ -60,9 +61,11 @@ async def _watch(job: Message) -> None:
                     down = now
         except grpc.aio.AioRpcError as error:
             if error.code() not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
-                tell(error=f"the watcher cannot read the topology: {error.details() or error.code()}")
+                send_to_parent(
+                    error=f"the watcher cannot read the topology: {error.details() or error.code()}"
+                )
         except Exception as error:
-            tell(error=f"the watcher ended: {error!r}")
+            send_to_parent(error=f"the watcher ended: {error!r}")
             raise
         await asyncio.sleep(_AGAIN_S)
 

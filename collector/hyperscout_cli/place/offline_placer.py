@@ -18,7 +18,6 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_cli.place.gang_flags import Gang
 from hyperscout_cli.place.placement_files import (
-    Files,
     default_room,
     read_capacity,
     read_forest,
@@ -34,12 +33,14 @@ _UNKNOWN = "labels and taints are unknown: give --nodes, the output of `kubectl 
 class OfflinePlacer:
     """Places gangs on a saved topology, with optional files of free capacity and of nodes."""
 
-    def __init__(self, gang: Gang, topology: str, files: Files, *, unnamed: bool) -> None:
+    def __init__(
+        self, gang: Gang, topology: str, capacity: str | None, nodes: str | None, *, unnamed: bool
+    ) -> None:
         self._gang = gang
         self._topology, self._forest = read_forest(topology, unnamed=unnamed)
-        self._files = (topology, files.capacity)
-        self._free = None if files.capacity is None else read_capacity(files.capacity)
-        node = None if files.nodes is None else read_nodes(files.nodes).get
+        self._files = (topology, capacity)
+        self._free = None if capacity is None else read_capacity(capacity)
+        node = None if nodes is None else read_nodes(nodes).get
         self._masks = NodeMasks(node, _UNKNOWN)
 
     def topology(self) -> Topology:

@@ -40,7 +40,7 @@ def placer(gang: Gang, *, files: Files, collector: Endpoint, unnamed: bool) -> "
     if files.topology is not None:
         from hyperscout_cli.place.offline_placer import OfflinePlacer
 
-        yield OfflinePlacer(gang, files.topology, files, unnamed=unnamed)
+        yield OfflinePlacer(gang, files.topology, files.capacity, files.nodes, unnamed=unnamed)
         return
     from hyperscout_cli.remote.client import Collector
 

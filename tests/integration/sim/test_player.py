@@ -1,6 +1,7 @@
 """Played agents, against a collector that stores what it is sent."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -15,7 +16,7 @@ from hyperscout_sim.fabric.nvlink import Gpus, dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
 from support.fake_time import FakeTime
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 FABRIC = rail_optimised(2, 3, 2, 2)
 LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
@@ -149,6 +150,8 @@ async def test_a_part_of_the_agents_sweeps_a_fabric_that_other_players_change() 
         player.cut(own)
         await collector.until(lambda: state(collector, "node-0002", "mlx5_0") == "DOWN")
         assert swept(collector)[1] == digest
+    await eventually(lambda: not any(x.name.startswith("sweeps") for x in threading.enumerate()))
+    assert not player.agents
 
 
 async def test_a_sweep_from_a_port_without_cable_is_partial() -> None:

@@ -1,6 +1,5 @@
 """Nodes' labels from a real API server, through the collector's node watch, to HyperNodes in it."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from hyperscout_collector.app.build.collector import Collector
 from support.collectors import collector_settings
 from support.kubernetes import Cluster
 from support.placing import request
-from support.waiting import TIMEOUT_S
+from support.waiting import until, until_awaited
 
 AWS = "topology.k8s.aws/network-node-layer-"
 
@@ -42,13 +41,8 @@ def published(kube: Cluster) -> list[tuple[int, tuple[str, ...], str]]:
     )
 
 
-async def until(kube: Cluster, condition: Callable[[list[Any]], bool]) -> None:
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not condition(published(kube)):
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(published(kube)) from None
+async def until_published(kube: Cluster, condition: Callable[[list[Any]], bool]) -> None:
+    await until(lambda: condition(published(kube)), "the expected HyperNodes", pause_s=0.1)
 
 
 async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -> None:
@@ -59,7 +53,7 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
         tmp_path, kubernetes="publish", kubeconfig=kube.kubeconfig, cloud_labels=("aws",)
     )
     async with Collector(settings) as collector:
-        await until(
+        await until_published(
             kube,
             lambda found: (
                 found
@@ -75,7 +69,9 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
         )
         assert collector.watchers.current.topology.nodes_without_evidence == ("gateway",)
         await kube.kubectl_async("label", "--overwrite", "node", "b", f"{AWS}3=l2")
-        await until(kube, lambda found: (1, ("b", "c"), "labels") in found and (1, ("a",), "labels") in found)
+        await until_published(
+            kube, lambda found: (1, ("b", "c"), "labels") in found and (1, ("a",), "labels") in found
+        )
 
 
 async def test_requests_select_nodes_by_the_labels_of_the_cluster(kube: Cluster, tmp_path: Path) -> None:
@@ -89,7 +85,7 @@ async def test_requests_select_nodes_by_the_labels_of_the_cluster(kube: Cluster,
         grpc.aio.insecure_channel(collector.address) as channel,
     ):
         service = PlacementServiceStub(channel)
-        await until(kube, lambda found: (1, ("c", "d"), "labels") in found)
+        await until_published(kube, lambda found: (1, ("c", "d"), "labels") in found)
 
         async def placed(**labels: str) -> list[str]:
             asked = request(2, dry_run=True)
@@ -98,9 +94,10 @@ async def test_requests_select_nodes_by_the_labels_of_the_cluster(kube: Cluster,
             return [one.node for one in answer.assignments]
 
         async def until_placed(expected: list[str]) -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                while await placed(gpu="h100") != expected:
-                    await asyncio.sleep(0.1)
+            async def is_placed() -> bool:
+                return await placed(gpu="h100") == expected
+
+            await until_awaited(is_placed, f"a gang on {expected}", pause_s=0.1)
 
         await until_placed(["a", "c"])
         assert await placed(gpu="b200") == []

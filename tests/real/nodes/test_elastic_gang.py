@@ -70,14 +70,13 @@ class Gang:
 
     def await_(self, number: int, before: Nodes, what: str) -> Nodes:
         """Until so many pods run and as many nodes are held. The pods that ran before run where they did."""
-        give_up_s = time.monotonic() + 3 * TIMEOUT_S
-        while True:
+
+        def reached() -> tuple[Nodes, list[str]] | None:
             now = self.running()
             held = self.held() if now else []
-            if len(now) == len(held) == number:
-                break
-            assert time.monotonic() < give_up_s, f"{what}: {now}, {held}\n{self._story.watch.picture()}"
-            time.sleep(0.5)
+            return (now, held) if len(now) == len(held) == number else None
+
+        (now, held), _ = self._story.watch.until(lambda _: reached(), what, 3 * TIMEOUT_S)
         assert sorted(now) == list(range(number)), "ranks have no gap"
         assert [now[rank] for rank in sorted(now)] == held
         assert {rank: now[rank] for rank in before if rank < number} == {

@@ -174,7 +174,7 @@ def test_a_demo_of_any_size_has_three_tiers(nodes: int) -> None:
     ("nodes", "said"),
     [
         ("7", "expected a whole number from 8 to 100000"),
-        ("600", "600 nodes need 1112 open files, and a process may open 1000: give at most --nodes 488"),
+        ("600", "the collector needs 1112 open files, and a process may open 1000: give at most --nodes 488"),
     ],
 )
 def test_a_demo_that_does_not_fit_is_refused(

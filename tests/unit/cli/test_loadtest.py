@@ -7,18 +7,17 @@ import click
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States, percentile
-from hyperscout_cli.loadtest.plan import (
+from hyperscout_cli.loadtest.link_schedule import (
     QUIET_S,
-    RAILS,
     Change,
-    Plan,
-    Rota,
+    LinkSchedule,
     Stamped,
-    check,
     host_links,
     latencies,
 )
-from hyperscout_cli.loadtest.watcher_process import links_by_port, links_down
+from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, check
+from hyperscout_cli.loadtest.watcher_process import OPTIONS, links_by_port, links_down
+from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 from hyperscout_cli.shared.tables import lines
 from hyperscout_sim.fabric.shapes import cluster
 from support.command_line import CommandLine
@@ -27,8 +26,10 @@ UPDATES = States(800, 1.0, None, 0.2, 0.5)
 DOWN, UP = Change(7, down=True), Change(7, down=False)
 
 
-def plan(agents: int = 1000, processes: int = 2, changes: int = 300, per_minute: float = 100) -> Plan:
-    return Plan(agents, processes, changes, per_minute, refresh_interval_s=60, timeout_s=60)
+def settings(
+    agents: int = 1000, processes: int = 2, changes: int = 300, per_minute: float = 100
+) -> LoadTestSettings:
+    return LoadTestSettings(agents, processes, changes, per_minute, refresh_interval_s=60, timeout_s=60)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +51,12 @@ def test_percentiles_are_the_nearest_rank(values: list[float], share: float, exp
 
 @pytest.mark.parametrize(("links", "every_s"), [(800, 0.6), (201, 0.6), (80, 12.0), (4, 0.5)])
 def test_a_link_changes_at_most_once_in_two_minutes(links: int, every_s: float) -> None:
-    rota = Rota(links)
+    schedule = LinkSchedule(links)
     last: dict[int, tuple[float, bool]] = {}
     counts = {True: 0, False: 0}
     for i in range(2000):
         now_s = 1000 + i * every_s
-        change = rota.next(now_s)
+        change = schedule.next(now_s)
         if change is None:
             recent = sum(now_s - at_s < QUIET_S for at_s, _ in last.values())
             assert recent == links, "it waits only when all links changed lately"
@@ -94,35 +95,52 @@ def test_what_the_watcher_sees_belongs_to_the_last_change_of_the_link(
 @pytest.mark.parametrize(
     ("wanted", "files", "own", "said"),
     [
-        (plan(agents=3, processes=4, changes=0), 20_000, True, "--processes 4: more than --agents 3"),
+        (settings(agents=3, processes=4, changes=0), 20_000, True, "--processes 4: more than --agents 3"),
         (
-            plan(agents=20),
+            settings(agents=20),
             20_000,
             True,
             "20 agents have 80 links, and 201 of them.*give at least --agents 201",
         ),
-        (plan(agents=20_000), 20_000, True, "20512 open files in the collector.*at most --agents 19488"),
-        (plan(agents=40_000), 20_000, False, "20512 open files in each process.*at most --agents 38976"),
-        (plan(agents=1000), 100, True, "at most --agents 0, or raise the hard limit"),
+        (
+            settings(agents=20_000),
+            20_000,
+            True,
+            "the collector needs 20512 open .*most --agents 19488",
+        ),
+        (
+            settings(agents=40_000),
+            20_000,
+            False,
+            "each process of agents needs 20512 .*most --agents 38976",
+        ),
+        (settings(agents=1000), 100, True, "at most --agents 0, or raise the hard limit"),
+        (
+            settings(agents=28_232),
+            99_000,
+            True,
+            "28232 for one address: give at most --agents 28231",
+        ),
+        (settings(agents=30_000), 99_000, False, "--agents 30000: each agent needs a local port.*28231"),
     ],
 )
-def test_what_does_not_fit_is_refused(wanted: Plan, files: int, *, own: bool, said: str) -> None:
+def test_what_does_not_fit_is_refused(wanted: LoadTestSettings, files: int, *, own: bool, said: str) -> None:
     with pytest.raises(click.UsageError, match=said):
-        check(wanted, files, own_collector=own)
+        check(wanted, files, 28_232, own_collector=own)
 
 
 @pytest.mark.parametrize(
     ("wanted", "own"),
     [
-        (plan(agents=10_000), True),
-        (plan(agents=38_000), False),
-        (plan(agents=201), True),
-        (plan(agents=20, changes=5, per_minute=120), True),
-        (plan(agents=1, processes=1, changes=0), True),
+        (settings(agents=10_000), True),
+        (settings(agents=38_000), False),  # and the watcher
+        (settings(agents=201), True),
+        (settings(agents=20, changes=5, per_minute=120), True),
+        (settings(agents=1, processes=1, changes=0), True),
     ],
 )
-def test_what_fits_is_accepted(wanted: Plan, *, own: bool) -> None:
-    check(wanted, 20_000, own_collector=own)
+def test_what_fits_is_accepted(wanted: LoadTestSettings, *, own: bool) -> None:
+    check(wanted, 20_000, 38_001, own_collector=own)
 
 
 def test_the_links_that_a_topology_calls_missing_are_found_by_their_ethernet_ports() -> None:
@@ -148,7 +166,7 @@ def test_the_links_that_a_topology_calls_missing_are_found_by_their_ethernet_por
 def test_the_report_has_the_same_figures_as_a_table_and_as_an_object() -> None:
     states = States(800, 4.0, 5.0, 0.4, 2.0)
     changes = Changes(3, 2.0, (0.25, 0.5), 0.5, 0.1)
-    report = Report(plan(agents=100), states, changes, UPDATES, Memory(100, 150, 160), None)
+    report = Report(settings(agents=100), states, changes, UPDATES, Memory(100, 150, 160), None)
     assert report.unseen == 1
     data = report.data()
     assert data["states"]["collectorCpuPerFindingUs"] == 500
@@ -161,11 +179,15 @@ def test_the_report_has_the_same_figures_as_a_table_and_as_an_object() -> None:
 
 def test_figures_of_a_collector_elsewhere_are_null() -> None:
     report = Report(
-        plan(), States(800, 4.0, 5.0, None, 2.0), None, replace(UPDATES, collector_cpu_s=None), None, None
+        settings(), States(800, 4.0, 5.0, None, 2.0), None, replace(UPDATES, collector_cpu_s=None), None, None
     )
     data = report.data()
     assert (data["changes"], data["memoryMib"], data["states"]["collectorCpuPerFindingUs"]) == (None,) * 3
     assert "collector" not in "".join(lines(report.table()))
+
+
+def test_the_message_size_of_the_watcher_is_bounded() -> None:
+    assert dict(OPTIONS)["grpc.max_receive_message_length"] == MAX_ANSWER_BYTES > 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
 import pytest
+from hyperscout_cli.shared.options import collector_options
 from support.modules import module_of
 from support.real import ROOT
 
@@ -24,6 +26,15 @@ EXAMPLES = {examples.FOLDER / name: text for name, text in examples.files().item
 )
 def test_committed_files_are_current(target: str, texts: Mapping[Path, str], folder: Path) -> None:
     assert list(generated.stale(texts, folder)) == [], f"run `make {target}`"
+
+
+@pytest.mark.parametrize("queries", [True, False])
+def test_only_commands_with_the_options_of_a_collector_refer_to_them(*, queries: bool) -> None:
+    option = click.option("--namespace", help="Its own.")
+    command = click.command()((collector_options if queries else option)(lambda **_: None))
+    text = "\n".join(reference._describe(command, "hyperscout one", click.Context(click.Group()), 2))
+    assert ("common options" in text) is queries
+    assert ("--namespace" in text) is not queries
 
 
 def test_stale_files_are_written_and_named(

@@ -240,6 +240,14 @@ def test_sizes_that_make_no_fabric_are_refused(make: Callable[[], SimFabric]) ->
         make()
 
 
+def test_a_cluster_with_fewer_hosts_than_pods_is_refused_before_it_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(shapes, "rail_optimised")
+    with pytest.raises(ValueError, match="3 hosts for 4 pods: expected at least one for each"):
+        shapes.cluster(3, pods=4)
+
+
 @pytest.mark.slow
 def test_65536_hosts() -> None:
     fabric = shapes.fat_tree(64)

@@ -1,33 +1,13 @@
-"""The plan of a load test: its sizes, whether they fit, and which link changes when. No I/O, no clock."""
+"""Which link of a host changes when, and how late each change is seen. No I/O, no clock."""
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-import click
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 
-from hyperscout_cli.demo.open_files import OTHER_FILES
-
-RAILS = 4  # of `hyperscout_sim.fabric.shapes.cluster`
 QUIET_S = 120.0  # a link that changes again sooner may be damped as a flapping one
-_QUIET_MIN = QUIET_S / 60
-_MOST_DOWN = 4  # at most one link in so many is down
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run. `restart`: the collector, after the changes. `timeout_s`: of each wait for the agents."""
-
-    agents: int
-    processes: int
-    changes: int
-    changes_per_minute: float
-    refresh_interval_s: float
-    timeout_s: float
-    tls: bool = True
-    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +18,13 @@ class Change:
     down: bool
 
 
-def check(plan: Plan, most_files: int, *, own_collector: bool) -> None:
-    """Raise UsageError if the plan contradicts itself, or does not fit into the limit of open files."""
-    if plan.processes > plan.agents:
-        raise click.UsageError(
-            f"--processes {plan.processes}: more than --agents {plan.agents}: give each process an agent"
-        )
-    used = min(plan.changes, int(_QUIET_MIN * plan.changes_per_minute) + 1)
-    if used * _MOST_DOWN > plan.agents * RAILS:
-        least = -(-used * _MOST_DOWN // RAILS)
-        raise click.UsageError(
-            f"{plan.agents} agents have {plan.agents * RAILS} links, and {used} of them would be down at a "
-            "time, since a link changes at most once in two minutes: "
-            f"give at least --agents {least}, or fewer changes"
-        )
-    share = -(-plan.agents // plan.processes)
-    least, whose = share, "each process of agents"
-    if own_collector and plan.agents > share:
-        least, whose = plan.agents, "the collector"
-    if least + OTHER_FILES > most_files:
-        fits = max(0, most_files - OTHER_FILES)
-        fits = fits if whose == "the collector" else fits * plan.processes
-        raise click.UsageError(
-            f"{plan.agents} agents need {least + OTHER_FILES} open files in {whose}, and a process may open "
-            f"{most_files}: give at most --agents {fits}, or raise the hard limit (`ulimit -Hn`)"
-        )
-
-
 def host_links(fabric: SimFabric) -> tuple[Cable, ...]:
     """The cables of hosts, in the order of the fabric."""
     hosts = fabric.node_map()
     return tuple(cable for cable in fabric.cables if cable.a in hosts)
 
 
-class Rota:
+class LinkSchedule:
     """Chooses the next change: the link that is down longest returns, otherwise another one goes down.
 
     Each link changes at most once in `QUIET_S`. The order is a fixed shuffle, so that changes are far from

@@ -1,17 +1,17 @@
-"""What the processes of a load test have told so far, and waits for it."""
+"""Collects the messages of the processes, and waits for conditions."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
 from hyperscout_cli.loadtest.child import LoadTestError, Message
-from hyperscout_cli.loadtest.plan import Change, Stamped
+from hyperscout_cli.loadtest.link_schedule import Change, Stamped
 
 _SAY_EVERY_S = 5.0
 
 
-class Board:
-    """Takes the messages of all processes, on one event loop. `say` prints a line of progress."""
+class Progress:
+    """The messages of all processes of a load test, on one event loop. `say` prints a line of progress."""
 
     def __init__(self, agents: int, processes: int, say: Callable[[str], None]) -> None:
         self.made: list[Stamped] = []
@@ -87,22 +87,20 @@ class Board:
         return max(int(state["at_ns"]) for state in self._states.values())
 
     def connected(self) -> str:
-        """Progress in words."""
+        """The connected agents and the published nodes in words."""
         streaming = sum(state["streaming"] for state in self._states.values())
         return f"{streaming} of {self._agents} agents are connected, {self.nodes} nodes are published"
 
-    async def until(
-        self, expected: str, holds: Callable[[], bool], timeout_s: float, *, often_s: float = _SAY_EVERY_S
-    ) -> None:
+    async def until(self, expected: str, holds: Callable[[], bool], timeout_s: float) -> None:
         """Wait until `holds`, and print progress. Raises LoadTestError."""
         give_up_s = time.monotonic() + timeout_s
         while True:
             left_s = give_up_s - time.monotonic()
             try:
-                async with asyncio.timeout(max(0.0, min(often_s, left_s))), self._changed:
+                async with asyncio.timeout(max(0.0, min(_SAY_EVERY_S, left_s))), self._changed:
                     await self._changed.wait_for(lambda: bool(self._failed) or holds())
             except TimeoutError:
-                if left_s <= often_s:
+                if left_s <= _SAY_EVERY_S:
                     why = f"expected within {timeout_s:g} s: {expected}; now {self.connected()}"
                     raise LoadTestError(f"{why}: give a longer --timeout, or fewer agents") from None
                 self._say(self.connected())
