@@ -26,6 +26,7 @@ from hyperscout_cli.place.placement_files import (
 )
 from hyperscout_cli.shared.errors import BadInputError
 from hyperscout_cli.shared.files import shown
+from hyperscout_cli.shared.output import note
 
 _UNKNOWN = "labels and taints are unknown: give --nodes, the output of `kubectl get nodes -o json`"
 
@@ -40,8 +41,8 @@ class OfflinePlacer:
         self._topology, self._forest = read_forest(topology, unnamed=unnamed)
         self._files = (topology, capacity)
         self._free = None if capacity is None else read_capacity(capacity)
-        node = None if nodes is None else read_nodes(nodes).get
-        self._masks = NodeMasks(node, _UNKNOWN)
+        self._has_nodes = nodes is not None
+        self._masks = NodeMasks(None if nodes is None else read_nodes(nodes).get, _UNKNOWN)
 
     def topology(self) -> Topology:
         return self._topology
@@ -64,6 +65,8 @@ class OfflinePlacer:
             request = request_of(message, self._forest)
         except RequestError as error:
             raise BadInputError(self._gang.in_flags(str(error))) from error
+        if self._has_nodes and not request.demands:
+            note("--nodes has no effect: no worker has a node selector, tolerations or node affinity")
         if any(zone_share(kind.resources) for kind in ends(request.gang)):
             raise BadInputError(self._gang.in_flags("singleNuma: needs a collector: a file has no zones"))
         topology, capacity = self._files

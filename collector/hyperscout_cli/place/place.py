@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.counts import count
 
 from hyperscout_cli.place.gang_flags import Gang
 from hyperscout_cli.place.gang_options import capacity_option, gang_options, nodes_option
@@ -110,23 +111,29 @@ def _name(flag: str | None, in_file: str) -> str:
     return flag or in_file
 
 
+def _what_differs(placement: "pb.Placement") -> str:
+    """How an answer differs from the request, for outputs with nothing but nodes; "" = it does not."""
+    number = len(placement.assignments)
+    is_less = placement.placed and any(part.count < part.max_count for part in placement.elastic)
+    few = f"{count(number, 'worker')} placed, fewer than the maximum" if is_less else ""
+    return "; ".join(filter(None, (few, placement.reason)))
+
+
 def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, output: str) -> int:
     from hyperscout_placer.messages.placements import placement_json
 
     # Explain before the nodes are reserved: reserved nodes are no candidates.
     found = asked.explain(message, EXPLAINED) if explain else None
     placement = asked.place(message) if found is None or not message.dry_run else found.placement
+    if output in ("name", "hostlist") and (why := _what_differs(placement)):
+        note(why)
     if output == "name":
         emit(f"node/{node}\n" for node in dict.fromkeys(x.node for x in placement.assignments))
-        if not placement.placed:
-            note(placement.reason)
     elif output == "hostlist":
         from hyperscout_cli.place.placement_text import host_list
 
         if placement.placed:
             emit([host_list(x.node for x in placement.assignments) + "\n"])
-        else:
-            note(placement.reason)
     elif output != "table":
         data = placement_json(placement)
         if found is not None:

@@ -857,3 +857,25 @@ def test_fragments_are_used_if_asked_for(files: Files) -> None:
     ran = files.place(topology, "--workers", 2, "--packing", "fragments", capacity=capacity)
     assert "d-e" in ran.out or "d e" in ran.out
     assert "nothing is better by tier, capacity left, domains, nodes, degraded links\n" in ran.out
+
+
+@pytest.mark.parametrize("output", ["name", "hostlist"])
+def test_outputs_of_nodes_alone_say_what_differs_from_the_request(files: Files, output: str) -> None:
+    flags = ("--workers", 9, "--min-workers", 2, "--highest-tier-allowed", "nvlink", "-o", output)
+    ran = files.place(leaves(("a", "b", "c")), *flags)
+    assert ran.code == 0
+    assert ran.err == (
+        "3 workers placed, fewer than the maximum; there is no tier nvlink: tier 1 (leaf) is used, "
+        "the lowest above it\n"
+    )
+    assert files.place(leaves(("a", "b", "c")), "--workers", 3, "-o", output).err == ""
+
+
+def test_nodes_without_effect_are_said(files: Files) -> None:
+    nodes = {"items": [listed("a")]}
+    ran = files.place(leaves(("a", "b")), "--workers", 2, nodes=nodes)
+    assert (ran.code, "--nodes has no effect" in ran.err) == (0, True)
+    assert (
+        "no effect"
+        not in files.place(leaves(("a", "b")), "--workers", 1, "--toleration", "x", nodes=nodes).err
+    )
