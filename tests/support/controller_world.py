@@ -19,6 +19,7 @@ from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.units import NS, rfc3339
 from hyperscout_topology.topology import Endpoint
@@ -70,6 +71,8 @@ class World:
         kube = cast("Kube", self.server)
         self.nodes = Nodes(kube, "", rng=Random(1))
         self.placements = Placements(clock_ns=self.clock_ns, timer=lambda: 0.0)
+        masks = NodeMasks(self.nodes.get)
+        self.nodes.changed.subscribe(masks.node_changed)
         self.gates = Gates(
             kube,
             self.nodes,
@@ -78,6 +81,7 @@ class World:
             self.settings,
             lambda text: None,
             self.placements,
+            masks,
             EventLog("gang"),
             clock_ns=self.clock_ns,
             rng=Random(1),

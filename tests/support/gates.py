@@ -17,6 +17,7 @@ from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_kubernetes.client import Fence, Kube, connect
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_topology.topology import Topology
 from kube.api import MERGE, ApiError, all_at_once
@@ -45,6 +46,8 @@ class Controller:
         self._count_requests(kube)
         self.nodes = Nodes(kube, selector, rng=Random(1))
         self.placements = Placements(clock_ns=time.time_ns, timer=time.perf_counter)
+        masks = NodeMasks(self.nodes.get)
+        self.nodes.changed.subscribe(masks.node_changed)
         self.gates = Gates(
             kube,
             self.nodes,
@@ -53,6 +56,7 @@ class Controller:
             settings,
             self.said.append,
             self.placements,
+            masks,
             EventLog("gang"),
             rng=Random(1),
         )

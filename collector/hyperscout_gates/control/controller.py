@@ -27,6 +27,7 @@ from hyperscout_kubernetes.reflector import Reflector, by_namespace
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NotReadyError, Reservation
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_runtime.errors import described
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.event_loops import Debouncer
@@ -74,6 +75,7 @@ class Gates:
         settings: GateSettings,
         say: Callable[[str], None],
         placements: Placements,
+        masks: NodeMasks,
         log: EventLog,
         *,
         clock_ns: Callable[[], int] = time.time_ns,
@@ -91,7 +93,7 @@ class Gates:
         self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
         self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
-        self._requests = PlacementRequests(placements, nodes.get, clock_ns)
+        self._requests = PlacementRequests(placements, masks, clock_ns)
         self._owners = Owners(kube, self._requests.tiers, timer)
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
@@ -206,7 +208,6 @@ class Gates:
         self._free_changed(self._free.resources.node(before, after))
         if not self._begun:
             return
-        self._requests.node_changed(before, after)
         self._turns.more_free()
         was = before is None or why_down(before) is not None
         is_down = after is None or why_down(after) is not None
@@ -315,10 +316,7 @@ class Gates:
 
     def _begin_anew(self, record: GangRecord) -> None:
         """Restart a parked gang from its pods and its stored plan, as after a start of the collector."""
-        old = record.machine
-        record.machine = GangMachine(old.key, old.uid, self._settings, record.stored, self._log)
-        record.parked_until_s, record.begun_s = None, self._now_s()
-        record.refused_at, record.down = -1, frozenset()
+        record.begin_anew(self._settings, self._log, self._now_s())
         # The new machine makes a reservation for its open pods, so the old one must be released first.
         held = self._placements.get(record.name) if record.name else None
         if held is not None:
@@ -360,10 +358,8 @@ class Gates:
 
     def _written(self, record: GangRecord, answer: e.Event) -> None:
         record.writes -= 1
-        if isinstance(answer, e.PlanStored):
-            record.stored = answer.plan
-        elif isinstance(answer, e.PlanDeleted):
-            record.stored = None
+        if isinstance(answer, e.PlanStored | e.PlanDeleted):
+            record.stored = answer.plan if isinstance(answer, e.PlanStored) else None
         self._tell(record, answer)
 
     async def _read(self, record: GangRecord) -> None:
@@ -381,12 +377,16 @@ class Gates:
             self._handle(record)  # handles the response
 
     def _ask(self, record: GangRecord, asked: e.Place | e.Repair | e.Grow) -> None:
-        if isinstance(asked, e.Repair | e.Grow):
-            answer = self._requests.change(record.name, asked)
+        if isinstance(asked, e.Repair):
+            answer = self._requests.repair(record.name, asked)
+        elif isinstance(asked, e.Grow):
+            answer = self._requests.grow(record.name, asked)
         else:
             record.name = self._requests.name_for(record.machine.key, record.machine.uid)
-            turn = {"on_kept": self.queue.draining.may_use_kept(record), "dry_run": self._dry_run}
-            answer = self._requests.place(record.name, asked, record.machine.priority, **turn)
+            on_kept = self.queue.draining.may_use_kept(record)
+            answer = self._requests.place(
+                record.name, asked, record.machine.priority, dry_run=self._dry_run, on_kept=on_kept
+            )
             if self._dry_run and isinstance(answer, e.Placed):
                 self._reports.show(record, answer)
                 answer = e.NotPlaced("this is a dry run")

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_runtime.backoff import Backoff
+from hyperscout_runtime.event_log import EventLog
 
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang_plan import GangPlan
+from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
 
 # Gangs with lost nodes are first, those that grow last. Then come priority, time of the first pod, and key.
@@ -50,6 +52,13 @@ class GangRecord:
         self.problem, self.parked_until_s = problem, now_s + pause_s
         self.events.clear()
         return pause_s
+
+    def begin_anew(self, settings: GateSettings, log: EventLog, now_s: float) -> None:
+        """End the pause: a new state machine starts from the stored plan."""
+        old = self.machine
+        self.machine = GangMachine(old.key, old.uid, settings, self.stored, log)
+        self.parked_until_s, self.begun_s = None, now_s
+        self.refused_at, self.down = -1, frozenset()
 
     def put_in_order(self) -> None:
         machine = self.machine

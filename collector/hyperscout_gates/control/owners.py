@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
 from hyperscout_placer.book.reservation import NotReadyError
+from hyperscout_placer.cluster.forest import Tiers
 
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.constraints import Tiers
 from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND
 from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_gates.workloads.objects import mapping, text

@@ -49,21 +49,12 @@ _MOST_NEW = 64  # ranks that a gang gets at once; the search takes some millisec
 
 
 class PlacementRequests:
-    """Requests placements. `node`: returns the stored part of a node by name."""
+    """Requests placements."""
 
-    def __init__(
-        self,
-        placements: Placements,
-        node: Callable[[str], Object | None],
-        clock_ns: Callable[[], int],
-    ) -> None:
+    def __init__(self, placements: Placements, masks: NodeMasks, clock_ns: Callable[[], int]) -> None:
         self._placements = placements
         self._clock_ns = clock_ns
-        self._masks = NodeMasks(node)
-
-    def node_changed(self, before: Object | None, after: Object | None) -> None:
-        """Handle a node, in its stored form, that appeared, changed or disappeared."""
-        self._masks.node_changed(before, after)
+        self._masks = masks
 
     def forest(self) -> Forest:
         """The current forest. Raises NotReadyError."""
@@ -113,9 +104,6 @@ class PlacementRequests:
         except (PlacementsError, RequestError) as error:
             return NotPlaced(str(error))
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
-
-    def change(self, name: str, asked: Repair | Grow) -> Placed | NotPlaced:
-        return self.repair(name, asked) if isinstance(asked, Repair) else self.grow(name, asked)
 
     def repair(self, name: str, asked: Repair) -> Placed | NotPlaced:
         """Move these ranks of a plan to other nodes. No other rank moves."""

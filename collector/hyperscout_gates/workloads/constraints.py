@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol, cast
+from typing import cast
 
+from hyperscout_placer.cluster.forest import Tiers
 from hyperscout_placer.cluster.numa_zones import in_one_zone
 from hyperscout_placer.cluster.quantity import is_extended
 from hyperscout_placer.cluster.request import (
@@ -68,20 +69,6 @@ _FIELDS = (
     (PREFER_GROUPS, "gang.parts"),
     (EVEN, "gang.even"),
 )
-
-
-class Tiers(Protocol):
-    """As `hyperscout_placer.cluster.forest.Tiers`."""
-
-    @property
-    def top(self) -> int: ...
-
-    @property
-    def replaced(self) -> tuple[str, ...]: ...
-
-    def at_most(self, text: str) -> int: ...
-
-    def over(self, text: str) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_kubernetes.client import Object
+from hyperscout_placer.cluster.forest import Tiers
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
 from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
 from hyperscout_placer.demands.eligible import DEMANDS, demands_key
 
 from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import (
-    Tiers,
     check_names,
     constraints_of,
     least_of,

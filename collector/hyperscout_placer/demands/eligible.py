@@ -207,10 +207,11 @@ def _expression(expression: Object) -> _Test:
     key, operator, values = _parts(expression)
     if not all(LABEL_VALUE.fullmatch(value) for value in values):
         return _never
+    known = frozenset(values)
     if operator == "In":
-        return lambda labels, name: labels.get(key) in values
+        return lambda labels, name: labels.get(key) in known
     if operator == "NotIn" and values:
-        return lambda labels, name: labels.get(key) not in values
+        return lambda labels, name: labels.get(key) not in known
     if operator == "Exists" and not values:
         return lambda labels, name: key in labels
     if operator == "DoesNotExist" and not values:

@@ -6,7 +6,7 @@ pkg/apis/core/validation of Kubernetes 1.36). Every error names its field as it 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -16,12 +16,14 @@ from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.demands.eligible import CANONICAL, INTEGER, LABEL_VALUE, MAX_WEIGHT, NAME
 
 _MAX_CHARS = 65_536  # of the JSON of one role
+# Each node is compared with all terms, and each term with all requirements in it.
+_MAX_TERMS, _MAX_VALUES = 64, 256
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 # By operator of an expression: the least and the largest number of values.
 _VALUES = {
-    "In": (1, 65_536),
-    "NotIn": (1, 65_536),
+    "In": (1, _MAX_VALUES),
+    "NotIn": (1, _MAX_VALUES),
     "Exists": (0, 0),
     "DoesNotExist": (0, 0),
     "Gt": (1, 1),
@@ -96,16 +98,26 @@ def _check_affinity(affinity: pb.NodeAffinity, where: str) -> None:
         terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms
         if not terms:
             raise RequestError(f"{at}: expected at least one term")
+        _check_most(terms, at)
         for i, term in enumerate(terms):
             _check_term(term, f"{at}[{i}]")
+    all_preferred = f"{where}.preferred_during_scheduling_ignored_during_execution"
+    _check_most(affinity.preferred_during_scheduling_ignored_during_execution, all_preferred)
     for i, preferred in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
-        at = f"{where}.preferred_during_scheduling_ignored_during_execution[{i}]"
+        at = f"{all_preferred}[{i}]"
         if not 1 <= preferred.weight <= MAX_WEIGHT:
             raise RequestError(f"{at}.weight: {preferred.weight}: expected 1 to {MAX_WEIGHT}")
         _check_term(preferred.preference, f"{at}.preference")
 
 
+def _check_most(found: Sized, where: str) -> None:
+    if len(found) > _MAX_TERMS:
+        raise RequestError(f"{where}: {len(found)}: expected at most {_MAX_TERMS}")
+
+
 def _check_term(term: pb.NodeSelectorTerm, where: str) -> None:
+    _check_most(term.match_expressions, f"{where}.match_expressions")
+    _check_most(term.match_fields, f"{where}.match_fields")
     for i, expression in enumerate(term.match_expressions):
         at = f"{where}.match_expressions[{i}]"
         _check_key(expression.key, f"{at}.key")
@@ -127,7 +139,7 @@ def _check_count(found: pb.NodeSelectorRequirement, where: str, known: Mapping[s
         raise RequestError(f"{where}.operator: {found.operator[:40]!r}: expected {', '.join(known)}")
     least, most = known[found.operator]
     if not least <= len(found.values) <= most:
-        expected = "no value" if not most else "one value" if most == 1 else "at least one value"
+        expected = "no value" if not most else "one value" if most == 1 else f"1 to {most} values"
         raise RequestError(f"{where}.values: {len(found.values)}: expected {expected} for {found.operator}")
 
 

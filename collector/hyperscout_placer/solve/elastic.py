@@ -13,7 +13,8 @@ from typing import TypeVar
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Workers, size, with_least
-from hyperscout_placer.solve.place import NO_MASKS, find_place, place
+from hyperscout_placer.solve.place import NO_MASKS, find_place, place, refused
+from hyperscout_placer.solve.work import Work
 
 _T = TypeVar("_T")
 
@@ -73,24 +74,26 @@ def place_elastic(
     """
     if not any(elastic_parts(request.gang)):
         return place(capacity, request, masks)
-    complete = True
+    work = Work()  # limit for all steps together
+    unsure = list[Counts]()  # numbers for which an incomplete search found no place
 
     def fits(counts: Counts) -> Placement | None:
-        nonlocal complete
-        found, was_complete = find_place(capacity, with_counts(request, counts), masks)
-        complete &= found is not None or was_complete
+        found, complete = find_place(capacity, with_counts(request, counts), masks, work)
+        if found is None and not complete:
+            unsure.append(counts)
         return found
 
     least = at_least(request)
-    best = largest(counts_of(least), counts_of(request), fits)
+    lower = counts_of(least)
+    best = largest(lower, counts_of(request), fits)
     if best is None:
-        refusal = place(capacity, least, masks)
-        if isinstance(refusal, Placement):  # a search with other limits found it after all
-            return replace(refusal, counts=counts_of(least))
+        answer = refused(capacity, least, masks, work, proven=lower not in unsure)
+        if request.impossible:
+            return answer
         number = size(least.gang)
-        return replace(refusal, reason=f"the minimum of {number} workers does not fit: {refusal.reason}")
+        return replace(answer, reason=f"the minimum of {number} workers does not fit: {answer.reason}")
     counts, found = best
-    if not complete:
+    if unsure:
         why = "more workers were not found within the search limit, but may fit"
         bound = found.bound or found.cost
         found = replace(found, exact=False, bound=bound, relaxed=(*found.relaxed, why))

@@ -42,28 +42,35 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
 
     Raises RequestError for an invalid request.
     """
+    work = Work()
+    found, complete = find_place(capacity, request, masks, work)
+    return found or refused(capacity, request, masks, work, proven=complete)
+
+
+def find_place(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
+) -> tuple[Placement | None, bool]:
+    """As `place`, without the reason of a refusal: the placement, and whether the search was complete.
+
+    `work`: the limit for all searches that share it. After it they are greedy.
+    """
     checked(request, capacity.forest.top)
+    return _found(capacity, request, masks, work)
+
+
+def refused(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work, *, proven: bool
+) -> Refusal:
+    """The refusal of a request for which `find_place` found no place. `proven`: its search was complete."""
     tops = highest(capacity.forest, request)
     if request.impossible:
         return Refusal(tops, "; ".join((request.impossible, *request.replaced)))
-    work = Work()  # limit for all trials together; after it the search is greedy
-    found, complete = _found(capacity, request, masks, work)
-    if found is not None:
-        return found
 
     def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
         return _found(capacity, other, others, work)[0]
 
-    answer = refusal(capacity, request, masks, tops, find, proven=complete)
+    answer = refusal(capacity, request, masks, tops, find, proven=proven)
     return replace(answer, reason="; ".join((answer.reason, *request.replaced)))
-
-
-def find_place(
-    capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_MASKS
-) -> tuple[Placement | None, bool]:
-    """As `place`, without the reason of a refusal: the placement, and whether the search was complete."""
-    checked(request, capacity.forest.top)
-    return _found(capacity, request, masks, Work())
 
 
 def _found(

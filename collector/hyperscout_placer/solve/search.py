@@ -47,7 +47,6 @@ class Search:
         self._free = free
         self._alike = Alike(free)
         self._work = work
-        self._looks = 0
 
     def best(self, gang: Group, tiers: Sequence[int]) -> Placement | None:
         """The best placement at the lowest of these tiers where there is one."""
@@ -129,7 +128,7 @@ class Search:
                     break
                 self.complete = False
                 unsure.append((units.top, bound or _bound_of(free, units, solver.sizes, domain)))
-                if guesses == GUESSES or (guesses and self._looks > MAX_LOOKS):
+                if guesses == GUESSES or (guesses and self._work.looks > MAX_LOOKS):
                     break
                 guesses += 1
                 found = self._guessed(units, domain)
@@ -146,7 +145,7 @@ class Search:
             return None  # greedy filling splits nothing evenly
         greedy = Greedy(self._free, units)
         held = greedy.held(domain)
-        self._looks += greedy.looks
+        self._work.looks += greedy.looks
         return None if held is None else (cost_parts(self._free, units, held), lambda: held)
 
 

@@ -10,9 +10,10 @@ class TooBigError(Exception):
 
 
 class Work:
-    """The remaining work for the tables of one request."""
+    """The remaining work for the tables of one request. `looks`: unit trials of greedy searches so far."""
 
     def __init__(self, most: int = MAX_WORK) -> None:
+        self.looks = 0
         self._left = most
 
     def spend(self, amount: int) -> None:

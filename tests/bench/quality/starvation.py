@@ -21,6 +21,7 @@ from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.machine import GangMachine
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
@@ -85,7 +86,7 @@ class Simulation:
         self.placements = Placements(clock_ns=self._now_ns, timer=lambda: 0.0)
         self.placements.set_topology(case.topology)
         self.placements.set_unused({node: {"pods": 1} for node in nodes})
-        self._requests = PlacementRequests(self.placements, objects.get, self._now_ns)
+        self._requests = PlacementRequests(self.placements, NodeMasks(objects.get), self._now_ns)
         self.draining = Draining(self.placements, self._requests, drain_after_s, self._now_ns, self._announce)
         self.turns = Turns(self._give, self.draining, lambda: 0.0)
         self._ends: list[tuple[float, str]] = []

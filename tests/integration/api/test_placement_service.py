@@ -1,9 +1,11 @@
 """PlacementService over a real server: rights, refusals, and no message leaks a node."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -25,6 +27,7 @@ from hyperscout_placer.book.waiting import Kept, Planned, Waiting
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.demands import node_masks
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_topology.topology import Topology
@@ -35,7 +38,7 @@ from support.builders import gang
 from support.callers import refused
 from support.identities import Reader
 from support.placing import REQUESTS, free_of, part, request
-from support.topologies import healthy_leaves
+from support.topologies import healthy_leaves, leaves
 from support.waiting import TIMEOUT_S
 
 Code = grpc.StatusCode
@@ -614,6 +617,68 @@ async def test_what_roles_demand_counts_in_all_calls(world: World) -> None:
         asked.parts[0].workers.tolerations[0].effect = "Never"
         code, words = await refused(service.Place(asked))
         assert (code, "tolerations[0].effect" in words) == (Code.INVALID_ARGUMENT, True)
+
+
+async def test_threads_compute_masks_once_for_equal_demands(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller chooses how long that takes, so the event loop must not wait for it."""
+    made: list[int] = []
+
+    def mask_for(*given: Any) -> Any:
+        made.append(threading.get_ident())
+        return real(*given)
+
+    real = node_masks.mask_for
+    monkeypatch.setattr(node_masks, "mask_for", mask_for)
+    monkeypatch.setattr(node_masks, "_MAX_ENTRIES", 1)  # the table keeps one mask
+    for name in NODES:
+        world.nodes[name] = kept(kube_objects.node(name, labels={"gpu": "h100"}))
+    asked = [request(1, gang=name) for name in "abc"]
+    for one in asked:
+        one.parts[0].workers.node_selector["gpu"] = "h100"
+    asked[1].parts[0].workers.tolerations.add(operator="Exists")
+    other_kind = request(1, dry_run=True)
+    other_kind.parts[0].workers.node_selector["gpu"] = "a100"
+    service, held = world.service, pb.ImproveRequest(gang="a")
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: service.place(other_kind, None),
+        *(partial(service.place, one, None) for one in asked),
+        lambda: service.explain_placement(pb.ExplainPlacementRequest(gang="a"), None),
+        lambda: service.explain_placement(pb.ExplainPlacementRequest(request=other_kind), None),
+        lambda: service.repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True), None),
+        lambda: service.resize(pb.ResizeRequest(gang="a", workers=1), None),
+        lambda: service.improve(held, None),
+        lambda: service.defragment(pb.DefragmentRequest(request=other_kind), None),
+    ]
+    for number, call in enumerate(calls):
+        world.masks.node_changed(None, {"changed": number})
+        made.clear()
+        await call()
+        assert made
+        assert threading.get_ident() not in made
+    assert len(made) == 3, "the request, and three reservations with two demands"
+
+
+async def test_a_topology_that_comes_while_masks_are_computed_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*NODES, "n05"):
+        world.nodes[name] = kept(kube_objects.node(name, labels={"gpu": "h100"}))
+    asked = request(1, gang="a")
+    asked.parts[0].workers.node_selector["gpu"] = "h100"
+    real, published = world.service._decide, [leaves(("n05",))]
+
+    async def decide(*given: Any) -> Any:
+        answer = await real(*given)
+        if published:
+            world.placements.set_topology(published.pop())
+            world.placements.set_unused({"n05": {"workers": 1}})
+        return answer
+
+    monkeypatch.setattr(world.service, "_decide", decide)
+    answer = await world.service.place(asked, None)
+    assert [x.node for x in answer.placement.assignments] == ["n05"]
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

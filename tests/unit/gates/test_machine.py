@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from hyperscout_gates.state import events as e
-from hyperscout_gates.state.gang import is_elastic
+from hyperscout_gates.state.gang import Gang, is_elastic
 from hyperscout_gates.state.gang_state import TRANSITIONS, GateSettings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -531,6 +531,23 @@ def test_an_elastic_gang_is_placed_in_part_and_grows_as_room_appears() -> None:
     found.finish(A)
     found.settle()
     assert (found.machines, found.held, found.plans) == ({}, {}, {})
+
+
+def test_an_elastic_gang_with_a_replaced_tier_grows_after_a_restart() -> None:
+    """The owner's reading says which tier was replaced; the stored plan does not."""
+
+    def of(number: int) -> Gang:
+        gang = gang_of("a", number, least=2)
+        return replace(gang, request=replace(gang.request, replaced=("there is no tier rack",)))
+
+    found = world(2, 2)
+    found.submit(of(2))
+    found.settle()
+    found.crash()
+    found.start()
+    found.scale(A, of(4))
+    found.settle()
+    assert found.plans[A].nodes == ("n0", "n0", "n1", "n1")
 
 
 def test_less_than_the_minimum_waits_whole() -> None:

@@ -10,6 +10,7 @@ from hyperscout_gates.state.gang import Gang, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.request import Group, Range, Request, Workers
+from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_topology.topology import Endpoint
 from support.builders import anomaly
 from support.kube_objects import preferred_affinity
@@ -35,7 +36,8 @@ class Cluster:
         }
         self.placements = Placements(clock_ns=lambda: 5, timer=lambda: 0.0)
         self.placements.set_unused({name: {GPU: 8} for name in NODES})
-        self.asking = PlacementRequests(self.placements, self.nodes.get, lambda: 5)
+        self.masks = NodeMasks(self.nodes.get)
+        self.asking = PlacementRequests(self.placements, self.masks, lambda: 5)
 
     def publish(self) -> "Cluster":
         self.placements.set_topology(TOPOLOGY)
@@ -82,7 +84,7 @@ def test_what_pods_demand_and_what_is_to_be_avoided_counts(cluster: Cluster) -> 
     assert placed(cluster, gang(2), "b2") == ("a2", "a3")
     # Nodes change, and what is remembered of them with them.
     cluster.nodes["b1"]["ready"]["status"] = "True"
-    cluster.asking.node_changed(None, cluster.nodes["a1"])
+    cluster.masks.node_changed(None, cluster.nodes["a1"])
     other = cluster.asking.place("y", e.Place(gang(3), frozenset({"gone"})))
     assert isinstance(other, e.Placed)
     assert other.placement.nodes == ("b1", "b2", "b3")
@@ -167,7 +169,7 @@ def test_an_elastic_gang_grows_near_what_runs_and_shrinks(cluster: Cluster) -> N
     for name, free in {"a1": 0, "b1": 0, "a2": 8, "b2": 8, "b3": 8}.items():
         cluster.placements.set_unused_of(name, {GPU: free})
     now = replace(plan(cluster, of), request=with_ranks(of.request, 2))
-    answer = cluster.asking.change("ns/Job/a", e.Grow(of, now, 4, frozenset({"b2"})))
+    answer = cluster.asking.grow("ns/Job/a", e.Grow(of, now, 4, frozenset({"b2"})))
     assert isinstance(answer, e.Placed), answer
     assert (answer.placement.nodes, answer.placement.counts) == (("a1", "b1", "a2", "b3"), (4,))
     held = cluster.placements.held("ns/Job/a")
@@ -175,7 +177,7 @@ def test_an_elastic_gang_grows_near_what_runs_and_shrinks(cluster: Cluster) -> N
     assert "b2" not in held.request.avoid
     assert [name for name, free in cluster.free().items() if free] == ["a3", "b2"]
     grown = replace(now, request=held.request, placement=held.placement)
-    full = cluster.asking.change("ns/Job/a", e.Grow(of, grown, 5, frozenset({"b2"})))
+    full = cluster.asking.grow("ns/Job/a", e.Grow(of, grown, 5, frozenset({"b2"})))
     assert isinstance(full, e.NotPlaced)
     assert full.reason.startswith("4 of 5 workers run: no place for rank 4 (worker)")
     less = grown.with_ranks(with_ranks(of.request, 3))
@@ -188,7 +190,7 @@ def test_an_elastic_gang_grows_near_what_runs_and_shrinks(cluster: Cluster) -> N
     cluster.asking.update("ns/Job/a", e.Shrink(less.with_ranks(with_ranks(of.request, 2))))
     held = cluster.placements.held("ns/Job/a")
     assert (held.placement.nodes, cluster.free()["a2"]) == (("a1", "b1"), 8)
-    assert isinstance(cluster.asking.change("ns/Job/a", e.Grow(of, less, 5, frozenset())), e.NotPlaced)
+    assert isinstance(cluster.asking.grow("ns/Job/a", e.Grow(of, less, 5, frozenset())), e.NotPlaced)
 
 
 def test_a_gang_does_not_grow_onto_kept_nodes(cluster: Cluster) -> None:
@@ -201,7 +203,7 @@ def test_a_gang_does_not_grow_onto_kept_nodes(cluster: Cluster) -> None:
     kept = cluster.placements.drain
     assert kept is not None
     now = replace(plan(cluster, of), request=with_ranks(of.request, 1))
-    answer = cluster.asking.change("ns/Job/a", e.Grow(of, now, 4, frozenset()))
+    answer = cluster.asking.grow("ns/Job/a", e.Grow(of, now, 4, frozenset()))
     assert isinstance(answer, e.Placed)
     assert not kept.keeps(answer.placement.nodes[1:])
     assert len(answer.placement.nodes) == 3

@@ -21,6 +21,8 @@ from hyperscout_placer.cluster.request import (
     without_preferences,
 )
 from hyperscout_placer.repair.resize import Resized, resize
+from hyperscout_placer.solve import elastic as elastic_module
+from hyperscout_placer.solve import place as place_module
 from hyperscout_placer.solve.elastic import (
     Counts,
     at_least,
@@ -32,6 +34,7 @@ from hyperscout_placer.solve.elastic import (
     with_counts,
 )
 from hyperscout_placer.solve.place import highest
+from hyperscout_placer.solve.work import Work
 from support.builders import worker_capacity
 from support.examples import in_blocks, seed_blocks
 from support.placer_instances import Instance, elastic_instance
@@ -96,6 +99,24 @@ def test_less_than_the_minimum_is_refused_with_the_reason() -> None:
     assert isinstance(answer, Refusal)
     assert answer.reason.startswith("the minimum of 7 workers does not fit: ")
     assert "all nodes together fit 6 now" in answer.reason
+
+
+@pytest.mark.parametrize("least", [1, 9])
+def test_all_steps_have_one_limit(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left of it for tables. Greedy searches count their trials together, too."""
+    works: list[Work] = []
+    for module in (elastic_module, place_module):
+        monkeypatch.setattr(module, "Work", lambda: works.append(Work(0)) or works[-1])
+    answer = place_elastic(room(a=4, b=3), gang(workers(1, 4, "server"), workers(least, 12)))
+    assert isinstance(answer, Placement if least == 1 else Refusal)
+    assert len(works) == 1
+    assert works[0].looks > 0 or least == 9  # no domain has so many nodes
+
+
+def test_what_is_impossible_is_refused_without_another_reason() -> None:
+    request = replace(gang(workers(2, 8)), impossible="there is no tier rack")
+    answer = place_elastic(room(a=4), request)
+    assert answer == Refusal(2, "there is no tier rack")
 
 
 @seed_blocks(range(2000, 2060), in_blocks(10, 100))

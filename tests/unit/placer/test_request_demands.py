@@ -10,6 +10,7 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.demands import node_masks
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.messages.requests import request_message, request_of, stored_request
 from hyperscout_placer.solve.explain import explain
@@ -35,6 +36,7 @@ NODES = {
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 SPOT = [{"key": "spot", "operator": "Exists"}]
+VALUES = [str(i) for i in range(256)]
 
 
 def workers(count: int, **fields: Any) -> dict[str, Any]:
@@ -144,6 +146,28 @@ def test_masks_are_made_anew_when_a_node_changes() -> None:
     assert found.nodes == ("c",)
 
 
+def test_masks_of_a_table_stay_those_of_their_moment_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread uses a table while nodes change. A table keeps few masks where there are many nodes."""
+    nodes = dict(NODES)
+    masks = NodeMasks(nodes.get)
+    request = request_of(message(workers(1, nodeSelector={"gpu": "h100"})), FOREST)
+    table = masks.now(FOREST)
+    before, nodes["c"] = nodes["c"], kept(node("c", labels={"gpu": "h100"}))
+    masks.node_changed(before, nodes["c"])
+    seen = [found.of(request)["worker"].allowed.tolist() for found in (table, masks.now(FOREST))]
+    assert seen == [[True, True, False, False, True, False], [True, True, True, False, True, False]]
+    monkeypatch.setattr(node_masks, "_MAX_ENTRIES", 2 * len(FOREST.nodes))
+    made: list[str] = []
+    real = node_masks.mask_for
+    monkeypatch.setattr(node_masks, "mask_for", lambda *given: (made.append(""), real(*given))[1])
+    table = NodeMasks(nodes.get).now(FOREST)
+    specs = {str(i): {"nodeSelector": {"gpu": str(i)}} for i in range(3)}
+    for role in "0101", "201":
+        for one in role:
+            table.by_role({one: specs[one]})
+    assert len(made) == 5  # the third one discards the first two
+
+
 ALL = {
     "nodeSelector": {"gpu": "h100", "example.com/zone": ""},
     "tolerations": [
@@ -198,7 +222,7 @@ def test_a_stored_request_keeps_its_demands_and_its_priority() -> None:
         (node_affinity(says("a", "in", "b")), "operator: 'in': expected In, NotIn, Exists, DoesNotExist"),
         (
             node_affinity(says("a", "In")),
-            "expressions[0].values: 0: expected at least one value for In",
+            "expressions[0].values: 0: expected 1 to 256 values for In",
         ),
         (node_affinity(says("a", "Exists", "b")), "values: 1: expected no value for Exists"),
         (node_affinity(says("a", "Gt", "1", "2")), "values: 2: expected one value for Gt"),
@@ -215,7 +239,26 @@ def test_a_stored_request_keeps_its_demands_and_its_priority() -> None:
         (preferred_affinity((0, says("a", "Exists"))), "[0].weight: 0: expected 1 to 100"),
         (preferred_affinity((101, says("a", "Exists"))), "[0].weight: 101: expected 1 to 100"),
         (preferred_affinity((1, says("a", "Is"))), "[0].preference.match_expressions[0].operator: 'Is'"),
-        (node_affinity(says("a", "In", *map(str, range(20_000)))), "characters as JSON: at most 65536"),
+        (node_affinity(*[says("a" * 63, "In", *VALUES)] * 64), "characters as JSON: at most 65536"),
+        (node_affinity(says("a", "NotIn", *VALUES, "b")), "values: 257: expected 1 to 256 values for NotIn"),
+        (
+            node_affinity(*[says("a", "Exists")] * 65),
+            "execution.node_selector_terms: 65: expected at most 64",
+        ),
+        (
+            preferred_affinity(*[(1, says("a", "Exists"))] * 65),
+            "preferred_during_scheduling_ignored_during_execution: 65: expected at most 64",
+        ),
+        (
+            node_affinity({"matchExpressions": says("a", "Exists")["matchExpressions"] * 65}),
+            "node_selector_terms[0].match_expressions: 65: expected at most 64",
+        ),
+        (
+            node_affinity(
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}] * 65}
+            ),
+            "node_selector_terms[0].match_fields: 65: expected at most 64",
+        ),
     ],
 )
 def test_what_a_pod_may_not_say_is_refused(fields: dict[str, Any], error: str) -> None:

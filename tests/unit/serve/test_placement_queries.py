@@ -11,7 +11,7 @@ from hyperscout_collector.serve.grpc.placement_queries import (
 )
 from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import Reservation, Trial, running_gangs
+from hyperscout_placer.book.reservation import Reservation, Trial
 from hyperscout_placer.book.waiting import Planned
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.forest import Forest
@@ -58,8 +58,7 @@ def test_nothing_proposes_nodes_that_a_gang_remembers_as_failed() -> None:
         shown = explained_held(held, placements.without("a"), free, 5)
         assert not {x.node for x in shown.placement.assignments} & set(failed)
         # A gang of two fits into a leaf if a rank of this gang moves.
-        gangs = running_gangs([held], free.capacity.forest)
-        plan = defragmented("b", gang(2, tier=1), gangs, free, 8)
+        plan = defragmented("b", gang(2, tier=1), [held], lambda request: {}, free, 8)
         assert plan.placement.placed == better
         assert not {move.target for x in plan.gangs for move in x.moves} & set(failed)
 

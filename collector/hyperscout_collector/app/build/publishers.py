@@ -181,7 +181,7 @@ def build_publishing(
         publishers.nodes.changed.subscribe(masks.node_changed)
     gates, services = None, dict(publishers.services)
     if nodes is not None and context.kube is not None:
-        gates = _gates(context, context.kube, nodes, placing.placements)
+        gates = _gates(context, context.kube, nodes, placing.placements, masks)
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
     evidence.guard.load("the free resources of nodes", placing.touch)
@@ -250,7 +250,7 @@ def _mqtt(context: Context) -> MqttPublisher:
     )
 
 
-def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -> Gates:
+def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements, masks: NodeMasks) -> Gates:
     settings = context.settings
     return Gates(
         kube,
@@ -272,6 +272,7 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements) -
         ),
         _print,
         placements,
+        masks,
         context.event_log("gang"),
         clock_ns=context.clock_ns,
         rng=_jitter(),

@@ -4,12 +4,18 @@ No function changes a reservation: PlacementService applies a computed repair.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.drain import Drain, place_around
-from hyperscout_placer.book.reservation import Reservation, Trial, avoiding_failed, within_tiers
+from hyperscout_placer.book.reservation import (
+    Reservation,
+    Trial,
+    avoiding_failed,
+    running_gangs,
+    within_tiers,
+)
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
@@ -22,13 +28,14 @@ from hyperscout_placer.messages.changes import (
     repair_message,
     resize_message,
 )
+from hyperscout_placer.messages.demands import Demands
 from hyperscout_placer.messages.placements import (
     explanation_message,
     held_message,
     placement_message,
     waiting_message,
 )
-from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
+from hyperscout_placer.repair.defrag import MovePlan, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.repair.resize import Resized, resize
 from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, place_elastic
@@ -43,11 +50,14 @@ class OutdatedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The free resources. `capacity`: a copy that belongs to this object only. `masks`: those of the gang."""
+    """The free resources. `capacity`: a copy that belongs to this object only.
+
+    `masks` returns those of the gang. It takes long where there are many nodes and terms.
+    """
 
     capacity: Capacity
     speeds: Sequence[TierSpeed]
-    masks: Mapping[str, Mask] = field(default_factory=dict)
+    masks: Callable[[], Mapping[str, Mask]] = dict
 
 
 def tried(gang: str, request: Request, free: Free, trial: Callable[[], Trial]) -> tuple[Trial, pb.Placement]:
@@ -63,7 +73,7 @@ def reserved(held: Reservation, free: Free) -> pb.Placement:
 def explained(
     gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
 ) -> pb.ExplainPlacementResponse:
-    capacity, masks = free.capacity, free.masks
+    capacity, masks = free.capacity, free.masks()
     if drain is None:
         answer = _for_current_tiers(lambda: place_elastic(capacity, request, masks))
     else:
@@ -86,7 +96,7 @@ def explained_held(
 
 def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
     asked, running = within_tiers(held.request, free.capacity.forest.top), held.placement.nodes
-    return _for_current_tiers(lambda: repair(free.capacity, asked, running, lost, free.masks))
+    return _for_current_tiers(lambda: repair(free.capacity, asked, running, lost, free.masks()))
 
 
 def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
@@ -95,7 +105,7 @@ def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> 
 
 
 def resized(held: Reservation, counts: Counts, free: Free, drain: Drain | None = None) -> Resized | Refusal:
-    asked, masks = avoiding_failed(held, free.capacity.forest), free.masks
+    asked, masks = avoiding_failed(held, free.capacity.forest), free.masks()
     if drain is not None:
         masks = drain.masks_of_others(asked, free.capacity.forest, masks)
     return _for_current_tiers(lambda: resize(free.capacity, asked, held.placement.nodes, counts, masks))
@@ -109,16 +119,27 @@ def resized_message(held: Reservation, found: Resized | Refusal, free: Free) -> 
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
     asked = avoiding_failed(held, capacity.forest)
-    found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, free.masks))
+    found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, free.masks()))
     predicted = None if found is None else _predicted(found.placement, free)
     return improve_message(held.gang, held.request, found, capacity.forest, predicted)
 
 
 def defragmented(
-    gang: str, request: Request, gangs: Sequence[Running], free: Free, most_moves: int
+    gang: str,
+    request: Request,
+    book: Sequence[Reservation],
+    masks_of: Callable[[Request], Mapping[str, Mask]],
+    free: Free,
+    most_moves: int,
 ) -> pb.DefragmentResponse:
+    """`book`: all reservations. `masks_of` returns the masks of their requests."""
     request = at_least(request)
-    found = defragment(free.capacity, request, gangs, free.masks, most_moves=most_moves)
+    masks: dict[Demands, Mapping[str, Mask]] = {}
+    for held in book:
+        if (demands := held.request.demands) not in masks:
+            masks[demands] = masks_of(held.request)
+    gangs = running_gangs(book, free.capacity.forest, lambda held: masks[held.request.demands])
+    found = defragment(free.capacity, request, gangs, free.masks(), most_moves=most_moves)
     return defragmented_message(gang, request, found, free)
 
 

@@ -6,8 +6,9 @@ first; a dry run needs only the verb "get".
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -17,9 +18,10 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation, running_gangs
+from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation
 from hyperscout_placer.book.waiting import Planned, Waiting
 from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.messages.changes import check_repair
@@ -28,6 +30,7 @@ from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
 from hyperscout_placer.repair.resize import Resized
 from hyperscout_placer.solve.elastic import counts_for, counts_of, with_counts
+from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 
@@ -149,12 +152,11 @@ class PlacementService:
 
     async def place(self, request: pb.PlaceRequest, context: Any) -> pb.PlaceResponse:
         placements = self._placements
-        forest = placements.capacity.forest
         expires_ns = self._expires_ns(request)
         if request.gang or not request.dry_run:
             check_name(request.gang)
-        asked = request_of(request, forest)
-        masks = self._masks.of(asked, forest)
+        asked, masks = await self._read(request, self._queries if request.dry_run else self._decide)
+        forest = placements.capacity.forest
         if request.dry_run:
             capacity, trial = placements.trial(asked, masks)
             free = Free(capacity, placements.speeds)
@@ -326,11 +328,23 @@ class PlacementService:
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
         gang, asked = request.request.gang, request_of(request.request, self._placements.capacity.forest)
-        free, forest = self._free(asked), self._placements.capacity.forest
-        gangs = running_gangs(self._by_name(), forest, lambda held: self._masks.of(held.request, forest))
-        return await self._queries(queries.defragmented, gang, asked, gangs, free, most)
+        free, book = self._free(asked), self._by_name()
+        masks_of = self._masks.now(free.capacity.forest).of
+        return await self._queries(queries.defragmented, gang, asked, book, masks_of, free, most)
 
     # Helpers
+
+    async def _read(
+        self, request: pb.PlaceRequest, run: BoundedExecutor
+    ) -> tuple[Request, Mapping[str, Mask]]:
+        """A request for the current tiers, and its masks, which a thread computes."""
+        for _ in range(_ATTEMPTS):
+            forest = self._placements.capacity.forest
+            asked = request_of(request, forest)
+            masks = await run(self._masks.now(forest).of, asked) if asked.demands else NO_MASKS
+            if self._placements.capacity.forest is forest:
+                return asked, masks
+        raise _busy(request.gang)
 
     def _why_no_plan(self) -> str:
         if self._queue is None:
@@ -340,8 +354,10 @@ class PlacementService:
         return "no gang waited at the last look"
 
     def _free(self, request: Request) -> Free:
+        """What is free now. A thread computes the masks: the caller chooses how long that takes."""
         capacity = self._placements.capacity_for(request).copy()
-        return Free(capacity, self._placements.speeds, self._masks.of(request, capacity.forest))
+        masks = partial(self._masks.now(capacity.forest).of, request) if request.demands else dict
+        return Free(capacity, self._placements.speeds, masks)
 
     def _by_name(self) -> list[Reservation]:
         return sorted(self._placements, key=lambda held: held.gang)
