@@ -47,7 +47,7 @@ Examples:
 )
 @click.option(
     "--changes-per-minute",
-    type=click.FloatRange(1, 6000),
+    type=WholeNumber(1, 6000),
     default=100,
     show_default=True,
     help="How often a link of a host goes down or returns.",
@@ -85,7 +85,7 @@ def loadtest(
     *,
     agents: int,
     processes: int,
-    changes_per_minute: float,
+    changes_per_minute: int,
     duration_s: float | None,
     changes: int | None,
     refresh_interval_s: float,

@@ -23,7 +23,7 @@ class LoadTestSettings:
     agents: int
     processes: int
     changes: int
-    changes_per_minute: float
+    changes_per_minute: int
     refresh_interval_s: float
     timeout_s: float
     tls: bool = True

@@ -45,7 +45,7 @@ from hyperscout_gates.state.gang_plan import GangPlan
 
 _log = logging.getLogger(__name__)
 
-_MOST_NEW = 64  # ranks that a gang gets at once; the search takes some milliseconds for each of them
+_MOST_NEW = 16  # ranks that a gang gets at once; where few nodes are free, each of them takes up to 60 ms
 
 
 class PlacementRequests:

@@ -258,9 +258,7 @@ def checked(request: Request, tiers: int) -> Request:
             raise RequestError("gang.even: the whole gang has a spread too: give one of them")
         sizes = set(whole_sizes(gang.parts, gang.even))
         if set(whole_sizes(with_least(gang).parts, gang.even)) != sizes:
-            raise RequestError(
-                "gang.even: a part inside of groups that stay whole has a min_count: give it to the groups"
-            )
+            raise RequestError("gang.even: min_count inside of groups that stay whole: give it to the groups")
         if len(sizes) > 1:
             raise RequestError(
                 f"gang.even: {gang.even}: groups of {max(sizes)} stay whole there beside groups or workers "
