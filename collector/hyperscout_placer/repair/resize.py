@@ -18,14 +18,16 @@ from hyperscout_placer.solve.elastic import Counts, carried, counts_of, largest,
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """`request`: with the new counts. `placement`: the gang afterwards.
+    """`request`: with the new counts. `placement`: the gang afterwards. `lacking`: how many workers of those
+    that were asked for have a place, and why no more; "" = all of them have one.
 
     `placement.exact`: no more ranks fit beside those that run, and no choice of nodes for the new ones costs
-    less.
+    less. Where no rank is new, nothing is known: it has no `bound` either.
     """
 
     request: Request
     placement: Placement
+    lacking: str = ""
 
 
 def resize(
@@ -62,6 +64,10 @@ def resize(
         first = refusals[-1]
         return replace(first, proven=proven)
     found = best[1]
+    if best[0] != counts:
+        asked, got = size(with_counts(request, counts).gang), len(found.placement.nodes)
+        have = "has" if got == 1 else "have"
+        found = replace(found, lacking=f"{got} of {asked} workers {have} a place: {refusals[-1].reason}")
     if proven:
         return found
     placement = found.placement
@@ -83,12 +89,12 @@ def _with(
     gang, layout = read_gang(capacity, wanted, before, masks)
     new = frozenset(rank for rank, old in enumerate(from_ranks) if old is None)
     if not new:
-        found: Moved | Nowhere = Moved(gang.before, gang.cost(layout, gang.before), exact=False)
-    else:
-        found = add(gang, new)
+        stays = Moved(gang.before, gang.cost(layout, gang.before), exact=False)
+        return Resized(wanted, replace(placement_at(gang, gang.before, stays), bound=None))
+    found = add(gang, new)
     if isinstance(found, Nowhere):
         role = layout.kinds[layout.kind[found.rank]].role
         beside = f"beside {count(len(stay), 'running worker')}"
-        text = f"no place for rank {found.rank} ({role}) {beside}{bound_to(gang, layout, found.rank)}"
+        text = f"no place for one more {role} {beside}{bound_to(gang, layout, found.rank)}"
         return replace(found.refusal, reason=text)
     return Resized(wanted, placement_at(gang, found.nodes, found))
