@@ -30,6 +30,8 @@ LEFT_OUT = {
     ("Placement", "holder"),
     ("Placement", "failed_nodes"),
     ("Placement", "elastic"),
+    ("Placement", "min_workers"),
+    ("Placement", "max_workers"),
     ("Assignment", "nics"),
     ("Link", "note"),
     ("Link", "speed_gbps"),

@@ -102,11 +102,9 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
 def _workers(placement: "pb.Placement") -> str:
     """The number of workers; of an elastic gang with its limits."""
     number = len(placement.assignments)
-    if not placement.elastic:
+    if not placement.max_workers:
         return str(number)
-    less = sum((x.count - x.min_count) * x.size for x in placement.elastic)
-    more = sum((x.max_count - x.count) * x.size for x in placement.elastic)
-    return f"{number} (at least {number - less}, at most {number + more})"
+    return f"{number} (at least {placement.min_workers}, at most {placement.max_workers})"
 
 
 def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
@@ -123,9 +121,9 @@ def _proof(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
         if request is not None and request.packing == pb.PACKING_FRAGMENTS:
             parts.reverse()
         return f"nothing is better by tier{asked}, {', '.join(parts)}{groups}"
-    return (
-        f"not proven: the lower bound is {_cost(placement.bound)}" if placement.HasField("bound") else "none"
-    )
+    if placement.HasField("bound"):
+        return f"not proven: the lower bound is {_cost(placement.bound)}"
+    return "none: ranks that stay do not move"
 
 
 def _cost(cost: "pb.PlacementCost") -> str:

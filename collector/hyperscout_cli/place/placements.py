@@ -14,7 +14,7 @@ from hyperscout_cli.place.gang_options import gang_options
 from hyperscout_cli.place.placement_files import MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import Group, SeveralCommand, WholeNumber
-from hyperscout_cli.shared.errors import NO, CliError
+from hyperscout_cli.shared.errors import NO, CliError, in_options
 from hyperscout_cli.shared.options import (
     Endpoint,
     collector_options,
@@ -229,7 +229,8 @@ def repair(
             "Missing argument 'GANG': give it before --failed and --clear, which take all later words"
         )
     with Collector(collector) as connection:
-        found = connection.repair(gang, failed, cleared, dry_run=dry_run)
+        with in_options({"failed_nodes": "--failed", "cleared_nodes": "--clear"}):
+            found = connection.repair(gang, failed, cleared, dry_run=dry_run)
         placed = found.placement.placed
         if output != "table":
             from hyperscout_placer.messages.changes import repair_json
@@ -281,6 +282,8 @@ def resize(*, gang: str, workers: int, dry_run: bool, output: str, collector: En
             from hyperscout_placer.messages.changes import resize_json
 
             emit_data(resize_json(found), output)
+            if placed and found.placement.reason:
+                note(found.placement.reason)
         elif not placed:
             note(found.placement.reason)
         else:

@@ -1,7 +1,8 @@
 """Errors of commands with their exit codes: 1 failure, 2 wrong usage or input, 3 the answer is negative."""
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import click
@@ -39,6 +40,18 @@ class AnswerIsNoError(CliError):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(_lines(self.format_message()), file=file, err=file is None)
+
+
+@contextmanager
+def in_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Convert a collector's errors about fields to errors about options. `options`: by field."""
+    try:
+        yield
+    except BadInputError as error:
+        words = error.message
+        for field, option in options.items():
+            words = words.replace(field, option)
+        raise BadInputError(words) from error
 
 
 def unreadable(path: object, error: OSError) -> BadInputError:

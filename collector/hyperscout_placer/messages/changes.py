@@ -55,6 +55,7 @@ def resize_message(
         placement = placement_message(held.gang, held.request, found, forest)
     else:
         placement = placement_message(held.gang, found.request, found.placement, forest, predicted)
+        placement.reason = "; ".join(filter(None, (found.lacking, placement.reason)))
     placement.failed_nodes.extend(failed_message(held.failed))
     return pb.ResizeResponse(placement=placement, before=size(held.request.gang))
 

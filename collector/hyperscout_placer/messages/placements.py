@@ -17,7 +17,7 @@ from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.cluster.request import Group, Range, Request, Workers, ranks, size
-from hyperscout_placer.solve.elastic import elastic_parts, with_counts
+from hyperscout_placer.solve.elastic import at_least, at_most, elastic_parts, with_counts
 from hyperscout_placer.solve.explain import Candidate, Explanation
 
 
@@ -85,6 +85,8 @@ def _placed_message(
         predicted=predicted_message(predicted),
         elastic=map(_elastic_message, elastic_parts(request.gang)),
     )
+    if message.elastic:
+        message.min_workers, message.max_workers = size(at_least(request).gang), size(at_most(request).gang)
     for one, zone in zip(message.assignments, answer.zones, strict=False):  # () = no worker needs one zone
         if zone is not None and zone.number is not None:
             one.numa_zone = zone.number
@@ -234,8 +236,8 @@ def _cost(message: pb.PlacementCost) -> Cost:
 def placement_json(message: pb.Placement) -> dict[str, Any]:
     """The object of `place -o json`: keys in a fixed order, None for missing values.
 
-    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt`, `failedNodes` and `elastic` are at the end, and only
-    where they are set.
+    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt`, `failedNodes`, `elastic`, `minWorkers` and
+    `maxWorkers` are at the end, and only where they are set.
     """
     found: dict[str, Any] = {
         "placed": message.placed,
@@ -262,6 +264,7 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
         found["failedNodes"] = [_failed_json(x) for x in message.failed_nodes]
     if message.elastic:
         found["elastic"] = [_elastic_json(x) for x in message.elastic]
+        found["minWorkers"], found["maxWorkers"] = message.min_workers, message.max_workers
     return found
 
 

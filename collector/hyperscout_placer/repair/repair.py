@@ -14,6 +14,7 @@ from hyperscout_formats.text.counts import count
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.message_text import say_tier
 from hyperscout_placer.cluster.request import Request, RequestError, checked
 from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import GANG, Layout
@@ -170,8 +171,15 @@ def bound_to(gang: Gang, layout: Layout, rank: int) -> str:
         others = [n for n in gang.before[copy.start : copy.stop] if n >= 0 and not gang.barred[n]]
         if copy.tier is not None and others:
             domain = int(forest.domain_of(copy.tier, np.array(others[:1]))[0])
-            what = "the gang" if number == GANG else f"its group (ranks {copy.start} to {copy.stop - 1})"
-            return f": {what} must stay in {forest.names(copy.tier)[domain]}, which has no place"
+            what, limit = f"its group (ranks {copy.start} to {copy.stop - 1})", "the tier of the group"
+            if number == GANG:
+                what, limit = "the gang", "its highest tier allowed"
+            where, tier = forest.names(copy.tier)[domain], say_tier(forest, copy.tier)
+            step = "; to use other nodes, place the gang anew with a higher one"
+            return (
+                f": {what} must stay in {where}, which has no place: {tier} is {limit}"
+                f"{step if copy.tier < forest.top else ''}"
+            )
     return ""
 
 

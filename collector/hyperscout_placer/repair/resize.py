@@ -18,14 +18,16 @@ from hyperscout_placer.solve.elastic import Counts, carried, counts_of, largest,
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """`request`: with the new counts. `placement`: the gang afterwards.
+    """`request`: with the new counts. `placement`: the gang afterwards. `lacking`: how many workers of those
+    that were asked for have a place, and why no more; "" = all of them have one.
 
     `placement.exact`: no more ranks fit beside those that run, and no choice of nodes for the new ones costs
-    less.
+    less. Where no rank is new, nothing is known: it has no `bound` either.
     """
 
     request: Request
     placement: Placement
+    lacking: str = ""
 
 
 def resize(
@@ -38,15 +40,16 @@ def resize(
     """The gang with these numbers of its elastic parts; with fewer than that where not all have a place.
 
     `running`: nodes by rank; their resources are taken from `capacity` already. The last copies of a part are
-    released first. No part shrinks because another one has no place. Refusal: nothing that is to grow has a
+    released first, also those on nodes that are not in the topology any more. No part shrinks because another one has no place. Refusal: nothing that is to grow has a
     place. Raises RequestError.
     """
     checked(with_counts(request, counts), capacity.forest.top)
     if len(running) != size(request.gang):
         raise RequestError(f"running: {len(running)} nodes for {size(request.gang)} workers")
-    if gone := [name for name in running if name not in capacity.forest.index]:
-        raise RequestError(f"node {gone[0]} of the gang is not in the topology: repair the gang first")
     lower = tuple(map(min, counts_of(request), counts))
+    stay = (rank for rank in carried(request.gang, with_counts(request, lower).gang) if rank is not None)
+    if gone := [running[rank] for rank in stay if running[rank] not in capacity.forest.index]:
+        raise RequestError(f"node {gone[0]} of the gang is not in the topology: repair the gang first")
     refusals: list[Refusal] = []
 
     def placed(wanted: Counts) -> Resized | None:
@@ -62,6 +65,10 @@ def resize(
         first = refusals[-1]
         return replace(first, proven=proven)
     found = best[1]
+    if best[0] != counts:
+        asked, got = size(with_counts(request, counts).gang), len(found.placement.nodes)
+        have = "has" if got == 1 else "have"
+        found = replace(found, lacking=f"{got} of {asked} workers {have} a place: {refusals[-1].reason}")
     if proven:
         return found
     placement = found.placement
@@ -76,19 +83,20 @@ def _with(
     from_ranks = carried(request.gang, wanted.gang)
     stay = {rank for rank in from_ranks if rank is not None}
     needs: list[Workers] = list(ranks(request.gang))
-    if released := [rank for rank in range(len(running)) if rank not in stay]:
+    known = (rank for rank, name in enumerate(running) if name in capacity.forest.index)
+    if released := [rank for rank in known if rank not in stay]:
         capacity = capacity.copy()
         capacity.give([running[rank] for rank in released], [needs[rank] for rank in released])
     before = ["" if rank is None else running[rank] for rank in from_ranks]
     gang, layout = read_gang(capacity, wanted, before, masks)
     new = frozenset(rank for rank, old in enumerate(from_ranks) if old is None)
     if not new:
-        found: Moved | Nowhere = Moved(gang.before, gang.cost(layout, gang.before), exact=False)
-    else:
-        found = add(gang, new)
+        stays = Moved(gang.before, gang.cost(layout, gang.before), exact=False)
+        return Resized(wanted, replace(placement_at(gang, gang.before, stays), bound=None))
+    found = add(gang, new)
     if isinstance(found, Nowhere):
         role = layout.kinds[layout.kind[found.rank]].role
         beside = f"beside {count(len(stay), 'running worker')}"
-        text = f"no place for rank {found.rank} ({role}) {beside}{bound_to(gang, layout, found.rank)}"
+        text = f"no place for one more {role} {beside}{bound_to(gang, layout, found.rank)}"
         return replace(found.refusal, reason=text)
     return Resized(wanted, placement_at(gang, found.nodes, found))

@@ -147,7 +147,10 @@ def counts_for(request: Request, workers: int) -> Counts:
         if low == high:
             why = f"the gang has {low} workers, and its request gives no minimum below that"
         elif low <= workers <= high:
-            why = f"groups stay whole: expected {near} or another sum of whole groups"
+            why = (
+                f"groups stay whole, and all copies of a group change together: expected {near} or another "
+                "number that this allows"
+            )
         else:
             why = f"expected {low} to {high}"
         raise RequestError(f"workers: {workers}: {why}")

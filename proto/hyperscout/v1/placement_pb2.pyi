@@ -781,6 +781,8 @@ class Placement(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     FAILED_NODES_FIELD_NUMBER: _builtins.int
     ELASTIC_FIELD_NUMBER: _builtins.int
+    MIN_WORKERS_FIELD_NUMBER: _builtins.int
+    MAX_WORKERS_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang."""
     placed: _builtins.bool
@@ -799,6 +801,10 @@ class Placement(_message.Message):
     """True: no better placement exists. False: no placement is better than `bound`."""
     holder: _builtins.str
     """Holder of the reservation: "api", or the kind of workload that the pods belong to."""
+    min_workers: _builtins.int
+    """Minimum number of workers of the gang; 0 = no part is elastic."""
+    max_workers: _builtins.int
+    """Maximum number of workers of the gang; 0 = no part is elastic."""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
         """The node of each rank, sorted by rank."""
@@ -813,7 +819,7 @@ class Placement(_message.Message):
 
     @_builtins.property
     def bound(self) -> Global___PlacementCost:
-        """Lower bound of the cost; unset if the placement is exact."""
+        """Lower bound of the cost; unset if the placement is exact, or if none is known (after a gang shrank)."""
 
     @_builtins.property
     def predicted(self) -> Global___AllReduce:
@@ -855,10 +861,12 @@ class Placement(_message.Message):
         holder: _builtins.str = ...,
         failed_nodes: _abc.Iterable[Global___FailedNode] | None = ...,
         elastic: _abc.Iterable[Global___ElasticPart] | None = ...,
+        min_workers: _builtins.int = ...,
+        max_workers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "bound", b"bound", "cost", b"cost", "expires_at", b"expires_at", "hypernode", b"hypernode", "predicted", b"predicted", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "elastic", b"elastic", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "elastic", b"elastic", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "max_workers", b"max_workers", "min_workers", b"min_workers", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
@@ -885,7 +893,9 @@ Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class ElasticPart(_message.Message):
-    """An elastic part of a gang: workers or groups with a `min_count`."""
+    """An elastic part of a gang: workers or groups with a `min_count`. Its numbers are those of one copy of the group
+    around it; all copies have the same.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -901,7 +911,7 @@ class ElasticPart(_message.Message):
     max_count: _builtins.int
     """How many there are at most."""
     size: _builtins.int
-    """Number of workers of each; 1 unless the part is a group."""
+    """Number of workers of each now; 1 unless the part is a group."""
     role: _builtins.str
     """Role of the workers; "" = the part is a group."""
     def __init__(

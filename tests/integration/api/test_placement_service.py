@@ -154,7 +154,7 @@ async def test_an_elastic_gang_grows_and_shrinks_in_place(world: World) -> None:
         assert sizes(first.placement) == (["n01"], [(1, 1, 4)])
         none = await resize(2)
         assert (none.placement.placed, none.before) == (False, 1)
-        assert "no place for rank 1 (worker) beside 1 running worker" in none.placement.reason
+        assert "no place for one more worker beside 1 running worker" in none.placement.reason
         world.placements.set_unusable({"n02"})
         assert sizes((await resize(4, dry_run=True)).placement) == (["n01", "n03", "n04"], [(3, 1, 4)])
         assert world.placements.ranks == 1
@@ -162,8 +162,14 @@ async def test_an_elastic_gang_grows_and_shrinks_in_place(world: World) -> None:
         assert sizes(grown.placement) == (["n01", "n03", "n04"], [(3, 1, 4)])
         assert (grown.before, world.placements.ranks) == (1, 3)
         assert grown.placement.predicted.ring_s > 0
+        assert grown.placement.reason.startswith("3 of 4 workers have a place: no place for one more worker")
+        same = (await resize(3)).placement
+        assert (same.exact, same.bound, same.reason) == (grown.placement.exact, grown.placement.bound, "")
+        assert same.exact
         assert not any("workers" in x for x in (free_of(world.placements)[n] for n in ("n01", "n03", "n04")))
-        assert sizes((await resize(2)).placement) == (["n01", "n03"], [(2, 1, 4)])
+        fewer = (await resize(2)).placement
+        assert sizes(fewer) == (["n01", "n03"], [(2, 1, 4)])
+        assert (fewer.exact, fewer.HasField("bound"), fewer.reason) == (False, False, "")
         assert free_of(world.placements)["n04"]["workers"] == 1
         listed = await service.ListPlacements(pb.ListPlacementsRequest())
         assert sizes(listed.placements[0]) == (["n01", "n03"], [(2, 1, 4)])

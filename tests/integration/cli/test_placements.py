@@ -395,15 +395,40 @@ def test_a_repair_that_cannot_be_or_need_not_be(run: CommandLine, service: FakeP
     assert run("placements", "repair", "g", "--failed", "n09").out == "no rank has to move\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("failed_nodes: 'n9': no such node", "--failed: 'n9': no such node"),
+        (
+            "cleared_nodes: 'n1' is in failed_nodes, too: give it in one of them",
+            "--clear: 'n1' is in --failed, too: give it in one of them",
+        ),
+    ],
+)
+def test_a_wrong_node_of_a_repair_names_the_option(
+    run: CommandLine, service: FakePlacementService, said: str, shown: str
+) -> None:
+    service.error = (grpc.StatusCode.INVALID_ARGUMENT, said)
+    ran = run("placements", "repair", "g", "--failed", "n9")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"error: {shown}\n" in ran.err
+
+
 def test_resize(run: CommandLine, service: FakePlacementService) -> None:
     service.held["g"] = placed("g", "n01")
     elastic = pb.ElasticPart(count=2, min_count=1, max_count=4, size=1, role="worker")
-    service.resized = pb.ResizeResponse(placement=placed("g", "n01", "n02", elastic=[elastic]), before=1)
+    some = placed("g", "n01", "n02", elastic=[elastic], min_workers=1, max_workers=4, exact=False)
+    some.reason = "2 of 3 workers have a place: nothing is free"
+    service.resized = pb.ResizeResponse(placement=some, before=1)
     ran = run("placements", "resize", "g", "--workers", "3")
     assert (ran.code, ran.err) == (0, "")
     assert "Before: 1 worker\n" in ran.out
     assert "Workers:      2 (at least 1, at most 4)\n" in ran.out
-    answer = json.loads(run("placements", "resize", "g", "--workers", "3", "--dry-run", "-o", "json").out)
+    assert f"Relaxed:      {some.reason}\n" in ran.out
+    assert "Proof:        none: ranks that stay do not move\n" in ran.out
+    ran = run("placements", "resize", "g", "--workers", "3", "--dry-run", "-o", "json")
+    assert (ran.code, ran.err) == (0, f"{some.reason}\n")
+    answer = json.loads(ran.out)
     assert service.asked[-1] == pb.ResizeRequest(gang="g", workers=3, dry_run=True)
     parts = [{"count": 2, "minCount": 1, "maxCount": 4, "size": 1, "role": "worker"}]
     assert (answer["before"], answer["placement"]["elastic"]) == (1, parts)

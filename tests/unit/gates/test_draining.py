@@ -192,7 +192,9 @@ async def test_an_elastic_gang_grows_after_those_that_wait(monkeypatch: pytest.M
         await until(lambda: one.opened("flexible") == ["n04"])
         one.bind()
         await until(lambda: one.waiting() == ["flexible"])
-        assert one.gates.queue.waiting()[0].reason.startswith("1 of 4 workers run: no place for rank 1")
+        assert one.gates.queue.waiting()[0].reason.startswith(
+            "1 of 4 workers run: no place for one more worker"
+        )
         one.now_s += 1
         one.submit("later", 1)
         await until(lambda: one.waiting() == ["later", "flexible"])

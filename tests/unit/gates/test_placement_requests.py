@@ -179,7 +179,7 @@ def test_an_elastic_gang_grows_near_what_runs_and_shrinks(cluster: Cluster) -> N
     grown = replace(now, request=held.request, placement=held.placement)
     full = cluster.asking.grow("ns/Job/a", e.Grow(of, grown, 5, frozenset({"b2"})))
     assert isinstance(full, e.NotPlaced)
-    assert full.reason.startswith("4 of 5 workers run: no place for rank 4 (worker)")
+    assert full.reason.startswith("4 of 5 workers run: no place for one more worker")
     less = grown.with_ranks(with_ranks(of.request, 3))
     cluster.asking.update("ns/Job/a", e.Shrink(less))
     held = cluster.placements.held("ns/Job/a")

@@ -216,9 +216,28 @@ def test_a_gang_that_cannot_be_resized_says_why() -> None:
 
 def test_what_cannot_grow_says_where_it_has_to_be() -> None:
     one_leaf = at(gang(workers(1, 4), tier=1), 2)
-    reason = "no place for rank 2 (worker) beside 2 running workers: the gang must stay in a, "
-    reason += "which has no place"
+    reason = "no place for one more worker beside 2 running workers: the gang must stay in a, which has no "
+    reason += (
+        "place: tier 1 (nvlink) is its highest tier allowed; to use other nodes, place the gang anew with a "
+    )
+    reason += "higher one"
     assert resized(one_leaf, "a0 a1", (4,), "b0 b1") == reason
+
+
+def test_a_gang_that_gets_only_some_says_how_many_and_why() -> None:
+    request = at(gang(workers(1, 8), tier=2), 2)
+    capacity = room(a=4, b=1)
+    capacity.take(["a0", "a1"], list(ranks(request.gang)))
+    found = resize(capacity, request, ["a0", "a1"], (8,), {})
+    assert isinstance(found, Resized)
+    assert found.lacking == (
+        "5 of 8 workers have a place: no place for one more worker beside 2 running workers: the gang must "
+        "stay in pod-1, which has no place: tier 2 (leaf) is its highest tier allowed"
+    )
+    fewer = resize(capacity, request, ["a0", "a1"], (1,), {})
+    assert isinstance(fewer, Resized)
+    assert fewer.lacking == ""
+    assert (fewer.placement.exact, fewer.placement.bound) == (False, None)  # no rank was placed
 
 
 @seed_blocks(range(40), in_blocks(5, 120))
@@ -303,7 +322,11 @@ def grown(
         (gang(workers(2, 8)), 1, "workers: 1: expected 2 to 8"),
         (gang(workers(2, 8)), 9, "workers: 9: expected 2 to 8"),
         (gang(Workers(4)), 3, "workers: 3: the gang has 4 workers, and its request gives no minimum"),
-        (at(PAIRS, 1), 5, "workers: 5: groups stay whole: expected 4 or another sum"),
+        (
+            at(PAIRS, 1),
+            5,
+            "workers: 5: groups stay whole, and all copies of a group change together: expected 4 or",
+        ),
     ],
 )
 def test_which_parts_grow_and_shrink(request_: Request, number: int, counts: tuple[int, ...] | str) -> None:

@@ -304,7 +304,8 @@ def test_a_refusal_says_which_rank_and_where() -> None:
     assert isinstance(found, Refusal)
     assert found.reason.startswith(
         "no replacement for rank 3 (worker) of b1: its group (ranks 2 to 3) must stay in b, which has no "
-        "place"
+        "place: tier 1 (nvlink) is the tier of the group; to use other nodes, place the gang anew with "
+        "a higher one"
     )
 
 

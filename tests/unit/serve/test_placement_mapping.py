@@ -268,7 +268,26 @@ def test_an_elastic_gang_as_json_and_back() -> None:
         {"count": 2, "minCount": 1, "maxCount": 3, "size": 1, "role": ""}
     ]
     assert placement_of(message).counts == (2,)
-    assert "elastic" not in placement_json(placement_message("train", ASKED, PLACED, FOREST))
+    rigid = placement_json(placement_message("train", ASKED, PLACED, FOREST))
+    assert not rigid.keys() & {"elastic", "minWorkers", "maxWorkers"}
+
+
+@pytest.mark.parametrize(
+    ("least_groups", "groups", "workers", "limits"),
+    [(3, 3, 2, (3, 6)), (3, 3, 1, (3, 6)), (1, 3, 2, (1, 6)), (1, 2, 1, (1, 6))],
+)
+def test_limits_of_an_elastic_part_in_a_repeated_group(
+    least_groups: int, groups: int, workers: int, limits: tuple[int, int]
+) -> None:
+    """The limits of the whole gang do not depend on how many were placed."""
+    inner = Workers(2, elastic=Range(1, 2))
+    outer = Group(3, (inner,), 1, elastic=Range(least_groups, 3) if least_groups < 3 else None)
+    counts = (workers,) if least_groups == 3 else (groups, workers)
+    placed = replace(PLACED, nodes=("n01",) * (groups * workers), counts=counts)
+    message = placement_message("g", Request(Group(1, (outer,))), placed, FOREST)
+    assert (message.min_workers, message.max_workers) == limits
+    found = placement_json(message)
+    assert (found["minWorkers"], found["maxWorkers"]) == limits
 
 
 def test_a_refusal_as_json() -> None:

@@ -38,7 +38,7 @@ from hyperscout_placer.messages.placements import (
 from hyperscout_placer.repair.defrag import MovePlan, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.repair.resize import Resized, resize
-from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, place_elastic
+from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, counts_of, place_elastic
 from hyperscout_placer.solve.explain import explain
 
 _T = TypeVar("_T")
@@ -105,6 +105,8 @@ def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> 
 
 
 def resized(held: Reservation, counts: Counts, free: Free, drain: Drain | None = None) -> Resized | Refusal:
+    if counts == counts_of(held.request):
+        return Resized(held.request, held.placement)
     asked, masks = avoiding_failed(held, free.capacity.forest), free.masks()
     if drain is not None:
         masks = drain.masks_of_others(asked, free.capacity.forest, masks)
