@@ -256,9 +256,10 @@ def checked(request: Request, tiers: int) -> Request:
             raise RequestError(f"gang.even: {gang.even}: the hierarchy has tiers 0 (node) to {tiers}")
         if gang.spread is not None:
             raise RequestError("gang.even: the whole gang has a spread too: give one of them")
-        sizes = set(whole_sizes(gang.parts, gang.even))
-        if set(whole_sizes(with_least(gang).parts, gang.even)) != sizes:
+        whole = list(_whole_parts(gang.parts, gang.even))
+        if len(whole) > 1 and any(_holds_elastic(part) for part in whole):
             raise RequestError("gang.even: min_count inside of groups that stay whole: give it to the groups")
+        sizes = {size(part) // part.count for part in whole}
         if len(sizes) > 1:
             raise RequestError(
                 f"gang.even: {gang.even}: groups of {max(sizes)} stay whole there beside groups or workers "
@@ -349,22 +350,18 @@ def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None
             )
 
 
-def whole_sizes(parts: "tuple[Group | Workers, ...]", tier: int) -> Iterator[int]:
-    """Sizes of what stays whole in one domain of a tier: groups that are bound to it or below, workers."""
+def _whole_parts(parts: "tuple[Group | Workers, ...]", tier: int) -> "Iterator[Group | Workers]":
+    """The parts that stay whole in one domain of a tier: groups bound to it or below it, and workers."""
     for part in parts:
-        if isinstance(part, Workers):
-            yield 1
-        elif part.tier is not None and part.tier <= tier:
-            yield size(part) // part.count
+        if isinstance(part, Workers) or (part.tier is not None and part.tier <= tier):
+            yield part
         else:
-            yield from whole_sizes(part.parts, tier)
+            yield from _whole_parts(part.parts, tier)
 
 
-def with_least(group: Group) -> Group:
-    """The group with the least numbers of its elastic parts."""
-    parts = (with_least(part) if isinstance(part, Group) else part for part in group.parts)
-    found = tuple(part if part.elastic is None else replace(part, count=part.elastic.least) for part in parts)
-    return replace(group, parts=found)
+def _holds_elastic(part: "Group | Workers") -> bool:
+    inside = part.parts if isinstance(part, Group) else ()
+    return any(inner.elastic is not None or _holds_elastic(inner) for inner in inside)
 
 
 def splits(gang: Group) -> Iterator[Group]:
@@ -372,7 +369,8 @@ def splits(gang: Group) -> Iterator[Group]:
     if gang.even is None:
         yield gang
         return
-    one = next(whole_sizes(gang.parts, gang.even))
+    unit = next(_whole_parts(gang.parts, gang.even))
+    one = size(unit) // unit.count
     units = size(gang) // one
     limits = {(-(-units // domains), units // domains): None for domains in range(1, units + 1)}
     for most, least in limits:

@@ -40,8 +40,8 @@ def resize(
     """The gang with these numbers of its elastic parts; with fewer than that where not all have a place.
 
     `running`: nodes by rank; their resources are taken from `capacity` already. The last copies of a part are
-    released first, also those on nodes that are not in the topology any more. No part shrinks because another one has no place. Refusal: nothing that is to grow has a
-    place. Raises RequestError.
+    released first, also from nodes that are not in the topology any more. No part shrinks because another one
+    has no place. Refusal: nothing that is to grow has a place. Raises RequestError.
     """
     checked(with_counts(request, counts), capacity.forest.top)
     if len(running) != size(request.gang):

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Workers, size, with_least
+from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Workers, size
 from hyperscout_placer.solve.place import NO_MASKS, find_place, place, refused
 from hyperscout_placer.solve.work import Work
 
@@ -49,7 +49,7 @@ def with_counts(request: Request, counts: Counts) -> Request:
 
 def at_least(request: Request) -> Request:
     """The request with the least numbers of its elastic parts."""
-    return replace(request, gang=with_least(request.gang))
+    return with_counts(request, tuple(limits.least for _, limits in elastic_parts(request.gang)))
 
 
 def at_most(request: Request) -> Request:

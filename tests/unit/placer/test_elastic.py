@@ -174,6 +174,17 @@ def at(request: Request, *counts: int) -> Request:
 PAIRS = gang(groups(1, 4, Workers(2)), tier=2)
 
 
+def test_a_rank_on_a_node_that_is_gone_is_released() -> None:
+    request, names = gang(workers(1, 3)), ["a0", "a1", "gone"]
+    capacity = worker_capacity(FOREST, {"a0": 1, "a1": 1})
+    capacity.take(names[:2], list(ranks(request.gang))[:2])
+    found = resize(capacity, request, names, (2,), {})
+    assert isinstance(found, Resized)
+    assert found.placement.nodes == ("a0", "a1")
+    with pytest.raises(RequestError, match="node gone of the gang is not in the topology: repair"):
+        resize(capacity, request, ["gone", "a0", "a1"], (2,), {})
+
+
 @pytest.mark.parametrize(
     ("request_", "running", "counts", "free", "nodes", "now"),
     [
