@@ -643,6 +643,7 @@ async def test_threads_compute_masks_once_for_equal_demands(
     asked = [request(1, gang=name) for name in "abc"]
     for one in asked:
         one.parts[0].workers.node_selector["gpu"] = "h100"
+    asked[0].parts[0].workers.count, asked[0].parts[0].workers.min_count = 2, 1
     asked[1].parts[0].workers.tolerations.add(operator="Exists")
     other_kind = request(1, dry_run=True)
     other_kind.parts[0].workers.node_selector["gpu"] = "a100"
