@@ -15,7 +15,7 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.forest import Tiers
 from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
 from hyperscout_placer.cluster.request import MAX_KINDS, MAX_WORKERS, Workers
-from hyperscout_placer.demands.eligible import DEMANDS, demands_key
+from hyperscout_placer.demands.eligible import DEMANDS, demands_key, excess
 
 from hyperscout_gates.state.gang import GANG_LABEL, GROUPS, PREFER_GROUPS, SIZE_LABEL, Gang, GangError
 from hyperscout_gates.workloads.constraints import (
@@ -73,6 +73,9 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers, running:
         workload = Workload(what, owner, first.name, seen, len(members) + running)
         roles = roles_of(workload, BY_GANG_KIND[first.kind].roles)
     filled = _filled(what, roles, members)
+    for one in filled:
+        if words := excess(one.spec):
+            raise GangError(f"{what}: role {one.role.name}: {words}")
     constraints = constraints_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
     if gated := [(f"pod {_name(pod)}", _annotations(pod)) for _, pod in members if is_gated(pod)]:
         check_names([*([annotated] if annotated else ()), *gated])

@@ -23,6 +23,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _TERM = ("matchExpressions", "matchFields")
 NAME = "metadata.name"
+MAX_TERMS = 64  # each node is compared with all terms, and each term with all requirements in it
 MAX_WEIGHT = 100
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -46,6 +47,21 @@ def demands_key(pod_spec: Object) -> str:
         ],
         sort_keys=True,
         default=str,
+    )
+
+
+def excess(pod_spec: Object) -> str:
+    """Return which list is too long to compare each node with all of it; "" = none."""
+    required, preferred = _terms(pod_spec) or [], [term for _, term in _preferences(pod_spec)]
+    lists: list[tuple[str, Sequence[object]]] = [
+        ("tolerations", _tolerations(pod_spec)),
+        ("terms of the required node affinity", required),
+        ("terms of the preferred node affinity", preferred),
+    ]
+    every = (*required, *preferred)
+    lists += [("requirements in a term of node affinity", _objects(x.get(y))) for x in every for y in _TERM]
+    return next(
+        (f"{len(x)} {what}: expected at most {MAX_TERMS}" for what, x in lists if len(x) > MAX_TERMS), ""
     )
 
 

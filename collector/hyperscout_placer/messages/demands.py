@@ -13,11 +13,10 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.cluster.request import RequestError
-from hyperscout_placer.demands.eligible import CANONICAL, INTEGER, LABEL_VALUE, MAX_WEIGHT, NAME
+from hyperscout_placer.demands.eligible import CANONICAL, INTEGER, LABEL_VALUE, MAX_TERMS, MAX_WEIGHT, NAME
 
 _MAX_CHARS = 65_536  # of the JSON of one role
-# Each node is compared with all terms, and each term with all requirements in it.
-_MAX_TERMS, _MAX_VALUES = 64, 256
+_MAX_VALUES = 256
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 # By operator of an expression: the least and the largest number of values.
@@ -111,8 +110,8 @@ def _check_affinity(affinity: pb.NodeAffinity, where: str) -> None:
 
 
 def _check_most(found: Sized, where: str) -> None:
-    if len(found) > _MAX_TERMS:
-        raise RequestError(f"{where}: {len(found)}: expected at most {_MAX_TERMS}")
+    if len(found) > MAX_TERMS:
+        raise RequestError(f"{where}: {len(found)}: expected at most {MAX_TERMS}")
 
 
 def _check_term(term: pb.NodeSelectorTerm, where: str) -> None:

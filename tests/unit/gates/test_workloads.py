@@ -16,6 +16,7 @@ from hyperscout_gates.workloads.workloads import gang_of
 from hyperscout_placer.cluster.forest import Forest, Tiers
 from hyperscout_placer.cluster.numa_zones import in_one_zone
 from hyperscout_placer.cluster.request import Group, Spread, Workers, ends, size
+from support.kube_objects import node_affinity
 from support.topologies import leaves
 from support.workloads import (
     GPU,
@@ -604,6 +605,16 @@ def test_groups_that_are_alike_are_told_once() -> None:
             [*plain_pods("g", 2, "a"), *plain_pods("g", 2, "b", nodeSelector={"a": "b"})],
             None,
             "Gang ml/g: pods ml/a and ml/b are both worker but differ",
+        ),
+        (
+            plain_pods("g", 1, "a", tolerations=[{"key": str(i), "operator": "Exists"} for i in range(65)]),
+            None,
+            "Gang ml/g: role worker: 65 tolerations: expected at most 64",
+        ),
+        (
+            plain_pods("g", 1, "a", **node_affinity(*({"matchExpressions": []} for _ in range(65)))),
+            None,
+            "Gang ml/g: role worker: 65 terms of the required node affinity: expected at most 64",
         ),
         (plain_pods("g", 1, "a", cpu="x"), None, "pod ml/a: spec.containers[0].resources.requests.cpu: 'x'"),
         (
