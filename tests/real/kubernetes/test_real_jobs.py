@@ -9,23 +9,18 @@ from hyperscout_gates.workloads.membership import membership, paths_of
 from hyperscout_gates.workloads.node_resources import kept_pod
 from hyperscout_gates.workloads.objects import is_gated
 from hyperscout_gates.workloads.workloads import gang_of
+from hyperscout_placer.cluster.forest import Forest, Tiers
 from hyperscout_placer.cluster.request import Workers
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import require_real
+from support.topologies import leaves
 from support.waiting import TIMEOUT_S
 from support.workloads import seated
 
 Object = dict[str, Any]
 
 _PODS = "/api/v1/namespaces/default/pods"
-
-
-class Tiers:
-    top = 1
-
-    def tier(self, text: str) -> int:
-        return 0 if text == "node" else int(text)
 
 
 def _made(kube: Cluster, count: int) -> list[Object]:
@@ -77,7 +72,7 @@ def test_jobs_of_the_real_controller_are_gangs(own_kube: Callable[..., Cluster])
         owner = membership(pods[0]).owner
         assert owner is not None
         job = kube.api.ask("GET", next(paths_of(owner)))
-        gang = gang_of(pods, job, Tiers())
+        gang = gang_of(pods, job, Tiers(Forest.of(leaves(("a", "b", "c")))))
         assert (gang.key, gang.uid, gang.ready) == (key, job["metadata"]["uid"], 3)
         assert {membership(pod).run for pod in pods} == {gang.uid}
         (group,) = gang.request.gang.parts
