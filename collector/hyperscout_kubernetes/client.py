@@ -36,6 +36,8 @@ MANAGER = "hyperscout"  # field manager of all writes
 _CONNECTIONS = 16
 # Events of a watch within this time are read together: each wake-up costs more than an event.
 _GATHER_S = 0.01
+# aiohttp closes the TLS connection of a cancelled request in the background, and no session waits for it.
+_CLOSING_S = 0.05
 # Longest event. etcd limits an object to 1.5 MiB by default. JSON writes up to six bytes for one (`\u003c`).
 _MAX_EVENT_BYTES = 16 << 20
 
@@ -154,6 +156,7 @@ class Kube:
         if session is not None and session.connector is not None:
             await session.connector.close(abort_ssl=True)  # otherwise transports stay open after the loop
         await self._client.close()  # type: ignore[no-untyped-call]
+        await asyncio.sleep(_CLOSING_S)
 
     @property
     def fence(self) -> Fence:

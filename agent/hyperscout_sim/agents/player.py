@@ -83,7 +83,7 @@ class Player:
     ) -> None:
         self._plan = fabric
         self._part = part
-        self._threads = None if part is None else BoundedExecutor("sweeps", most=_MOST_SWEEPS)
+        self._threads = None if part is None else BoundedExecutor("player-sweeps", most=_MOST_SWEEPS)
         self._fabric = fabric
         self._adapters = fabric.adapters_of()
         self._host_of = fabric.node_map()

@@ -150,7 +150,7 @@ async def test_a_part_of_the_agents_sweeps_a_fabric_that_other_players_change() 
         player.cut(own)
         await collector.until(lambda: state(collector, "node-0002", "mlx5_0") == "DOWN")
         assert swept(collector)[1] == digest
-    await eventually(lambda: not any(x.name.startswith("sweeps") for x in threading.enumerate()))
+    await eventually(lambda: not any(x.name.startswith("player-sweeps") for x in threading.enumerate()))
     assert not player.agents
 
 
