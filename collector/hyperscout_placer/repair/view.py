@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.answer import Cost
 from hyperscout_placer.cluster.answer import cost_of as nodes_cost
 from hyperscout_placer.cluster.capacity import Capacity, Fit, Mask, summed
 from hyperscout_placer.cluster.forest import Flags
@@ -113,15 +113,6 @@ class Changes(dict[int, dict[str, int]]):
 
 def _fits(free: Mapping[str, int], kind: Workers) -> int:
     return min(MAX_WORKERS, *(free.get(name, 0) // amount for name, amount in kind.resources if amount))
-
-
-def placed(view: View, layout: Layout, was: Sequence[int], now: Sequence[int], **more: object) -> Placement:
-    """The gang on these nodes by rank. `was`: its nodes in the view (-1 = none), which count as free."""
-    forest = view.forest
-    cost = cost_of(view, layout, was, now)
-    holder = forest.holder(now)
-    tier, name = holder if holder is not None else (None, None)
-    return Placement(tuple(forest.nodes[at] for at in now), tier, name, cost, **more)  # type: ignore[arg-type]
 
 
 def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) -> Cost:
