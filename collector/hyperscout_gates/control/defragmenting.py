@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NotReadyError, Reservation, running_gangs
-from hyperscout_placer.book.waiting import Planned
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.messages.changes import defragment_message
 from hyperscout_placer.repair.defrag import MovePlan, defragment
 from hyperscout_placer.solve.elastic import at_least
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -45,7 +46,7 @@ class Defragmenting:
         most_moves: int,
         clock_ns: Callable[[], int],
     ) -> None:
-        self.last: Planned | None = None
+        self.last: pb.DefragmentResponse | None = None
         self.plans = self.refusals = 0
         self._placements = placements
         self._requests = requests
@@ -84,11 +85,12 @@ class Defragmenting:
 
         gangs = running_gangs(self._placements, capacity.forest, masks_of)
 
-        def plan() -> MovePlan | Refusal:
-            return defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
+        def plan() -> tuple[MovePlan | Refusal, pb.DefragmentResponse]:
+            plan = defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
+            return plan, defragment_message(record.machine.key, request, plan, capacity.forest, speeds)
 
-        found = await self._in_thread(plan)
-        self.last = Planned(record.machine.key, request, found, capacity, speeds, self._clock_ns())
+        found, self.last = await self._in_thread(plan)
+        self.last.planned_at.FromNanoseconds(self._clock_ns())
         if isinstance(found, Refusal):
             self.refusals += 1
             _log.info("%s: no plan to defragment: %s", record.machine.key, found.reason)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.waiting import Planned, Waiting
+from hyperscout_placer.book.waiting import Waiting
 
 from hyperscout_gates.control.defragmenting import Defragmenting
 from hyperscout_gates.control.draining import Draining
@@ -48,5 +49,5 @@ class Queue:
         return self.turns.waiting()
 
     @property
-    def last_plan(self) -> Planned | None:
+    def last_plan(self) -> pb.DefragmentResponse | None:
         return self.plans.last

@@ -1,13 +1,6 @@
 """Gangs that wait for nodes, as the API shows them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from hyperscout_placer.cluster.answer import Refusal
-from hyperscout_placer.cluster.capacity import Capacity
-from hyperscout_placer.cluster.request import Request
-from hyperscout_placer.cluster.speeds import TierSpeed
-from hyperscout_placer.repair.defrag import MovePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +33,3 @@ class Waiting:
     since_ns: int
     reason: str
     kept: Kept | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Which workers to move so that a waiting gang fits, planned at `at_ns` (Unix ns).
-
-    `capacity`: a copy of the free resources, on which the plan was made. `speeds`: of its tiers.
-    """
-
-    gang: str
-    request: Request
-    found: MovePlan | Refusal
-    capacity: Capacity
-    speeds: Sequence[TierSpeed]
-    at_ns: int

@@ -1,15 +1,16 @@
 """Converts changes of placed gangs (repairs, new sizes, better places, plans) to messages and JSON."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.cluster.allreduce import Predicted
+from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, size
+from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.messages.placements import failed_message, placement_json, placement_message
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
@@ -83,10 +84,12 @@ def defragment_message(
     request: Request,
     found: MovePlan | Refusal,
     forest: Forest,
-    predicted: Predicted | None = None,
+    speeds: Sequence[TierSpeed],
 ) -> pb.DefragmentResponse:
+    """`speeds`: of the tiers of `forest`, on which the plan was made."""
     if isinstance(found, Refusal):
         return pb.DefragmentResponse(placement=placement_message(gang, request, found, forest))
+    predicted = predict(forest, speeds, found.placement.nodes)
     return pb.DefragmentResponse(
         placement=placement_message(gang, request, found.placement, forest, predicted),
         gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],

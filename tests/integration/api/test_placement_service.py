@@ -23,12 +23,13 @@ from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError
-from hyperscout_placer.book.waiting import Kept, Planned, Waiting
+from hyperscout_placer.book.waiting import Kept, Waiting
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hyperscout_placer.demands import node_masks
 from hyperscout_placer.demands.node_masks import NodeMasks
+from hyperscout_placer.messages.changes import defragment_message
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_topology.topology import Topology
 from hypothesis import given
@@ -510,7 +511,7 @@ class Waits:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.last_plan: Planned | None = None
+        self.last_plan: pb.DefragmentResponse | None = None
 
     def waiting(self) -> list[Waiting]:
         kept = Kept(1, "leaf-a", 2, 0, 2, 7 * 10**9)
@@ -518,9 +519,9 @@ class Waits:
 
     def plan(self, found: MovePlan | Refusal) -> None:
         placements = self._world.placements
-        self.last_plan = Planned(
-            "ns/Job/a", gang(2), found, placements.capacity.copy(), placements.speeds, 9 * 10**9
-        )
+        forest, speeds = placements.capacity.forest, placements.speeds
+        self.last_plan = defragment_message("ns/Job/a", gang(2), found, forest, speeds)
+        self.last_plan.planned_at.seconds = 9
 
 
 async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
@@ -548,6 +549,10 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
         queue.plan(MovePlan((), placement, 0))
         answer = await service.Defragment(last)
         assert (answer.placement.gang, answer.placement.placed) == ("ns/Job/a", True)
+        assert answer.placement.predicted.ring_s > 0
+        # A smaller topology is published after the plan. Its speeds have no node of that number.
+        world.placements.set_topology(leaves(("a1", "a2")))
+        assert await service.Defragment(last) == answer
 
 
 async def test_callers_are_placed_around_a_kept_domain(world: World) -> None:

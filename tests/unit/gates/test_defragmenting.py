@@ -1,8 +1,6 @@
 """Plans of a schedule: for the first gang that was refused, and nothing moves."""
 
 import pytest
-from hyperscout_placer.cluster.answer import Refusal
-from hyperscout_placer.repair.defrag import MovePlan
 from support.controller_world import World, running
 from support.waiting import until
 
@@ -29,15 +27,18 @@ async def test_the_first_waiting_gang_gets_a_plan(
         held = world.held()
         last = world.gates.queue.last_plan
         assert last is not None
-        assert isinstance(last.found, MovePlan)
-        assert (last.gang, last.found.moved, plans.plans, plans.refusals) == ("default/Gang/large", 1, 1, 0)
+        assert last.placement.placed
+        assert last.placement.predicted.ring_s > 0
+        assert (last.placement.gang, last.moved) == ("default/Gang/large", 1)
+        assert last.planned_at.seconds == world.gates._now_s()
+        assert (plans.plans, plans.refusals) == (1, 0)
         assert "fits when 1 worker of 1 gang move (dry run): default/Gang/small-" in caplog.text
         assert world.held() == held, "nothing moves"
         plans._most_moves = 0
         await plans.plan()
         last = world.gates.queue.last_plan
         assert last is not None
-        assert isinstance(last.found, Refusal)
+        assert not last.placement.placed
         assert (plans.plans, plans.refusals) == (1, 1)
 
 
@@ -58,4 +59,4 @@ async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(monkeypatch: p
         await world.gates.queue.plans.plan()
         last = world.gates.queue.last_plan
         assert last is not None
-        assert isinstance(last.found, Refusal)
+        assert not last.placement.placed

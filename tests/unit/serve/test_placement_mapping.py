@@ -13,6 +13,7 @@ from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Spread, Workers
+from hyperscout_placer.cluster.speeds import default_speeds
 from hyperscout_placer.messages.changes import defragment_message, improve_message, repair_message
 from hyperscout_placer.messages.placements import (
     explanation_message,
@@ -32,6 +33,7 @@ from support.placing import REQUESTS, group, part, request
 from support.topologies import two_leaves
 
 FOREST = Forest.of(two_leaves())
+SPEEDS = default_speeds(FOREST)
 GPU = (("nvidia.com/gpu", 1),)
 
 
@@ -386,10 +388,10 @@ def test_repairs_improvements_and_plans() -> None:
     better = shown(improve_message("g", ASKED, Improvement(MOVES, COST, PLACED, "more", "less"), FOREST))
     assert (better["better"], better["gain"], better["price"]) == (True, "more", "less")
     assert better["moves"] == repaired["moves"]
-    plan = shown(defragment_message("g", ASKED, MovePlan((("other", MOVES),), PLACED, 1), FOREST))
+    plan = shown(defragment_message("g", ASKED, MovePlan((("other", MOVES),), PLACED, 1), FOREST, SPEEDS))
     assert plan["gangs"] == [{"gang": "other", "moves": repaired["moves"]}]
     assert plan["moved"] == 1
-    none = defragment_message("g", ASKED, REFUSAL, FOREST)
+    none = defragment_message("g", ASKED, REFUSAL, FOREST, SPEEDS)
     assert (none.placement.placed, none.placement.reason) == (False, "none is free")
 
 

@@ -6,21 +6,17 @@ from hyperscout_collector.serve.grpc.placement_queries import (
     explained,
     explained_held,
     improved,
-    planned,
     tried,
 )
 from hyperscout_placer.book.failed_nodes import FailedNode
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import Reservation, Trial
-from hyperscout_placer.book.waiting import Planned
-from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from hyperscout_placer.cluster.speeds import speeds_of
-from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.solve.place import place
 from support.builders import gang, worker_capacity
-from support.topologies import leaves, measured, pods
+from support.topologies import leaves, measured
 
 
 def test_an_explanation_goes_by_what_was_measured_as_the_answer_does() -> None:
@@ -61,17 +57,3 @@ def test_nothing_proposes_nodes_that_a_gang_remembers_as_failed() -> None:
         plan = defragmented("b", gang(2, tier=1), [held], lambda request: {}, free, 8)
         assert plan.placement.placed == better
         assert not {move.target for x in plan.gangs for move in x.moves} & set(failed)
-
-
-def test_a_plan_of_the_schedule_is_predicted_on_the_topology_of_the_plan() -> None:
-    """A smaller topology is published after the plan. Its speeds have no node of that number."""
-    placements = Placements(clock_ns=lambda: 1, timer=lambda: 0.0)
-    placements.set_topology(pods(2, 2, nodes=3))
-    placements.set_default_unused({"workers": 1})
-    answer = placements.place("g", gang(8), holder="Job", dry_run=True)
-    assert isinstance(answer, Placement)
-    plan = Planned("g", gang(8), MovePlan((), answer, 0), placements.capacity.copy(), placements.speeds, 5)
-    before = planned(plan)
-    placements.set_topology(leaves(("a1", "a2")))
-    assert planned(plan) == before
-    assert before.placement.predicted.ring_s > 0

@@ -16,7 +16,7 @@ from hyperscout_placer.book.reservation import (
     running_gangs,
     within_tiers,
 )
-from hyperscout_placer.book.waiting import Planned, Waiting
+from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
@@ -35,7 +35,7 @@ from hyperscout_placer.messages.placements import (
     placement_message,
     waiting_message,
 )
-from hyperscout_placer.repair.defrag import MovePlan, defragment
+from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.repair.resize import Resized, resize
 from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, counts_of, place_elastic
@@ -142,26 +142,11 @@ def defragmented(
             masks[demands] = masks_of(held.request)
     gangs = running_gangs(book, free.capacity.forest, lambda held: masks[held.request.demands])
     found = defragment(free.capacity, request, gangs, free.masks(), most_moves=most_moves)
-    return defragmented_message(gang, request, found, free)
-
-
-def defragmented_message(
-    gang: str, request: Request, found: MovePlan | Refusal, free: Free
-) -> pb.DefragmentResponse:
-    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return defragment_message(gang, request, found, free.capacity.forest, predicted)
+    return defragment_message(gang, request, found, free.capacity.forest, free.speeds)
 
 
 def queued(waiting: Sequence[Waiting]) -> pb.ListQueueResponse:
     return pb.ListQueueResponse(gangs=map(waiting_message, waiting))
-
-
-def planned(plan: Planned) -> pb.DefragmentResponse:
-    """The plan of a schedule."""
-    free = Free(plan.capacity, plan.speeds)
-    message = defragmented_message(plan.gang, plan.request, plan.found, free)
-    message.planned_at.FromNanoseconds(plan.at_ns)
-    return message
 
 
 def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:

@@ -19,7 +19,7 @@ from hyperscout_formats.text.leader import refusal
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation
-from hyperscout_placer.book.waiting import Planned, Waiting
+from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import Request, RequestError
@@ -69,7 +69,7 @@ class Queue(Protocol):
         """The gangs in the order in which they are tried."""
 
     @property
-    def last_plan(self) -> Planned | None:
+    def last_plan(self) -> pb.DefragmentResponse | None:
         """The newest plan to defragment for the first of them; None if no gang waited then."""
 
 
@@ -323,7 +323,7 @@ class PlacementService:
             plan = None if self._queue is None else self._queue.last_plan
             if plan is None:
                 raise NoPlanError(f"there is no plan: {self._why_no_plan()}")
-            return await self._queries(queries.planned, plan)
+            return plan
         most = request.most_moves or _MOVES
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
