@@ -3,9 +3,9 @@
 The `infer` command fills it from files, the collector from its evidence store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from hyperscout_formats.facts.facts import (
     Gpu,
@@ -20,6 +20,9 @@ from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Anomaly
 
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
+
+_Evidence = TypeVar("_Evidence")
+_Found = TypeVar("_Found")
 
 SURE: Final = 0.9  # what is missing with less confidence may never have been there
 # A sweep is dated when it ends, and may have read a port so long before.
@@ -122,3 +125,23 @@ class InferOptions:
         None  # regular expression on interface names; None = the rule in docs/inference.md
     )
     latency_places: bool = True
+
+
+class KeptByNode(Generic[_Evidence, _Found]):
+    """Calls a function with the evidence of each node, and keeps each result while that evidence is the same.
+
+    One changed report then costs the work of one node: the inputs of a collector share the objects of nodes
+    that did not change. The function depends on nothing but this evidence, and its results never change.
+    """
+
+    def __init__(self, function: Callable[[_Evidence], _Found]) -> None:
+        self._function = function
+        self._kept: dict[str, tuple[_Evidence, _Found]] = {}
+
+    def __call__(self, evidence: Mapping[str, _Evidence]) -> dict[str, _Found]:
+        kept, function, fresh = self._kept, self._function, dict[str, tuple[_Evidence, _Found]]()
+        for node, mine in evidence.items():
+            known = kept.get(node)
+            fresh[node] = known if known is not None and known[0] is mine else (mine, function(mine))
+        self._kept = fresh  # of these nodes alone; calls in other threads see the old results or the new ones
+        return {node: found for node, (_, found) in fresh.items()}

@@ -1,0 +1,22 @@
+"""What is kept of each node's evidence."""
+
+from hyperscout_inference.fabric.inputs import KeptByNode
+
+
+def test_only_changed_evidence_is_worked_on() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def total(numbers: tuple[int, ...]) -> int:
+        seen.append(numbers)
+        return sum(numbers)
+
+    totals = KeptByNode(total)
+    a, b, c = (1, 2), (3,), (4, 5)
+    assert totals({"a": a, "b": b}) == {"a": 3, "b": 3}
+    seen.clear()
+    assert totals({"a": a, "b": c, "c": b}) == {"a": 3, "b": 9, "c": 3}
+    assert seen == [c, b]
+    assert totals({"a": a}) == {"a": 3}
+    seen.clear()
+    assert totals({"a": a, "b": c}) == {"a": 3, "b": 9}, "what was forgotten is worked on again"
+    assert seen == [c]
