@@ -89,8 +89,9 @@ class Defragmenting:
             plan = defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
             return plan, defragment_message(record.machine.key, request, plan, capacity.forest, speeds)
 
-        found, self.last = await self._in_thread(plan)
-        self.last.planned_at.FromNanoseconds(self._clock_ns())
+        found, message = await self._in_thread(plan)
+        message.planned_at.FromNanoseconds(self._clock_ns())
+        self.last = message
         if isinstance(found, Refusal):
             self.refusals += 1
             _log.info("%s: no plan to defragment: %s", record.machine.key, found.reason)

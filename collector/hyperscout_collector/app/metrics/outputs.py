@@ -9,7 +9,6 @@ from hyperscout_kubernetes.client import KubeCounters
 from hyperscout_kubernetes.errors import WORDS
 from hyperscout_mqtt.counters import INBOUND_OUTCOMES, MqttCounters
 from hyperscout_placer.book.placements import OUTCOMES, Placements
-from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_runtime.units import NS
 
@@ -184,8 +183,7 @@ def _queue(queue: Queue, now_ns: int) -> Iterator[str]:
     yield KEPT_NODES.of(sum(gang.kept.nodes for gang in waiting if gang.kept is not None))
     yield DRAINS.of(queue.draining.begun)
     yield PLANS.by({"found": plans.plans, "none": plans.refusals})
-    found = None if plans.last is None else plans.last.found
-    yield PLANNED_MOVES.of(found.moved if isinstance(found, MovePlan) else 0)
+    yield PLANNED_MOVES.of(plans.last.moved if plans.last is not None else 0)
 
 
 def _rest(counters: RestCounters) -> Iterator[str]:
