@@ -244,27 +244,26 @@ def confirmed_new(one: Sweep, other: Sweep, rows: Rows) -> Rows:
 def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: Topology | None) -> Sweep:
     """Return the sweep without its rows `left_out`, and with these rows of the record in place of what it
     reports about their ends."""
-    closed = _closed(sweep, record, kept)
+    guids = distinct(np.concatenate([record.guids, sweep.guid]))
+    (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
+    closed = _closed((a, b), (own, far), kept)
     old = [record.ends(row) for row in closed.tolist()]
-    disputed = {end for ends in old for end in ends}
-    guid = sweep.guid.tolist()
-    ends = zip(
-        sweep.device.tolist(), sweep.port.tolist(), sweep.peer.tolist(), sweep.peer_port.tolist(), strict=True
-    )
-    stays = np.array([not disputed & {(guid[d], p), (guid[e], q)} for d, p, e, q in ends], np.bool_)
+    disputed = distinct(np.concatenate([a[closed], b[closed]]))
+    stays = ~(contains(disputed, own) | contains(disputed, far))
     stays[left_out] = False
-    shown = np.zeros(len(guid), np.bool_)
+    shown = np.zeros(len(sweep.guid), np.bool_)
     shown[sweep.device[stays]] = shown[sweep.peer[stays]] = True
     shown |= np.isin(sweep.guid, np.array([guid for pair in old for guid, _ in pair], np.uint64))
     shown |= sweep.kind == SWITCH
     sweep = _with_devices(sweep, np.flatnonzero(stays), np.flatnonzero(shown))
     guid = sweep.guid.tolist()
     new = sorted({guid for pair in old for guid, _ in pair} - set(guid))
-    named = previous.switches if previous is not None else ()
+    ids = {f"{one:016x}" for one in new}
+    named = previous.switches if ids and previous is not None else ()
     # Without the id that inference adds to a name that several switches have.
-    switches = {one.id: one.name.removesuffix(with_id("", one.id)) for one in named}
-    adapters = previous.adapters if previous is not None else ()
-    names = switches | {one.id: f"{one.node} {one.name}" for one in adapters}
+    switches = {one.id: one.name.removesuffix(with_id("", one.id)) for one in named if one.id in ids}
+    adapters = previous.adapters if ids and previous is not None else ()
+    names = switches | {one.id: f"{one.node} {one.name}" for one in adapters if one.id in ids}
     at = {one: i for i, one in enumerate([*guid, *new])}
     rows = [row for (a, p), (b, q) in old for row in ((at[a], p, at[b], q), (at[b], q, at[a], p))]
     device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()
@@ -300,14 +299,12 @@ def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) ->
     return found
 
 
-def _closed(sweep: Sweep, record: Record, kept: Rows) -> Rows:
+def _closed(recorded: tuple[_Ends, _Ends], swept: tuple[_Ends, _Ends], kept: Rows) -> Rows:
     """Return these rows of the record, and those at the other ends of the cables that they replace."""
-    guids = distinct(np.concatenate([record.a, record.b, sweep.guid]))
-    (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
-    one, other = np.concatenate([a, own]), np.concatenate([b, far])
+    one, other = (np.concatenate(ends) for ends in zip(recorded, swept, strict=True))
     ends = distinct(np.concatenate([one, other]))
     chain = connected_parts(len(ends), np.searchsorted(ends, one), np.searchsorted(ends, other))
-    of_row = chain[np.searchsorted(ends, a)]
+    of_row = chain[np.searchsorted(ends, recorded[0])]
     return np.flatnonzero(np.isin(of_row, of_row[kept]))
 
 
