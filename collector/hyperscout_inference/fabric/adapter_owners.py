@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
 from hyperscout_formats.text.counts import count, first_few
-from hyperscout_topology.topology import Anomaly, Endpoint, Topology
+from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.identify import claims
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode, kept
 from hyperscout_inference.fabric.manager_sweeps import by_authority
 
 SOURCE: Final = "infiniband"
@@ -41,50 +42,76 @@ class AdapterOwners:
 
 def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topology | None) -> AdapterOwners:
     """Return the owners of all GUIDs that agents report. The order of the evidence does not matter."""
-    owners = AdapterOwners()
-    rivals: dict[int, set[str]] = {}
-    nodes = sorted(inputs.infiniband)
-    for mine in ([x for x in nodes if x not in inputs.silent], [x for x in nodes if x in inputs.silent]):
-        _claim(mine, inputs, owners, rivals)
-    published = _published(previous)
-    node_of = owners.node.get
-    moved = {guid for guid, node in published.items() if node_of(guid, node) != node}
-    if rivals or moved:
-        _Dispute(inputs, options, published, owners).settle(rivals, moved - rivals.keys())
+    reported = _reported(inputs.infiniband)
+    node, label, rivals = _claimed(reported, frozenset(inputs.silent).intersection(reported))
+    published = _published(previous.adapters if previous is not None else ())
+    moved = _moved(published, node)
+    if not (rivals or moved):
+        return AdapterOwners(node, label)
+    owners = AdapterOwners(dict(node), dict(label))
+    _Dispute(inputs, options, published, owners).settle(rivals, moved - rivals.keys())
     return owners
 
 
-def _claim(
-    nodes: Iterable[str], inputs: FabricInputs, owners: AdapterOwners, rivals: dict[int, set[str]]
-) -> None:
-    """Add the GUIDs that these nodes report, which are all current, or all stale. Current ones come first."""
-    claimed: dict[int, str] = {}
-    label, node_of = owners.label, owners.node
-    for node in nodes:
-        for port in inputs.infiniband[node]:
-            if port.link_layer != "InfiniBand":
+def _guids_of(ports: Iterable[InfinibandPort]) -> tuple[tuple[int, str], ...]:
+    """Return the GUIDs that an agent reports, with the names of their adapters."""
+    found = {
+        guid: port.device
+        for port in ports
+        if port.link_layer == "InfiniBand"
+        for guid in (port.node_guid, port.port_guid)
+    }
+    return tuple(found.items())
+
+
+_reported = KeptByNode(_guids_of)
+
+
+@kept
+def _claimed(
+    reported: Mapping[str, tuple[tuple[int, str], ...]], silent: Collection[str]
+) -> tuple[dict[int, str], dict[int, str], dict[int, set[str]]]:
+    """Return the node and the label of each GUID, and the claimants of GUIDs with several.
+
+    Claims of `silent` nodes count where no current node has one.
+    """
+    node_of: dict[int, str] = {}
+    label: dict[int, str] = {}
+    rivals: dict[int, set[str]] = {}
+    for is_silent in (False, True):
+        claimed: dict[int, str] = {}
+        for node in sorted(reported):
+            if (node in silent) is not is_silent:
                 continue
-            for guid in {port.node_guid, port.port_guid}:
+            for guid, device in reported[node]:
                 first = claimed.get(guid)
-                if first is None:
-                    if guid and guid not in node_of:  # else a current agent has it, and this one is stale
-                        claimed[guid] = node_of[guid] = node
-                        label[guid] = port.device
-                elif first != node:
+                if first is not None:
                     rivals.setdefault(guid, {first}).add(node)
-                else:
-                    label[guid] = port.device
+                elif guid and guid not in node_of:  # else a current agent has it, and this one is stale
+                    claimed[guid] = node_of[guid] = node
+                    label[guid] = device
+    return node_of, label, rivals
 
 
-def _published(previous: Topology | None) -> dict[int, str]:
+@kept
+def _published(adapters: Iterable[Adapter]) -> dict[int, str]:
     found = {}
-    for adapter in previous.adapters if previous is not None else ():
+    for adapter in adapters:
         if len(adapter.id) == _GUID_DIGITS:
             try:
                 found[int(adapter.id, 16)] = adapter.node
             except ValueError:
                 continue  # a host's Ethernet side or a GPU
     return found
+
+
+@kept
+def _moved(published: Mapping[int, str], node_of: Mapping[int, str]) -> set[int]:
+    """Return the GUIDs that were published under another node than that which reports them."""
+    now = list(map(node_of.get, published, published.values()))
+    if now == list(published.values()):  # the common case
+        return set()
+    return {guid for guid, node in published.items() if node_of.get(guid, node) != node}
 
 
 class _Dispute:

@@ -8,6 +8,7 @@ system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
 
+from hyperscout_inference.fabric.inputs import kept
 from hyperscout_inference.fabric.network import distinct
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -36,27 +38,7 @@ class Claim(NamedTuple):
 def claims(descriptions: Sequence[str]) -> list[Claim]:
     """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
     names no host."""
-    labels: dict[str, str | None] = {}
-    stems: dict[tuple[str, bool], bool] = {}
-    found = []
-    for text in descriptions:
-        host, _, label = text.partition(" ")
-        # A cluster's host names differ mostly in their numbers, so results are cached by the rest of the
-        # name.
-        stem = host.rstrip("0123456789")
-        kind = (stem, stem != host)
-        if kind not in stems:
-            stems[kind] = _names_a_host(*kind)
-        if label not in labels:
-            bare = label.lstrip(" ")
-            labels[label] = bare if not label or _LABEL.fullmatch(bare) else None
-        adapter = labels[label]
-        if adapter is None:
-            found.append(Claim("", sharp=_SHARP.search(text) is not None))
-        else:
-            # A number such as MT4129 without an adapter's name is the model of the adapter.
-            named = stems[kind] and (bool(adapter) or _MODEL.fullmatch(host) is None)
-            found.append(Claim(host if named else "", adapter))
+    found = list(map(_claim, descriptions))
     counts = Counter(descriptions)
     if len(counts) == len(found):
         return found
@@ -66,25 +48,48 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
     ]
 
 
-class ShownDevices(NamedTuple):
-    """The devices that sweeps show, in the order of their GUIDs. The caller must not change it.
+@lru_cache(maxsize=1 << 17)
+def _claim(description: str) -> Claim:
+    host, _, label = description.partition(" ")
+    # A cluster's host names differ mostly in their numbers, and labels are few, so both are decided once.
+    stem = host.rstrip("0123456789")
+    adapter = _adapter(label)
+    if adapter is None:
+        return Claim("", sharp=_SHARP.search(description) is not None)
+    # A number such as MT4129 without an adapter's name is the model of the adapter.
+    named = _names_a_host(stem, stem != host) and (bool(adapter) or _MODEL.fullmatch(host) is None)
+    return Claim(host if named else "", adapter)
 
-    `places`: where the devices of each sweep are. `endpoint`: which are no switches; `claims`: what the
-    descriptions of these say.
-    """
+
+@lru_cache(maxsize=1024)
+def _adapter(label: str) -> str | None:
+    """Return the adapter's name at the end of a description, None for another text."""
+    bare = label.lstrip(" ")
+    return bare if not label or _LABEL.fullmatch(bare) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Devices:
+    """Devices in the order of their GUIDs. `endpoint`: which are no switches; `claims`: what the descriptions
+    of these say."""
 
     guids: npt.NDArray[np.uint64]
-    ids: Sequence[str]
-    places: Sequence[npt.NDArray[np.intp]]
     kind: npt.NDArray[np.uint8]
-    declared: npt.NDArray[np.bool_]
+    ids: Sequence[str]
     texts: Sequence[str]
     endpoint: Sequence[int]
     claims: Sequence[Claim]
 
 
-@lru_cache(maxsize=1)  # sweeps change far less often than what agents report
-def shown_devices(sweeps: tuple[Sweep, ...]) -> ShownDevices:
+class ShownDevices(NamedTuple):
+    """The devices that sweeps show. `places`: where those of each sweep are."""
+
+    devices: Devices
+    places: Sequence[npt.NDArray[np.intp]]
+    declared: npt.NDArray[np.bool_]
+
+
+def shown_devices(sweeps: Sequence[Sweep]) -> ShownDevices:
     """The later sweeps are more trusted."""
     guids = distinct(np.concatenate([sweep.guid for sweep in sweeps]))
     places = [np.searchsorted(guids, sweep.guid) for sweep in sweeps]
@@ -98,17 +103,18 @@ def shown_devices(sweeps: tuple[Sweep, ...]) -> ShownDevices:
         for i, text in zip(place.tolist(), sweep.descriptions, strict=True):
             if text:
                 texts[i] = text
-    ids = [f"{guid:016x}" for guid in guids.tolist()]
+    return ShownDevices(_described(guids.tobytes(), kind.tobytes(), texts), places, declared)
+
+
+@kept  # a cable that moves changes a sweep, and no device
+def _described(guids: bytes, kinds: bytes, texts: Sequence[str]) -> Devices:
+    guid, kind = np.frombuffer(guids, np.uint64), np.frombuffer(kinds, np.uint8)
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
-    named = _claims_kept(tuple(texts[i] for i in endpoint))
-    return ShownDevices(guids, ids, places, kind, declared, texts, endpoint, named)
+    ids = [f"{one:016x}" for one in guid.tolist()]
+    return Devices(guid, kind, ids, texts, endpoint, claims([texts[i] for i in endpoint]))
 
 
-@lru_cache(maxsize=1)  # a cable that moves changes a sweep, and no description
-def _claims_kept(descriptions: tuple[str, ...]) -> Sequence[Claim]:
-    return claims(descriptions)
-
-
+@lru_cache(maxsize=1024)
 def _names_a_host(stem: str, numbered: bool) -> bool:
     """Return whether a name without its trailing number can be a host name and is not a vendor's name."""
     whole = stem + "0" if numbered else stem

@@ -8,19 +8,21 @@ kept, with the number of the others.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT, ROUTER, SWITCH
 from hyperscout_topology.link_changes import contains
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
-from hyperscout_inference.fabric.adapter_owners import AdapterOwners, adapter_owners
+from hyperscout_inference.fabric.adapter_owners import adapter_owners
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
-from hyperscout_inference.fabric.identify import ShownDevices, claims, shown_devices, switch_name
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.fabric.identify import Devices, claims, shown_devices, switch_name
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode, SweepSeen, kept
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
 from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
@@ -37,37 +39,67 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
     managers = sum(seen.source in MANAGERS for seen in sweeps)
     sweeps[managers:managers] = returned_cables(inputs, previous)
-    shown = shown_devices(tuple(seen.sweep for seen in sweeps))
-    part = _devices(shown, inputs, owners)
-    part.anomalies.extend(inputs.sweep_claims)
-    group, part.fabrics = _fabrics(sweeps, shown.places, shown.kind)
-    seen_at_ns = _cables(part, sweeps, shown.places, group, shown.declared)
+    seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
+    swept, guids, seen_at_ns = _swept(
+        tuple(sweeps), inputs.node_map, owners.node, owners.label, owners.disputed, seen_by
+    )
+    anomalies = [*owners.anomalies, *inputs.sweep_claims, *swept.anomalies]
+    part = replace(swept, anomalies=anomalies, vanished=[])
     _leave_out_foreign_names(part, inputs, options)
-    _drop_cables_reported_down(part, shown.guids, seen_at_ns, inputs)
+    _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
     return part
 
 
-def _devices(shown: ShownDevices, inputs: FabricInputs, owners: AdapterOwners) -> Part:
-    owner = {**inputs.node_map, **owners.node}
+@kept  # a port that goes down or returns changes neither sweeps nor owners
+def _swept(
+    sweeps: tuple[SweepSeen, ...],
+    node_map: Mapping[int, str],
+    node: Mapping[int, str],
+    label: Mapping[int, str],
+    disputed: Collection[int],
+    seen_by: tuple[str, ...],
+) -> tuple[Part, npt.NDArray[np.uint64], Longs]:
+    """Return all cables that sweeps show, the GUIDs of the devices, and when each cable was last reported.
+
+    `node`, `label`, `disputed`: see `AdapterOwners`.
+    """
+    devices, places, declared = shown_devices([seen.sweep for seen in sweeps])
+    part = _devices(devices, node_map, node, label, disputed, seen_by)
+    group, fabrics = _fabrics(sweeps, places, devices.kind)
+    part = replace(part, fabrics=fabrics, anomalies=[*part.anomalies])
+    return part, devices.guids, _cables(part, sweeps, places, group, declared)
+
+
+@kept
+def _devices(
+    shown: Devices,
+    node_map: Mapping[int, str],
+    node: Mapping[int, str],
+    of_guid: Mapping[int, str],
+    disputed: Collection[int],
+    seen_by: tuple[str, ...],
+) -> Part:
     guids, kind, ids, texts = shown.guids, shown.kind, shown.ids, shown.texts
+    owner = {**node_map, **node}
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     switches = np.flatnonzero(kind == SWITCH)
     for i, guid in zip(switches.tolist(), guids[switches].tolist(), strict=True):
-        names[i] = inputs.node_map.get(guid) or switch_name(texts[i]) or ids[i]
+        names[i] = node_map.get(guid) or switch_name(texts[i]) or ids[i]
     shared = Counter(names[i] for i in switches.tolist())
     for i in switches.tolist():
         if shared[names[i]] > 1:
             names[i] = with_id(names[i], ids[i])
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
-    anomalies = owners.anomalies
-    seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
+    anomalies: list[Anomaly] = []
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
-    for i, claim, guid in zip(shown.endpoint, shown.claims, guids[shown.endpoint].tolist(), strict=True):
-        named, label, is_sharp = claim
-        labels[i] = owners.label.get(guid, label)
-        if (known := owner.get(guid, named)) and not is_sharp and i not in routers:  # the common case
+    ends = guids[shown.endpoint].tolist()
+    known_to = map(owner.get, ends, [claim.host for claim in shown.claims])
+    label = map(of_guid.get, ends, [claim.label for claim in shown.claims])
+    columns = shown.endpoint, shown.claims, ends, known_to, label
+    for i, claim, guid, known, labels[i] in zip(*columns, strict=True):
+        if known and not claim.sharp and i not in routers:  # the common case
             hosts[i] = names[i] = known
             continue
         host = owner.get(guid)
@@ -75,12 +107,12 @@ def _devices(shown: ShownDevices, inputs: FabricInputs, owners: AdapterOwners) -
             if not claim.host:
                 host = ids[i]
                 unclaimed[i] = True
-                if guid not in owners.disputed:
+                if guid not in disputed:
                     # By itself the description names a host: another adapter has the same one.
                     shared_name = bool(claims([texts[i]])[0].host)
                     anomalies.append(_unknown(ids[i], texts[i], shared_name, seen_by))
             else:
-                host = named
+                host = claim.host
         elif claim.sharp:
             sharp[i] = True
         hosts[i] = host
@@ -139,7 +171,7 @@ def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOpt
 
 
 def _fabrics(
-    sweeps: list[SweepSeen],
+    sweeps: Sequence[SweepSeen],
     places: Sequence[npt.NDArray[np.intp]],
     kind: npt.NDArray[np.uint8],
 ) -> tuple[list[int], list[str]]:
@@ -164,7 +196,7 @@ def _fabrics(
 
 def _cables(
     part: Part,
-    sweeps: list[SweepSeen],
+    sweeps: Sequence[SweepSeen],
     places: Sequence[npt.NDArray[np.intp]],
     group: list[int],
     declared: npt.NDArray[np.bool_],
@@ -238,7 +270,7 @@ def _confirmed(
     high: Longs,
     newest: npt.NDArray[np.int32],
     fabric: npt.NDArray[np.int32],
-    sweeps: list[SweepSeen],
+    sweeps: Sequence[SweepSeen],
     places: Sequence[npt.NDArray[np.intp]],
 ) -> npt.NDArray[np.bool_]:
     """Return which cables to keep. A cable that only a manager reports is dropped if either device was
@@ -274,7 +306,7 @@ def _settle(
     newest: npt.NDArray[np.int32],
     fabric: npt.NDArray[np.int32],
     both: npt.NDArray[np.bool_],
-    sweeps: list[SweepSeen],
+    sweeps: Sequence[SweepSeen],
 ) -> npt.NDArray[np.bool_]:
     """Return which cables to keep where two claim one port."""
     keep = np.ones(len(low), np.bool_)
@@ -312,6 +344,18 @@ def _settle(
     return keep
 
 
+def _down(ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
+    """Return node GUID and number of each port that an agent reports as down."""
+    return tuple(
+        (port.node_guid, port.port)
+        for port in ports
+        if port.state == "DOWN" and port.link_layer == "InfiniBand" and port.port <= MAX_PORT
+    )
+
+
+_ports_down = KeptByNode(_down)
+
+
 def _drop_cables_reported_down(
     part: Part,
     guids: npt.NDArray[np.uint64],
@@ -325,13 +369,11 @@ def _drop_cables_reported_down(
     node about the port does not count.
     """
     down: dict[int, int] = {}  # ports, and when they were reported
-    for node in sorted(inputs.infiniband):
-        for port in inputs.infiniband[node]:
-            if port.state != "DOWN" or port.link_layer != "InfiniBand" or port.port > MAX_PORT:
-                continue
-            place = int(np.searchsorted(guids, np.uint64(port.node_guid)))
-            if place < len(guids) and int(guids[place]) == port.node_guid and part.hosts[place] == node:
-                down[place << 20 | port.port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
+    for node, reported in sorted(_ports_down(inputs.infiniband).items()):
+        for guid, port in reported:
+            place = int(np.searchsorted(guids, np.uint64(guid)))
+            if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:
+                down[place << 20 | port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
     ports = np.array(sorted(down), np.int64)
     drop = []
     for key in (join_port(part.a, part.a_port), join_port(part.b, part.b_port)):

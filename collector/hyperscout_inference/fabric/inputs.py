@@ -5,7 +5,8 @@ The `infer` command fills it from files, the collector from its evidence store.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from functools import wraps
+from typing import Final, Generic, ParamSpec, TypeVar
 
 from hyperscout_formats.facts.facts import (
     Gpu,
@@ -23,6 +24,7 @@ from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 
 _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
+_Arguments = ParamSpec("_Arguments")
 
 SURE: Final = 0.9  # what is missing with less confidence may never have been there
 # A sweep is dated when it ends, and may have read a port so long before.
@@ -145,3 +147,22 @@ class KeptByNode(Generic[_Evidence, _Found]):
             fresh[node] = known if known is not None and known[0] is mine else (mine, function(mine))
         self._kept = fresh  # of these nodes alone; calls in other threads see the old results or the new ones
         return {node: found for node, (_, found) in fresh.items()}
+
+
+def kept(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
+    """Keep the result for the last positional arguments. Callers must not change arguments or results.
+
+    `functools.lru_cache` would hash the arguments. Comparing is fast where most of their parts are the same
+    objects.
+    """
+    last: tuple[tuple[object, ...], _Found] | None = None
+
+    @wraps(function)
+    def call(*args: _Arguments.args, **none: _Arguments.kwargs) -> _Found:
+        nonlocal last
+        known = last
+        if known is None or known[0] != args:
+            last = known = args, function(*args, **none)
+        return known[1]
+
+    return call
