@@ -7,6 +7,7 @@ messages are absolute, so that a message stays the same while nothing changes.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+from operator import attrgetter
 
 import numpy as np
 from hyperscout_formats.text.counts import and_more, count
@@ -46,6 +47,7 @@ _INCONSISTENT = (
 )
 INFERENCE_FAILED = "InferenceFailed"  # reason of `Stale`
 
+_ID_OF = attrgetter("id")
 _UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
 
 
@@ -306,7 +308,7 @@ def _link_totals(
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     devices = table.devices
     # 0 for a host, -1 for another endpoint; a switch of unknown level is never the lower end
-    known = dict.fromkeys((x.id for x in topology.adapters), 0)
+    known = dict.fromkeys(map(_ID_OF, topology.adapters), 0)
     other = -1 if known else 0
     known |= {device: level or 1 << 30 for device, level in switches.items()}
     level = np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))

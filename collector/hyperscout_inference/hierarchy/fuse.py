@@ -3,9 +3,11 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
 from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.topology import Endpoint, Topology
 
@@ -13,7 +15,7 @@ from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import EthernetPart, ethernet
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct, unused
 from hyperscout_inference.fabric.part import Part
 
@@ -95,13 +97,14 @@ def _compute_infiniband(
         # A fabric without a port that matches does not shape the hierarchy.
         of_endpoints = ~(part.is_switch[part.a] & part.is_switch[part.b])
         return shapes & np.isin(part.fabric, part.fabric[shapes & of_endpoints]), frozenset()
-    near = nearest_nics(inputs.gpus)
-    nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
-    cabled = np.zeros(len(part.ids), np.bool_)
-    cabled[part.a] = cabled[part.b] = True
-    at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
-    has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
-    if len(part.fabrics) > 1 and not _are_most(has_near, inputs, len(_cabled_hosts(part))):
+    has_near: frozenset[str] = frozenset()
+    if near := nearest_nics(inputs.gpus):
+        nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
+        cabled = np.zeros(len(part.ids), np.bool_)
+        cabled[part.a] = cabled[part.b] = True
+        at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
+        has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
+    if len(part.fabrics) > 1 and not (has_near and _are_most(has_near, inputs, len(_cabled_hosts(part)))):
         return ~np.isin(part.fabric, other_fabrics(part)), has_near
     if not has_near:
         return np.ones(len(part.a), np.bool_), has_near
@@ -148,20 +151,12 @@ def _join(
         for column, out in ((part.a_port, a_port), (part.b_port, b_port)):
             out.append(np.where(column >= PORT_TEXTS, column + np.int32(len(texts)), column).astype(np.int32))
         texts += part.port_texts
-    index = [np.fromiter((at[host] for host in part.hosts), np.int32, len(part.hosts)) for part in parts]
+    index = [np.fromiter(map(at.__getitem__, part.hosts), np.int32, len(part.hosts)) for part in parts]
     bools = [np.zeros(0, np.bool_)]
     unclaimed = np.zeros(len(hosts), np.bool_)
     for part, mine in zip(parts, index, strict=True):
         unclaimed[mine[part.unclaimed]] = True
-    down = {
-        (node, port.device)
-        for node, ports in inputs.infiniband.items()
-        for port in ports
-        if port.state == "DOWN" and port.link_layer == "InfiniBand"
-    }
-    dark = {(node, x.interface) for node, ports in inputs.lldp.items() for x in ports if x.carrier is False}
-    reporters = {node for node, _ in dark}
-    lit = {(node, x.interface) for node in reporters for x in inputs.lldp[node] if x.carrier}
+    states, dark = _infiniband_states(inputs.infiniband), _dark_ports(inputs.lldp)
     return Network(
         ids=_joined([part.ids for part in parts]),
         names=_joined([part.names for part in parts]),
@@ -185,13 +180,9 @@ def _join(
         vanished=tuple(
             v for part in parts for v in part.vanished
         ),  # only the first part (InfiniBand) has any
-        down_ports=frozenset(down),
-        dark_ports=frozenset(dark - lit),
-        whole=frozenset(
-            node
-            for node, ports in inputs.infiniband.items()
-            if ports and all(port.state == "ACTIVE" for port in ports)
-        ),
+        down_ports=frozenset((node, device) for node, state in states.items() for device in state.down),
+        dark_ports=frozenset((node, port) for node, ports in dark.items() for port in ports),
+        whole=frozenset(node for node, state in states.items() if state.is_whole),
         claimed=frozenset(inputs.node_map.values())
         | frozenset(inputs.infiniband)
         | frozenset(inputs.lldp)
@@ -208,6 +199,26 @@ def _join(
             for row, note in part.notes.items()
         },
     )
+
+
+class _States(NamedTuple):
+    """The devices with an InfiniBand port that is down, and whether all ports of the host are active."""
+
+    down: frozenset[str]
+    is_whole: bool
+
+
+def _states_of(ports: Sequence[InfinibandPort]) -> _States:
+    down = {port.device for port in ports if port.state == "DOWN" and port.link_layer == "InfiniBand"}
+    return _States(frozenset(down), bool(ports) and all(port.state == "ACTIVE" for port in ports))
+
+
+def _dark_of(ports: Sequence[LldpPort]) -> Collection[str]:
+    dark = {port.interface for port in ports if port.carrier is False}
+    return dark and dark.difference(port.interface for port in ports if port.carrier)
+
+
+_infiniband_states, _dark_ports = KeptByNode(_states_of), KeptByNode(_dark_of)
 
 
 def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:

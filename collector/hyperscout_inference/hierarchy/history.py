@@ -1,7 +1,7 @@
 """Name missing links and switches by the previous topology, which has their ports and ids."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from hyperscout_topology.link_changes import (
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
-from hyperscout_inference.fabric.inputs import SURE
+from hyperscout_inference.fabric.inputs import SURE, kept
 from hyperscout_inference.fabric.network import Network
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
@@ -236,7 +236,8 @@ def _named_switches(
     return result
 
 
-def hosts_of(previous: Topology) -> dict[str, str]:
+@kept
+def hosts_of(previous: Topology) -> Mapping[str, str]:
     """Return the host of each former adapter, and the name of each device in former anomalies, by id."""
     named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
     return named | {x.id: x.node for x in previous.adapters}
