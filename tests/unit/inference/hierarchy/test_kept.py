@@ -1,0 +1,105 @@
+"""What fusion keeps from one inference to the next changes no result."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_topology.topology import Topology
+from hypothesis import given
+from hypothesis import strategies as st
+from support.ethernet import heard_by
+from support.examples import examples
+from support.inference import own_ports, sweep, without
+
+FABRIC = shapes.clos2(4, 4, 2, 2)
+HOSTS = FABRIC.hosts
+CABLES = [cable for cable in FABRIC.cables if cable.a in FABRIC.node_map()]
+OTHER = shapes.clos2(2, 3, 1, 1)
+
+
+@dataclass(slots=True)
+class World:
+    """The present evidence. Reports that do not change stay the same objects."""
+
+    ports: dict[str, tuple[InfinibandPort, ...]] = field(
+        default_factory=lambda: {host: own_ports(FABRIC, host) for host in HOSTS}
+    )
+    heard: dict[str, tuple[LldpPort, ...]] = field(default_factory=lambda: dict(heard_by(FABRIC, HOSTS)))
+    sweeps: tuple[SweepSeen, ...] = (replace(sweep(FABRIC), observed_at_ns=1),)
+    silent: frozenset[str] = frozenset()
+    node_map: dict[int, str] = field(default_factory=dict)
+
+    def inputs(self) -> FabricInputs:
+        at_ns = dict.fromkeys(self.ports, 2)
+        return FabricInputs(
+            self.sweeps, dict(self.heard), dict(self.ports), at_ns, node_map=self.node_map, silent=self.silent
+        )
+
+
+def goes_down(world: World, host: str, at: int) -> None:
+    mine = [cable for cable in CABLES if FABRIC.node_map()[cable.a] == host]
+    world.ports[host] = own_ports(FABRIC, host, mine[at % len(mine)])
+
+
+def loses_carrier(world: World, host: str, at: int) -> None:
+    ports = list(world.heard.get(host, ()))
+    if ports:
+        ports[at % len(ports)] = replace(ports[at % len(ports)], carrier=False, neighbours=())
+    world.heard[host] = tuple(ports)
+
+
+def is_back(world: World, host: str, at: int) -> None:
+    world.ports[host] = own_ports(FABRIC, host)
+    world.heard |= heard_by(FABRIC, [host])
+
+
+def is_gone(world: World, host: str, at: int) -> None:
+    world.ports.pop(host, None)
+    world.heard.pop(host, None)
+
+
+def is_silent(world: World, host: str, at: int) -> None:
+    world.silent ^= {host}
+
+
+def claims_anothers(world: World, host: str, at: int) -> None:
+    world.ports[host] = (*own_ports(FABRIC, host), *own_ports(FABRIC, HOSTS[at % len(HOSTS)]))
+
+
+def is_mapped(world: World, host: str, at: int) -> None:
+    world.node_map = {**world.node_map, CABLES[at % len(CABLES)].a: host}
+
+
+def is_swept(world: World, host: str, at: int) -> None:
+    fabric = without(FABRIC, FABRIC.cables[at % len(FABRIC.cables)]) if at % 3 else FABRIC
+    world.sweeps = (replace(sweep(fabric), observed_at_ns=1 + at % 3),)
+
+
+CHANGES: list[Callable[[World, str, int], None]] = [
+    goes_down,
+    loses_carrier,
+    is_back,
+    is_gone,
+    is_silent,
+    claims_anothers,
+    is_mapped,
+    is_swept,
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from(HOSTS), st.integers(0, 50)), max_size=6))
+@examples(4)
+def test_what_is_kept_changes_no_result(changes: list[tuple[Callable[..., None], str, int]]) -> None:
+    world, elsewhere = World(), FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts))
+    before: Topology | None = None
+    for change, host, at in [(is_back, HOSTS[0], 0), *changes]:
+        change(world, host, at)
+        after = infer(world.inputs(), previous=before)
+        warm = replace(after, links=tuple(after.links))
+        infer(elsewhere)  # replaces what is kept
+        cold = infer(world.inputs(), previous=before)
+        assert replace(cold, links=tuple(cold.links)) == warm
+        before = after
