@@ -29,7 +29,7 @@ def gang_of(
     ranks = {f"worker/{i}": i for i in range(size)}
     uid = f"uid-{name}" if seats else ""
     kind = "Job" if seats else "Gang"
-    return Gang(f"ns/{kind}/{name}", kind, "ns", name, uid, request, ranks, {}, ready or size, least or 0)
+    return Gang(f"ns/{kind}/{name}", kind, uid, request, ranks, {}, ready or size, least or 0)
 
 
 @dataclass(slots=True)
@@ -88,9 +88,10 @@ class World:
     def make(self, key: str, slot: str) -> None:
         job = self.jobs[key]
         job.made += 1
-        name = f"{job.gang.name}-{slot.rpartition('/')[2]}-{job.made}"
+        place = f"{key.rpartition('/')[2]}-{slot.rpartition('/')[2]}"
+        name = f"{place}-{job.made}"
         # A Job's pods are in a subdomain; those of a label use the network of their nodes.
-        host = f"{job.gang.name}-{slot.rpartition('/')[2]}.svc" if job.gang.kind == "Job" else None
+        host = f"{place}.svc" if job.gang.kind == "Job" else None
         pod = Pod(f"pod-{name}", "ns", name, slot, created_s=self.now_s, host=host)
         self.gang_by_pod[pod.uid] = key
         self.put(pod)

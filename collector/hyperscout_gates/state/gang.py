@@ -45,8 +45,6 @@ class Gang:
 
     key: str
     kind: str
-    namespace: str
-    name: str
     uid: str  # of the owner ("" = labels only); another run of the same name is another gang
     request: Request
     ranks: Mapping[str, int]

@@ -93,8 +93,6 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers, running:
     return Gang(
         key=first.key,
         kind=first.kind,
-        namespace=first.namespace,
-        name=first.name,
         uid=uid,
         request=request_of(what, parts, constraints, tiers, missing),
         ranks={slot: rank for rank, slot in enumerate(slots)},

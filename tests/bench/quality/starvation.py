@@ -134,7 +134,7 @@ class Simulation:
     def _arrive(self, key: str, size: int, priority: int, tier: int | None = None) -> None:
         workers = Workers(size, (("pods", 1),))
         request = Request(Group(1, (workers,), tier), "soft" if tier is None else "hard")
-        gang = Gang(key, "Job", "default", key, "u", request, {}, {"worker": {}}, size)
+        gang = Gang(key, "Job", "u", request, {}, {"worker": {}}, size)
         machine = _Machine(key, gang, self.now_s, priority)
         self.turns.wait(GangRecord(cast("GangMachine", machine)))
 

@@ -798,7 +798,7 @@ def scaling_trouble(found: World, choices: Choices) -> None:
     """One thing happens: also the workload of the elastic gang gets another size."""
     if choices.of(20) == 0:
         (key,) = (key for key, job in found.jobs.items() if is_elastic(job.gang.request))
-        found.scale(key, gang_of(found.jobs[key].gang.name, 2 + choices.of(3), least=2))
+        found.scale(key, gang_of(key.rpartition("/")[2], 2 + choices.of(3), least=2))
     else:
         more_trouble(found, choices)
 

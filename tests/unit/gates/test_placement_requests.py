@@ -55,7 +55,7 @@ def cluster() -> Cluster:
 def gang(count: int, spec: Any = None, tier: int | None = 1) -> Gang:
     request = Request(Group(1, (Workers(count, ((GPU, 8),)),), tier))
     ranks = {f"worker/{i}": i for i in range(count)}
-    return Gang("ns/Job/a", "Job", "ns", "a", "u", request, ranks, {"worker": spec or {}}, count)
+    return Gang("ns/Job/a", "Job", "u", request, ranks, {"worker": spec or {}}, count)
 
 
 def placed(cluster: Cluster, of: Gang, *avoid: str) -> tuple[str, ...]:

@@ -73,13 +73,7 @@ def ranked(gang: Gang, pods: Any, taken: dict[str, int] | None = None) -> dict[s
 def test_an_indexed_job_is_ranked_by_completion_index() -> None:
     pods = list(job_pods("train", 12))
     gang = the_gang(pods, job("train", 12))
-    assert (gang.key, gang.kind, gang.namespace, gang.name, gang.uid) == (
-        "ml/Job/train",
-        "Job",
-        "ml",
-        "train",
-        "uid-train",
-    )
+    assert (gang.key, gang.kind, gang.uid) == ("ml/Job/train", "Job", "uid-train")
     assert gang.request.gang == Group(1, (Workers(12, FULL),))
     assert gang.request.mode == "soft"
     assert gang.ready == 12
