@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hyperscout_gates.state.events import Pod
+from hyperscout_gates.control.pods import keep, opening, seen
+from hyperscout_gates.state.events import Open, Pod
 from hyperscout_gates.state.gang import GATE, Gang
 from hyperscout_gates.state.gang_state import Members
 from hyperscout_gates.workloads.membership import membership
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.demands.eligible import mask_for
 from hyperscout_topology.topology import Topology
 
@@ -37,6 +39,14 @@ def may_run(pod_spec: Object, node: Object) -> bool:
     name = node["metadata"]["name"]
     only = Forest.of(Topology(1, (hypernode("leaf", (name,)),)))
     return bool(mask_for(pod_spec, {name: node}.get, only).allowed[0])
+
+
+def opened(
+    found: Object, rank: int, node: str, now_ns: int, ranks: int = 1, told: str = "", zone: Zone | None = None
+) -> Object:
+    """The patch that opens the gate of a pod. `told`: where rank 0 is."""
+    kept = keep(found)
+    return opening(kept, Open(seen(kept), rank, node, ranks, told, zone), now_ns)
 
 
 def seated(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int] | None = None) -> dict[str, int]:

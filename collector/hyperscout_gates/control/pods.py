@@ -11,12 +11,11 @@ from typing import Any
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
-from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.demands.eligible import DEMANDS
 from hyperscout_runtime.units import rfc3339
 
 from hyperscout_gates.degradation.hook import hook_of
-from hyperscout_gates.state.events import Pod
+from hyperscout_gates.state.events import Open, Pod
 from hyperscout_gates.state.gang import GATE
 from hyperscout_gates.workloads.membership import membership
 from hyperscout_gates.workloads.node_resources import IDENTITY, kept_pod
@@ -128,29 +127,19 @@ def mark_of(pod: Object) -> Mark | None:
         return None
 
 
-def opening(
-    kept: Object,
-    rank: int,
-    node: str,
-    now_ns: int,
-    *,
-    ranks: int = 1,
-    coordinator: str = "",
-    zone: Zone | None = None,
-) -> Object:
+def opening(kept: Object, asked: Open, now_ns: int) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    `ranks`, `coordinator`: of `Open`. `zone`: where the plan has the pod's devices. Other gates remain. The
-    pin is added to the node affinity that the pod already has.
+    Other gates remain. The pin is added to the node affinity that the pod already has.
     """
-    metadata = kept["metadata"]
+    metadata, zone = kept["metadata"], asked.zone
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), _pin(node)]} for term in terms]
-    told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_ns)}
-    annotations = {PLACED: json.dumps(told), RANK: str(rank), RANKS: str(ranks)}
-    if coordinator:
-        annotations[COORDINATOR] = coordinator
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), _pin(asked.node)]} for term in terms]
+    told = {"pod": metadata["uid"], "rank": asked.rank, "node": asked.node, "time": rfc3339(now_ns)}
+    annotations = {PLACED: json.dumps(told), RANK: str(asked.rank), RANKS: str(asked.ranks)}
+    if asked.coordinator:
+        annotations[COORDINATOR] = asked.coordinator
     if zone is not None and zone.number is not None:
         annotations |= {NUMA_ZONE: str(zone.number), NICS: ",".join(zone.nics)}
     guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now

@@ -112,27 +112,17 @@ class GangWriter:
             self._answer(record, answer)
 
     async def _write(self, record: GangRecord, write: Write) -> e.Event:
-        machine = record.machine
         if isinstance(write, e.StorePlan):
             return await self._store(write.plan)
         if isinstance(write, e.DeletePlan):
-            await self._delete_plan(name_of(machine.key, machine.uid))
+            await self._delete_plan(name_of(record.machine.key, record.machine.uid))
             return e.PlanDeleted()
         uid = write.pod.uid
         if isinstance(write, e.Open):
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
-            plan = machine.plan
-            body = opening(
-                kept,
-                write.rank,
-                write.node,
-                self._clock_ns(),
-                ranks=write.ranks,
-                coordinator=write.coordinator,
-                zone=None if plan is None else plan.zone_of(write.rank, write.node),
-            )
+            body = opening(kept, write, self._clock_ns())
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S

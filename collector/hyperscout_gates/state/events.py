@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.numa_zones import Zone
 
 from hyperscout_gates.state.gang import Gang
 from hyperscout_gates.state.gang_plan import GangPlan
@@ -253,14 +254,15 @@ class Open:
     """Remove the collector's gate from the pod, pin it to the node and record its rank, in one patch.
 
     `ranks`: number of ranks of the gang. `coordinator`: the name by which other pods reach rank 0, "" if it
-    has none or is not known.
+    has none or is not known. `zone`: where the plan has the pod's devices; None if they may be in any zone.
     """
 
     pod: Pod
     rank: int
     node: str
-    ranks: int = 1
-    coordinator: str = ""
+    ranks: int
+    coordinator: str
+    zone: Zone | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,6 @@ class GangPlan:
         pods = {uid: rank for uid, rank in self.pods.items() if rank < number}
         return replace(self, request=request, placement=less, pods=pods)
 
-    def zone_of(self, rank: int, node: str) -> Zone | None:
-        """Return the NUMA zone of a rank on this node; None if it needs none."""
-        zones = self.placement.zones
-        return zones[rank] if rank < len(zones) and self.nodes[rank] == node else None
-
 
 def name_of(key: str, uid: str) -> str:
     """Return the name of a gang's ConfigMap."""

@@ -244,8 +244,9 @@ class GangMachine(EventHandlers):
             return
         self.was_used = True
         self.opening.update(pod.uid for pod, _ in ready)
-        ranks, coordinator = len(plan.nodes), self._coordinator(plan)
-        self.out += [e.Open(pod, rank, plan.nodes[rank], ranks, coordinator) for pod, rank in ready]
+        shared = len(plan.nodes), self._coordinator(plan)
+        zones = plan.placement.zones or (None,) * len(plan.nodes)
+        self.out += [e.Open(pod, rank, plan.nodes[rank], *shared, zones[rank]) for pod, rank in ready]
 
     def _coordinator(self, plan: GangPlan) -> str:
         """Return the name by which other pods reach rank 0; "" if it has none or its pod is not known."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from hyperscout_gates.control.pods import PLACED, keep, opening
+from hyperscout_gates.control.pods import PLACED
 from hyperscout_gates.degradation.hook import HOOK
 from hyperscout_gates.state.gang import GATE
 from hyperscout_kubernetes.client import MERGE, STRATEGIC, Kube, connect
@@ -17,6 +17,7 @@ from support.kube_objects import Object, pod
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.waiting import TIMEOUT_S
+from support.workloads import opened
 
 require_real("kubernetes", "helm")
 
@@ -37,7 +38,7 @@ async def patch(client: Kube, name: str, body: Object, content: str = STRATEGIC)
 
 async def place(client: Kube, found: Object, node: str = "n1") -> Object:
     """What the collector itself sends to open a gate."""
-    return await patch(client, found["metadata"]["name"], opening(keep(found), 0, node, NOW_NS))
+    return await patch(client, found["metadata"]["name"], opened(found, 0, node, NOW_NS))
 
 
 IMAGE = {"spec": {"containers": [{"name": "c", "image": "evil.invalid/miner"}]}}
@@ -128,7 +129,7 @@ async def test_nothing_else_of_a_gated_pod_changes(
 
 async def test_nothing_rides_along_with_the_opening_of_a_gate(kube: Cluster, attacker: Kube) -> None:
     found = post(kube, "waits")
-    body = opening(keep(found), 0, "n1", NOW_NS)
+    body = opened(found, 0, "n1", NOW_NS)
     body["spec"] |= IMAGE["spec"]
     with pytest.raises(ForbiddenError, match=r"may not change spec\.containers of pods"):
         await patch(attacker, "waits", body)

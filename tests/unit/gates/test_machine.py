@@ -8,6 +8,7 @@ import pytest
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang import Gang, is_elastic
 from hyperscout_gates.state.gang_state import TRANSITIONS, GateSettings
+from hyperscout_placer.cluster.numa_zones import Zone
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gates_world import SETTINGS, World, gang_of
@@ -124,6 +125,20 @@ def test_each_pod_learns_where_rank_0_is() -> None:
     found.start()
     found.settle(until=lambda: bool(coordinators(found)))
     assert coordinators(found) == {2: (3, "a-0.svc")}
+
+
+def test_each_pod_learns_where_the_plan_has_its_devices() -> None:
+    found = world(1, 1, 1)
+    found.submit(gang_of("a", 3))
+    found.settle(until=lambda: len(coordinators(found)) == 3)
+    assert {x.zone for _, x in found.to_do if isinstance(x, e.Open)} == {None}
+    found.do(0)
+    found.crash()
+    zones, plan = (Zone(1), Zone(0, ("mlx5_0",)), None), found.plans[A]
+    found.plans[A] = replace(plan, placement=replace(plan.placement, zones=zones))
+    found.start()
+    found.settle(until=lambda: len(coordinators(found)) == 2)
+    assert {x.rank: x.zone for _, x in found.to_do if isinstance(x, e.Open)} == dict(enumerate(zones[1:], 1))
 
 
 def test_rank_0_of_the_nodes_network_is_reached_at_its_node() -> None:

@@ -16,7 +16,6 @@ from hyperscout_gates.control.pods import (
     is_ours,
     keep,
     mark_of,
-    opening,
     seen,
 )
 from hyperscout_gates.degradation.hook import HOOK, Hook
@@ -27,6 +26,7 @@ from hyperscout_placer.demands.eligible import demands_key
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod
+from support.workloads import opened
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": True}
@@ -118,7 +118,7 @@ def test_what_a_running_pod_demands_is_known_without_its_pin(affinity: Object) -
     demands |= {"affinity": affinity} if affinity else {}
     waits = train_pod(annotations={HOOK: "none"}, **demands)
     assert keep(waits)["gate"]["demands"] == demands
-    patch = opening(keep(waits), 3, "n1", 1)
+    patch = opened(waits, 3, "n1", 1)
     terms = patch["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     nodes = affinity.get("nodeAffinity", {}) | {REQUIRED: terms}
     runs = train_pod(
@@ -228,7 +228,7 @@ def pin(node: str) -> dict[str, Any]:
 
 def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
     before = train_pod()
-    patch = opening(keep(before), 3, "n1", (int(NOW_S) + 60) * 10**9)
+    patch = opened(before, 3, "n1", (int(NOW_S) + 60) * 10**9)
     assert patch["spec"]["schedulingGates"] == [{"$patch": "delete", "name": GATE}]
     assert terms_of(patch) == [{"matchFields": [pin("n1")]}]
     assert patch["metadata"]["uid"] == "u1"
@@ -240,9 +240,7 @@ def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
 
 
 def test_the_patch_says_where_rank_0_is() -> None:
-    patch = opening(
-        keep(train_pod()), 3, "n1", int(NOW_S) * 10**9, ranks=8, coordinator="train-0.train.ns.svc"
-    )
+    patch = opened(train_pod(), 3, "n1", int(NOW_S) * 10**9, 8, "train-0.train.ns.svc")
     annotations = patch["metadata"]["annotations"]
     assert (annotations[RANKS], annotations[COORDINATOR]) == ("8", "train-0.train.ns.svc")
 
@@ -275,7 +273,7 @@ def test_the_name_by_which_other_pods_reach_a_pod(spec: Object, host: str | None
     ],
 )
 def test_the_patch_names_the_numa_zone_of_the_plan(zone: Zone | None, expected: dict[str, str]) -> None:
-    annotations = opening(keep(train_pod()), 3, "n1", 10**9, zone=zone)["metadata"]["annotations"]
+    annotations = opened(train_pod(), 3, "n1", 10**9, zone=zone)["metadata"]["annotations"]
     assert {key: annotations[key] for key in (NUMA_ZONE, NICS) if key in annotations} == expected
 
 
@@ -285,7 +283,7 @@ def test_the_pin_is_added_to_every_term_that_is_there() -> None:
         {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]},
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    patch = opening(keep(train_pod(affinity={"nodeAffinity": required})), 3, "n1", int(NOW_S) * 10**9)
+    patch = opened(train_pod(affinity={"nodeAffinity": required}), 3, "n1", int(NOW_S) * 10**9)
     assert terms_of(patch) == [
         terms[0] | {"matchFields": [pin("n1")]},
         {"matchFields": [*terms[1]["matchFields"], pin("n1")]},

@@ -77,6 +77,7 @@ def plan(*nodes: str) -> GangPlan:
 
 NAME = name_of("ns/Job/a", "u")
 POD_SEEN = e.Pod("u1", "ns", "p", version="3")
+OPEN = e.Open(POD_SEEN, 0, "n1", 1, "", None)
 
 
 def with_pod(desk: Desk) -> None:
@@ -148,7 +149,7 @@ async def test_what_fails_is_answered_too(error: KubeError, rejected: bool, refu
 
     desk.server.before = fails
     said = str(error)
-    asked = (e.StorePlan(plan("n1")), e.DeletePlan(), e.Open(POD_SEEN, 0, "n1"), e.DeletePod(POD_SEEN))
+    asked = (e.StorePlan(plan("n1")), e.DeletePlan(), OPEN, e.DeletePod(POD_SEEN))
     answers = await desk.write(*asked)
     assert set(map(str, answers)) == {
         str(e.PlanNotStored(said, rejected)),
@@ -161,16 +162,16 @@ async def test_what_fails_is_answered_too(error: KubeError, rejected: bool, refu
 async def test_what_the_patch_answered_is_learnt_unless_the_pod_has_gone() -> None:
     desk = Desk()
     with_pod(desk)
-    assert await desk.write(e.Open(POD_SEEN, 0, "n1")) == [e.Opened("u1")]
+    assert await desk.write(OPEN) == [e.Opened("u1")]
     assert len(desk.learned) == 1
 
     def goes(method: str, path: str) -> None:
         desk.entry.pods.clear()
 
     desk.server.before = goes
-    await desk.write(e.Open(POD_SEEN, 0, "n1"))
+    await desk.write(OPEN)
     assert len(desk.learned) == 1
-    assert await desk.write(e.Open(POD_SEEN, 0, "n1")) == [e.NotOpened("u1", "it is gone")]
+    assert await desk.write(OPEN) == [e.NotOpened("u1", "it is gone")]
 
 
 async def test_a_pod_that_is_gone_is_deleted() -> None:
