@@ -1,6 +1,7 @@
 """Plans of a schedule: for the first gang that was refused, and nothing moves."""
 
 import pytest
+from hyperscout_collector.app.metrics import outputs
 from support.controller_world import World, running
 from support.waiting import until
 
@@ -11,9 +12,14 @@ async def test_the_first_waiting_gang_gets_a_plan(
     """One worker is on each leaf: the gang of two fits in a leaf when one of them moves."""
     world = World()
     plans = world.gates.queue.plans
+
+    def moves() -> list[str]:
+        return [x for x in outputs._queue(world.gates.queue, 0) if "defragment_moves" in x]
+
     async with running(world, monkeypatch):
         await plans.plan()
         assert world.gates.queue.last_plan is None, "no gang waits"
+        none = moves()
         for number in range(1, 5):
             world.submit(f"small-{number}", 1)
             await until(lambda number=number: world.opened(f"small-{number}"))  # type: ignore[misc]
@@ -32,6 +38,7 @@ async def test_the_first_waiting_gang_gets_a_plan(
         assert (last.placement.gang, last.moved) == ("default/Gang/large", 1)
         assert last.planned_at.seconds == world.gates._now_s()
         assert (plans.plans, plans.refusals) == (1, 0)
+        assert moves() != none
         assert "fits when 1 worker of 1 gang move (dry run): default/Gang/small-" in caplog.text
         assert world.held() == held, "nothing moves"
         plans._most_moves = 0
@@ -40,6 +47,7 @@ async def test_the_first_waiting_gang_gets_a_plan(
         assert last is not None
         assert not last.placement.placed
         assert (plans.plans, plans.refusals) == (1, 1)
+        assert moves() == none
 
 
 async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
