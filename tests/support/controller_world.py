@@ -150,12 +150,12 @@ class World:
 
     def waiting(self) -> list[str]:
         """The gangs that wait for nodes and were refused, in order."""
-        return [one.gang.rpartition("/")[2] for one in self.gates.queue.waiting() if one.reason]
+        return [one.gang.rpartition("/")[2] for one in self.gates.queue.turns.waiting() if one.reason]
 
     def kept_for(self) -> str:
         """The gang for which a domain is kept; "" = none is."""
-        kept = (one.gang.rpartition("/")[2] for one in self.gates.queue.waiting() if one.kept is not None)
-        return next(kept, "")
+        waiting = self.gates.queue.turns.waiting()
+        return next((one.gang.rpartition("/")[2] for one in waiting if one.kept is not None), "")
 
     def opened(self, gang: str) -> list[str]:
         """Nodes of its pods whose gates are open."""

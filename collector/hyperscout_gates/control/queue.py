@@ -3,9 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.waiting import Waiting
 
 from hyperscout_gates.control.defragmenting import Defragmenting
 from hyperscout_gates.control.draining import Draining
@@ -43,11 +41,3 @@ class Queue:
     def services(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         plans = {"gate-plans": self.plans.run} if self.plans.every_s else {}
         return {"gate-turns": self.turns.run, **plans}
-
-    def waiting(self) -> list[Waiting]:
-        """Return the gangs that wait for nodes, in the order of their turns."""
-        return self.turns.waiting()
-
-    @property
-    def last_plan(self) -> pb.DefragmentResponse | None:
-        return self.plans.last

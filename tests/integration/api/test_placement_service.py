@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -19,6 +19,7 @@ from hyperscout_collector.serve.grpc import placement_checks, placement_queries
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_gates.control.queue import Queue
 from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
@@ -69,7 +70,7 @@ class World:
         self.nodes: dict[str, Any] = {}  # as stored
         self.masks = NodeMasks(self.nodes.get)
         self.service = PlacementService(
-            self.placements, self.watchers, self.disk, self.masks, clock_ns=lambda: self.now_ns
+            self.placements, self.watchers, self.disk, self.masks, clock_ns=lambda: self.now_ns, queue=None
         )
         self.placements.set_topology(healthy_leaves())
         self.placements.set_unused({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
@@ -507,11 +508,13 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
 
 
 class Waits:
-    """A queue of one gang, for which leaf-a is kept, and a plan for it."""
+    """A queue of one gang, for which leaf-a is kept, and the plans for it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.last_plan: pb.DefragmentResponse | None = None
+        self.turns = self.plans = self
+        self.every_s = 0.0
+        self.last: pb.DefragmentResponse | None = None
 
     def waiting(self) -> list[Waiting]:
         kept = Kept(1, "leaf-a", 2, 0, 2, 7 * 10**9)
@@ -520,8 +523,8 @@ class Waits:
     def plan(self, found: MovePlan | Refusal) -> None:
         placements = self._world.placements
         forest, speeds = placements.capacity.forest, placements.speeds
-        self.last_plan = defragment_message("ns/Job/a", gang(2), found, forest, speeds)
-        self.last_plan.planned_at.seconds = 9
+        self.last = defragment_message("ns/Job/a", gang(2), found, forest, speeds)
+        self.last.planned_at.seconds = 9
 
 
 async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
@@ -530,7 +533,8 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
         assert not (await service.ListQueue(pb.ListQueueRequest())).gangs
         code, reason = await refused(service.Defragment(last))
         assert (code, "gates are off: set gates" in reason) == (Code.NOT_FOUND, True)
-    queue = world.service._queue = Waits(world)
+    queue = Waits(world)
+    world.service._queue = cast("Queue", queue)
     async with serving(world, Reader()) as service:
         (found,) = (await service.ListQueue(pb.ListQueueRequest())).gangs
         assert (found.gang, found.holder, found.priority, found.workers) == ("ns/Job/a", "Job", -3, 2)
@@ -539,7 +543,7 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
         assert (found.kept.fits, found.kept.workers) == (0, 2)
         code, reason = await refused(service.Defragment(last))
         assert (code, "gates_defragment_every_s is 0" in reason) == (Code.NOT_FOUND, True)
-        world.service._plans_on_schedule = True
+        queue.every_s = 1.0
         assert "no gang waited at the last look" in (await refused(service.Defragment(last)))[1]
         queue.plan(Refusal(1, "no plan was found"))
         answer = await service.Defragment(last)

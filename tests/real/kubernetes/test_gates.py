@@ -129,7 +129,7 @@ async def test_a_leaf_is_kept_for_the_first_that_waits_long_also_by_the_next_lea
         await seen.until("the next waits", lambda: [x for x in seen.events("next") if text in x])
         post_gang(kube, "vip", 5, "1", priorityClassName="urgent")
         await seen.until("it waits", lambda: seen.events("vip"))
-        waiting = [(one.gang.rpartition("/")[2], one.priority) for one in ours.gates.queue.waiting()]
+        waiting = [(one.gang.rpartition("/")[2], one.priority) for one in ours.gates.queue.turns.waiting()]
         assert waiting == [("vip", 1000), ("large", 0), ("next", 0)]
     async with controller(me, TOPOLOGY, settings=settings) as ours:
 

@@ -18,7 +18,7 @@ async def test_the_first_waiting_gang_gets_a_plan(
 
     async with running(world, monkeypatch):
         await plans.plan()
-        assert world.gates.queue.last_plan is None, "no gang waits"
+        assert plans.last is None, "no gang waits"
         none = moves()
         for number in range(1, 5):
             world.submit(f"small-{number}", 1)
@@ -31,7 +31,7 @@ async def test_the_first_waiting_gang_gets_a_plan(
         with caplog.at_level("INFO"):
             await plans.plan()
         held = world.held()
-        last = world.gates.queue.last_plan
+        last = plans.last
         assert last is not None
         assert last.placement.placed
         assert last.placement.predicted.ring_s > 0
@@ -43,7 +43,7 @@ async def test_the_first_waiting_gang_gets_a_plan(
         assert world.held() == held, "nothing moves"
         plans._most_moves = 0
         await plans.plan()
-        last = world.gates.queue.last_plan
+        last = plans.last
         assert last is not None
         assert not last.placement.placed
         assert (plans.plans, plans.refusals) == (1, 1)
@@ -65,6 +65,6 @@ async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(monkeypatch: p
         world.submit("large", 2, highest_tier_allowed="leaf")
         await until(lambda: world.waiting() == ["large"])
         await world.gates.queue.plans.plan()
-        last = world.gates.queue.last_plan
+        last = world.gates.queue.plans.last
         assert last is not None
         assert not last.placement.placed

@@ -39,13 +39,13 @@ async def test_the_first_that_waits_long_gets_the_domain_that_drains(monkeypatch
         await until(lambda: one.opened("passes") == ["n01"])  # before the time is over
         one.now_s += AFTER_S
         await until(lambda: "Drains" in one.told())
-        (large,) = one.gates.queue.waiting()
+        (large,) = one.gates.queue.turns.waiting()
         assert large.kept is not None
         assert (large.kept.hypernode, large.kept.nodes, large.kept.fits) == ("leaf-a", 2, 0)
         one.submit("later", 1)
         one.end("passes")
         await until(lambda: one.waiting() == ["large", "later"])
-        await until(lambda: "kept for gang default/Gang/large" in one.gates.queue.waiting()[1].reason)
+        await until(lambda: "kept for gang default/Gang/large" in one.gates.queue.turns.waiting()[1].reason)
         assert one.gates.queue.draining.kept() == replace(large.kept, fits=1)
         one.end("small-3")
         await until(lambda: one.opened("later") == ["n03"])  # outside of the kept domain
@@ -125,14 +125,14 @@ async def test_a_new_leader_finds_order_and_domain_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(controller.Owners, "read", slow_for_large)
     async with running(after, monkeypatch):
         names = ["default/Gang/never", "default/Gang/later"]
-        await until(lambda: [one.gang for one in after.gates.queue.waiting()] == names)
+        await until(lambda: [one.gang for one in after.gates.queue.turns.waiting()] == names)
         for _ in range(50):
             await asyncio.sleep(0)
         assert "default/Gang/later" not in after.held(), "it has no turn before large is read"
         is_read.set()
         await until(lambda: after.waiting() == ["never", "large", "later"])
         assert after.kept_for() == "large"
-        (_, kept, _) = after.gates.queue.waiting()
+        (_, kept, _) = after.gates.queue.turns.waiting()
         assert kept.kept is not None
         assert (kept.kept.hypernode, kept.kept.fits) == ("leaf-b", 1)
         assert not after.opened("later")
@@ -192,7 +192,7 @@ async def test_an_elastic_gang_grows_after_those_that_wait(monkeypatch: pytest.M
         await until(lambda: one.opened("flexible") == ["n04"])
         one.bind()
         await until(lambda: one.waiting() == ["flexible"])
-        assert one.gates.queue.waiting()[0].reason.startswith(
+        assert one.gates.queue.turns.waiting()[0].reason.startswith(
             "1 of 4 workers run: no place for one more worker"
         )
         one.now_s += 1
@@ -220,7 +220,7 @@ async def test_an_elastic_gang_starts_before_the_whole_of_it_fits(monkeypatch: p
         one.submit("flexible", 3, min_count="2")
         one.end("small-1")
         await until(lambda: one.waiting() == ["flexible"])
-        assert "the minimum of 2 workers does not fit" in one.gates.queue.waiting()[0].reason
+        assert "the minimum of 2 workers does not fit" in one.gates.queue.turns.waiting()[0].reason
         one.end("small-2")
         await until(lambda: one.opened("flexible") == ["n01", "n02"])
         one.bind()

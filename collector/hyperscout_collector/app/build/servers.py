@@ -93,7 +93,6 @@ async def start_servers(
         publishing.masks,
         clock_ns=components.clock_ns,
         queue=None if publishing.gates is None else publishing.gates.queue,
-        plans_on_schedule=settings.gates_defragment_every_s > 0,
     )
     lifecycle.on_stop("placement requests", placing.close)
     if callers.reviews is not None:

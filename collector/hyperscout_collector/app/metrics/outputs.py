@@ -176,7 +176,7 @@ def _placements(placements: Placements) -> Iterator[str]:
 
 
 def _queue(queue: Queue, now_ns: int) -> Iterator[str]:
-    waiting, plans = queue.waiting(), queue.plans
+    waiting, plans = queue.turns.waiting(), queue.plans
     yield WAITING_GANGS.of(len(waiting))
     since_ns = min((gang.since_ns for gang in waiting), default=now_ns)
     yield LONGEST_WAIT.of(max(now_ns - since_ns, 0) / NS)

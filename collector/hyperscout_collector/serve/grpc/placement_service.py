@@ -16,10 +16,10 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.leader import refusal
+from hyperscout_gates.control.queue import Queue
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation
-from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import Request, RequestError
@@ -62,17 +62,6 @@ _T = TypeVar("_T")
 _Change = TypeVar("_Change", pb.RepairRequest, pb.ResizeRequest)
 
 
-class Queue(Protocol):
-    """The gangs that wait for nodes."""
-
-    def waiting(self) -> list[Waiting]:
-        """The gangs in the order in which they are tried."""
-
-    @property
-    def last_plan(self) -> pb.DefragmentResponse | None:
-        """The newest plan to defragment for the first of them; None if no gang waited then."""
-
-
 class Book(Protocol):
     """The storage of reservations."""
 
@@ -94,13 +83,11 @@ class PlacementService:
         masks: NodeMasks,
         *,
         clock_ns: Callable[[], int],
-        queue: Queue | None = None,
-        plans_on_schedule: bool = False,
+        queue: Queue | None,
     ) -> None:
         self._placements = placements
         self._masks = masks
         self._queue = queue
-        self._plans_on_schedule = plans_on_schedule
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
@@ -291,7 +278,7 @@ class PlacementService:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
 
     async def list_queue(self, request: pb.ListQueueRequest, context: Any) -> pb.ListQueueResponse:
-        waiting = [] if self._queue is None else self._queue.waiting()
+        waiting = [] if self._queue is None else self._queue.turns.waiting()
         return await self._list(queries.queued, waiting)
 
     async def watch_placements(
@@ -320,7 +307,7 @@ class PlacementService:
 
     async def defragment(self, request: pb.DefragmentRequest, context: Any) -> pb.DefragmentResponse:
         if request.last:
-            plan = None if self._queue is None else self._queue.last_plan
+            plan = None if self._queue is None else self._queue.plans.last
             if plan is None:
                 raise NoPlanError(f"there is no plan: {self._why_no_plan()}")
             return plan
@@ -349,7 +336,7 @@ class PlacementService:
     def _why_no_plan(self) -> str:
         if self._queue is None:
             return "gates are off: set gates, and gates_defragment_every_s above 0"
-        if not self._plans_on_schedule:
+        if not self._queue.plans.every_s:
             return "gates_defragment_every_s is 0: set it above 0 to plan on a schedule"
         return "no gang waited at the last look"
 
