@@ -10,7 +10,7 @@ from hyperscout_placer.solve.elastic import with_counts
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.events import Event, Instruction
 from hyperscout_gates.state.gang import Gang, is_elastic
-from hyperscout_gates.state.gang_plan import GangPlan, digest_of
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.gang_state import GangFacts
 
 _SHOWN = 5  # moved ranks in a message
@@ -75,8 +75,8 @@ class EventHandlers(GangFacts):
         elif isinstance(asked, e.Place | e.Grow):
             gang, placement = asked.gang, replace(event.placement, counts=())
             request = with_counts(gang.request, event.placement.counts)
-            digest, accepted = digest_of(gang.request, gang.ranks), placement.cost.degraded
-            plan = GangPlan(self.key, self.uid, gang.kind, digest, request, placement, accepted=accepted)
+            accepted = placement.cost.degraded
+            plan = GangPlan(self.key, self.uid, gang.kind, request, placement, accepted=accepted)
             if isinstance(asked, e.Grow):
                 plan = replace(plan, pods=asked.plan.pods)
             self.has_reservation = True

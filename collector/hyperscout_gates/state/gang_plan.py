@@ -57,7 +57,6 @@ class GangPlan:
     key: str
     uid: str
     kind: str
-    digest: str  # of the request and its ranks; identifies the gang's definition
     request: Request
     placement: Placement
     pods: Mapping[str, int] = field(default_factory=dict)
@@ -85,12 +84,6 @@ def name_of(key: str, uid: str) -> str:
     return PREFIX + hashlib.sha256(f"{key}\0{uid}".encode()).hexdigest()[:20]
 
 
-def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
-    """Return the same digest for equal requests with equal slots."""
-    text = _dumps({"request": _request_out(request), "ranks": sorted(ranks.items())})
-    return hashlib.sha256(text).hexdigest()[:32]
-
-
 def to_object(plan: GangPlan, namespace: str) -> Object:
     """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
     placement, cost = plan.placement, plan.placement.cost
@@ -101,7 +94,7 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
             "gang": plan.key,
             "uid": plan.uid,
             "kind": plan.kind,
-            "digest": plan.digest,
+            "digest": "",  # collectors of version 0.1.0 expect a text
             "request": _request_out(plan.request),
             # Run-length encoding: consecutive ranks are often on one node.
             "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
@@ -180,7 +173,6 @@ def _plan_in(found: Any) -> GangPlan:
         _str(found["gang"]),
         _str(found["uid"]),
         _str(found["kind"]),
-        _str(found["digest"]),
         request,
         Placement(
             tuple(nodes),

@@ -23,7 +23,7 @@ from hyperscout_gates.state import events as e
 from hyperscout_gates.state.event_handlers import EventHandlers
 from hyperscout_gates.state.events import Event, Instruction, Pod
 from hyperscout_gates.state.gang import Gang, is_elastic, with_ranks
-from hyperscout_gates.state.gang_plan import GangPlan, digest_of
+from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
 from hyperscout_gates.state.tries import Tries
 
@@ -178,8 +178,7 @@ class GangMachine(EventHandlers):
             if rank < len(nodes):
                 nodes[rank] = pod.pin
         placement = Placement(tuple(nodes), None, None, Cost(0, (), len(set(nodes)), 0, ()), exact=False)
-        digest = digest_of(gang.request, gang.ranks)
-        self.plan = GangPlan(self.key, self.uid, gang.kind, digest, request, placement)
+        self.plan = GangPlan(self.key, self.uid, gang.kind, request, placement)
         self.say(
             "Warning",
             "PlanLost",

@@ -67,7 +67,7 @@ def placed(cluster: Cluster, of: Gang, *avoid: str) -> tuple[str, ...]:
 def plan(cluster: Cluster, of: Gang) -> GangPlan:
     held = cluster.placements.get("ns/Job/a")
     assert held is not None
-    return GangPlan(of.key, of.uid, of.kind, "d", of.request, held.placement)
+    return GangPlan(of.key, of.uid, of.kind, of.request, held.placement)
 
 
 def test_without_a_topology_a_gang_waits() -> None:

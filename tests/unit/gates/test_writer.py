@@ -70,9 +70,7 @@ class Desk:
 
 def plan(*nodes: str) -> GangPlan:
     request = Request(Group(1, (Workers(len(nodes)),)))
-    return GangPlan(
-        "ns/Job/a", "u", "Job", "d", request, Placement(nodes, None, None, Cost(1, (), 1, 0, (0,)))
-    )
+    return GangPlan("ns/Job/a", "u", "Job", request, Placement(nodes, None, None, Cost(1, (), 1, 0, (0,))))
 
 
 NAME = name_of("ns/Job/a", "u")
