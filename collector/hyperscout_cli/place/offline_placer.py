@@ -9,7 +9,7 @@ from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.numa_zones import zone_share
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.cluster.speeds import speeds_of
-from hyperscout_placer.demands.node_masks import NodeMasks
+from hyperscout_placer.demands.node_masks import MaskTable
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.solve.elastic import as_placed, place_elastic
@@ -42,7 +42,7 @@ class OfflinePlacer:
         self._files = (topology, capacity)
         self._free = None if capacity is None else read_capacity(capacity)
         self._has_nodes = nodes is not None
-        self._masks = NodeMasks(None if nodes is None else read_nodes(nodes).get, _UNKNOWN)
+        self._masks = MaskTable(self._forest, None if nodes is None else read_nodes(nodes), _UNKNOWN)
 
     def topology(self) -> Topology:
         return self._topology
@@ -76,7 +76,7 @@ class OfflinePlacer:
         else:
             room = room_of(self._free, request, self._forest, capacity)
         try:
-            return request, Capacity(self._forest, room), self._masks.of(request, self._forest)
+            return request, Capacity(self._forest, room), self._masks.of(request)
         except CapacityError as error:
             raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
 

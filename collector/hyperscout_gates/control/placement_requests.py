@@ -223,9 +223,12 @@ class PlacementRequests:
         A merged role ("a+3") gets the mask of the role with which its name begins. Without `templates`, the
         demands of the request itself count.
         """
+        if not (templates or request.demands):
+            return NO_MASKS
+        table = self._masks.now(self.forest())
         if not templates:
-            return self._masks.of(request, self.forest())
-        found = self._masks.by_role(templates, self.forest())
+            return table.of(request)
+        found = table.by_role(templates)
         first = next(iter(found.values()))
         roles = {kind.role for kind in ends(request.gang)}
         return {role: found.get(role.partition("+")[0], first) for role in roles}

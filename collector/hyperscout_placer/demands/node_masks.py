@@ -73,11 +73,3 @@ class NodeMasks:
                 nodes = {name: node for name, node in found if node is not None}
             self._table = MaskTable(forest, nodes, self._unknown)
         return self._table
-
-    def of(self, request: Request, forest: Forest) -> dict[str, Mask]:
-        """The masks of the roles of a request that have demands."""
-        return self.now(forest).of(request) if request.demands else {}
-
-    def by_role(self, specs: Mapping[str, Object], forest: Forest) -> dict[str, Mask]:
-        """The masks by role. `specs`: the part of a pod's spec in `DEMANDS`, by role."""
-        return self.now(forest).by_role(specs)

@@ -49,7 +49,7 @@ def message(*parts: dict[str, Any], **fields: Any) -> pb.PlaceRequest:
 
 def answer(asked: pb.PlaceRequest, masks: NodeMasks | None = None) -> Placement | Refusal:
     request, capacity = request_of(asked, FOREST), Capacity(FOREST, FREE)
-    of_roles = (masks or NodeMasks(NODES.get)).of(request, FOREST)
+    of_roles = (masks or NodeMasks(NODES.get)).now(FOREST).of(request)
     found = place(capacity, request, of_roles)
     if isinstance(found, Placement):
         assert not verify(capacity, request, found, of_roles)
@@ -279,6 +279,6 @@ def test_workers_of_one_role_have_the_same_demands() -> None:
 def test_an_empty_hierarchy_and_demands_are_a_refusal() -> None:
     empty = Forest.of(Topology(1))
     request = request_of(message(workers(1, **ALL), priority=7), empty)
-    found = place(Capacity(empty, {}), request, NodeMasks(NODES.get).of(request, empty))
+    found = place(Capacity(empty, {}), request, NodeMasks(NODES.get).now(empty).of(request))
     assert isinstance(found, Refusal)
     assert "no HyperNodes" in found.reason
