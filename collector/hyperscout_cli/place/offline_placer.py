@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict
+from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.numa_zones import zone_share
@@ -81,4 +81,4 @@ class OfflinePlacer:
             raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
 
     def _predicted(self, answer: Placement) -> Predicted:
-        return predict(self._forest, speeds_of(self._topology, self._forest), answer.nodes, MESSAGE_BYTES)
+        return predict(self._forest, speeds_of(self._topology, self._forest), answer.nodes)

@@ -77,20 +77,15 @@ def predict(
     forest: Forest, speeds: Sequence[TierSpeed], nodes: Sequence[str], message_bytes: int = MESSAGE_BYTES
 ) -> Predicted:
     """The predicted all-reduce. `nodes`: by rank. `speeds`: as `speeds_of` returns them."""
-    at = np.fromiter(map(forest.index.__getitem__, nodes), np.int64, len(nodes))
-    return predict_at(forest, speeds, at, message_bytes)
-
-
-def predict_at(forest: Forest, speeds: Sequence[TierSpeed], nodes: Longs, message_bytes: int) -> Predicted:
-    """Like `predict`, for nodes given by number."""
     count = len(nodes)
     if count < 2:
         return Predicted(0.0, 0.0, message_bytes)
+    at = np.fromiter(map(forest.index.__getitem__, nodes), np.int64, count)
     alpha = np.array([x.latency_us * _TO_S for x in speeds])
-    _, own = np.unique(nodes, return_inverse=True)  # nodes of the gang, numbered from 0
-    follower = np.roll(nodes, -1)
-    ring = _tiers(forest, nodes, follower)
-    ring_gbps = _gbps(speeds, ring, nodes, follower)
+    _, own = np.unique(at, return_inverse=True)  # nodes of the gang, numbered from 0
+    follower = np.roll(at, -1)
+    ring = _tiers(forest, at, follower)
+    ring_gbps = _gbps(speeds, ring, at, follower)
     leaves = ring > 0
     out, into = np.bincount(own[leaves]), np.bincount(np.roll(own, -1)[leaves])
     shared = np.ones(count)
@@ -104,13 +99,13 @@ def predict_at(forest: Forest, speeds: Sequence[TierSpeed], nodes: Longs, messag
     child, up, hops = [], [], []
     for order in (ranks, turned):
         parent = _parents(count)
-        hop = _tiers(forest, nodes[order], nodes[order[parent]])
+        hop = _tiers(forest, at[order], at[order[parent]])
         way_s = max(way_s, float(_to_root(alpha[hop], parent).max()))
         child.append(order[1:])
         up.append(order[parent[1:]])
         hops.append(hop[1:])
     sender, receiver, hop = np.concatenate(child), np.concatenate(up), np.concatenate(hops)
-    hop_gbps = _gbps(speeds, hop, nodes[sender], nodes[receiver])
+    hop_gbps = _gbps(speeds, hop, at[sender], at[receiver])
     cost_s = message_bytes / 2 * _BITS / hop_gbps
     for far, ends in ((hop > 0, own), (hop == 0, ranks)):
         for end in (sender, receiver):

@@ -12,11 +12,7 @@ import numpy as np
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.figures import digits
 
-from hyperscout_placer.cluster.allreduce import (
-    MESSAGE_BYTES,
-    Predicted,
-    predict,
-)
+from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal, cost_of
 from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
 from hyperscout_placer.cluster.forest import Forest, Longs
@@ -73,13 +69,12 @@ def explain(
     *,
     limit: int = 10,
     speeds: Sequence[TierSpeed] = (),
-    message_bytes: int = MESSAGE_BYTES,
 ) -> Explanation:
     """Explain an answer that `place` gave on this capacity.
 
     `speeds`: as `speeds.speeds_of` returns them; empty = defaults.
     """
-    return _Explainer(capacity, request, masks, max(1, limit), speeds, message_bytes).explanation(answer)
+    return _Explainer(capacity, request, masks, max(1, limit), speeds).explanation(answer)
 
 
 def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
@@ -133,7 +128,6 @@ class _Explainer:
         masks: Mapping[str, Mask],
         limit: int,
         speeds: Sequence[TierSpeed],
-        message_bytes: int,
     ) -> None:
         # The trials must not evict what the real capacity remembers.
         self._capacity = capacity.copy()
@@ -142,7 +136,6 @@ class _Explainer:
         self._masks = masks
         self._limit = limit
         self._speeds = speeds or default_speeds(self._forest)
-        self._bytes = message_bytes
         self._gang = without_preferences(within_node(request).gang)
         self._prefers = without_preferences(request.gang) != request.gang
         self._workers = size(request.gang)
@@ -260,7 +253,7 @@ class _Explainer:
     # Text
 
     def _predict(self, placement: Placement) -> Predicted:
-        return predict(self._forest, self._speeds, placement.nodes, self._bytes)
+        return predict(self._forest, self._speeds, placement.nodes)
 
     def _refused(self, answer: Refusal, found: Sequence[Candidate]) -> str:
         tier = min(answer.tier, self._forest.top)

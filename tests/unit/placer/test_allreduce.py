@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted, predict, predict_at
+from hyperscout_placer.cluster.allreduce import HopSpeed, Predicted, predict
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.speeds import (
     BETWEEN_ISLANDS,
@@ -117,7 +117,7 @@ def test_the_sources_in_words(nodes: tuple[int, ...], text: str) -> None:
 def test_trees_are_logarithmic_and_rings_are_not() -> None:
     forest = Forest.of(leaves(tuple(f"n{i:04}" for i in range(1024))))
     speeds = default_speeds(forest)
-    of_many = {n: predict_at(forest, speeds, np.arange(n), 8) for n in (2, 4, 16, 64, 256, 1024)}
+    of_many = {n: predict(forest, speeds, forest.nodes[:n], 8) for n in (2, 4, 16, 64, 256, 1024)}
     for n, found in of_many.items():
         assert found.ring_s == pytest.approx(2 * (n - 1) * 2 * US, rel=1e-3)
         assert found.tree_s == pytest.approx(2 * np.log2(n) * 2 * US, rel=1e-2)
@@ -129,8 +129,8 @@ def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> N
     wide = [TierSpeed(0.0, 8.0)] * 4
     near = [TierSpeed(1.0, 1e12)] * 4
     for n in range(3, 130):
-        assert predict_at(forest, wide, np.arange(n), 1000).tree_s == pytest.approx(2 * 1000e-9)
-        hops = predict_at(forest, near, np.arange(n), 8).tree_s / (2 * US)
+        assert predict(forest, wide, forest.nodes[:n], 1000).tree_s == pytest.approx(2 * 1000e-9)
+        hops = predict(forest, near, forest.nodes[:n], 8).tree_s / (2 * US)
         assert hops <= np.ceil(np.log2(n)) + 1e-6
 
 
