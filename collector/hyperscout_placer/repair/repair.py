@@ -74,7 +74,7 @@ def repair(
         return _refused(gang, layout, found, running)
     return Repair(
         moves_of(forest, running, found.nodes),
-        placement_at(gang, found.nodes, found),
+        placement_at(gang, found),
         _kept_tier(forest, layout, gang.before, found.nodes),
     )
 
@@ -109,7 +109,7 @@ def improvement(
     return Improvement(
         moves,
         before,
-        placement_at(gang, found.nodes, found),
+        placement_at(gang, found),
         "; ".join(text for text, better in worse if better),
         "; ".join([price, *(text for text, better in worse if not better)]),
     )
@@ -136,9 +136,9 @@ def read_gang(
     return Gang.of(capacity, request, masks, running), layout
 
 
-def placement_at(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
-    """The gang on these nodes."""
-    forest = gang.capacity.forest
+def placement_at(gang: Gang, found: Moved) -> Placement:
+    """The gang on the nodes that were found."""
+    forest, nodes = gang.capacity.forest, found.nodes
     tier, name = forest.holder(nodes) or (None, None)
     # A lower bound of every gang's cost: one node in one leaf domain.
     bound = None if found.exact else Cost(1, (), 1, 0, ())

@@ -92,11 +92,11 @@ def _with(
     new = frozenset(rank for rank, old in enumerate(from_ranks) if old is None)
     if not new:
         stays = Moved(gang.before, gang.cost(layout, gang.before), exact=False)
-        return Resized(wanted, replace(placement_at(gang, gang.before, stays), bound=None))
+        return Resized(wanted, replace(placement_at(gang, stays), bound=None))
     found = add(gang, new)
     if isinstance(found, Nowhere):
         role = layout.kinds[layout.kind[found.rank]].role
         beside = f"beside {count(len(stay), 'running worker')}"
         text = f"no place for one more {role} {beside}{bound_to(gang, layout, found.rank)}"
         return replace(found.refusal, reason=text)
-    return Resized(wanted, placement_at(gang, found.nodes, found))
+    return Resized(wanted, placement_at(gang, found))
