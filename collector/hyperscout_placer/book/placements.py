@@ -185,9 +185,7 @@ class Placements:
             self._check_new(gang, request)
         began_s = self._timer()
         capacity = self.capacity_for(request)
-        answer = self._answer(
-            None if on_kept else self._around(request, expires_ns), capacity, request, masks
-        )
+        answer = self._answer(None if on_kept else self.around(request, expires_ns), capacity, request, masks)
         reserves = not dry_run
         if isinstance(answer, Placement):
             placed = with_counts(request, answer.counts)
@@ -216,7 +214,7 @@ class Placements:
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
         for _ in range(_ATTEMPTS):
             self._check_new(gang, request)
-            drain = self._around(request, expires_ns)
+            drain = self.around(request, expires_ns)
             capacity, trial = self.trial(request, masks, expires_ns)
             found = await in_thread(trial)
             if isinstance(found.answer, Refusal):
@@ -227,7 +225,7 @@ class Placements:
             held = Reservation(gang, holder, placed, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
-            as_before = drain is self._around(request, expires_ns)
+            as_before = drain is self.around(request, expires_ns)
             if same and as_before and self._free.nodes.lacking(nodes, needs) is None:
                 answer = with_zones(self._free.nodes, placed, found.answer)
                 self._hold(replace(held, placement=answer))
@@ -244,7 +242,7 @@ class Placements:
 
         Pass the result of the function to `tried`. Raises NotReadyError.
         """
-        capacity, drain = self.capacity_for(request).copy(), self._around(request, expires_ns)
+        capacity, drain = self.capacity_for(request).copy(), self.around(request, expires_ns)
         nodes = self._free.nodes.copy() if shares(request) else None
 
         def answered() -> Trial:
@@ -259,7 +257,7 @@ class Placements:
     def tried(self, trial: Trial) -> None:
         self._count(trial.answer, trial.seconds, reserves=False)
 
-    def _around(self, request: Request, expires_ns: int) -> Drain | None:
+    def around(self, request: Request, expires_ns: int) -> Drain | None:
         """The drain whose nodes a gang must leave free; None if there is none."""
         drain = self.drain
         return drain if drain is not None and drain.keeps_off(request, expires_ns, self.booked) else None

@@ -269,9 +269,7 @@ class PlacementService:
             without, free = placements.without(held.gang), self._free(held.request)
             return await self._queries(queries.explained_held, held, without, free, limit)
         gang, asked = request.request.gang, request_of(request.request, placements.capacity.forest)
-        free, drain = self._free(asked), placements.drain
-        if drain is not None and not drain.keeps_off(asked, 0, placements.booked):
-            drain = None
+        free, drain = self._free(asked), placements.around(asked, 0)
         return await self._queries(queries.explained, gang, asked, free, limit, drain)
 
     async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
