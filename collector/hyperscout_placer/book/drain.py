@@ -20,7 +20,7 @@ from hyperscout_placer.cluster.forest import Flags, Forest, Longs
 from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.request import Group, Request, Workers, ends
 from hyperscout_placer.solve.estimate import Estimate
-from hyperscout_placer.solve.place import NO_MASKS, highest, place
+from hyperscout_placer.solve.place import highest, place
 
 TRIES: Final = 6  # domains in which the gang is placed, to see whether it fits there
 
@@ -56,9 +56,7 @@ class Drain:
             return "the whole cluster"
         return f"{'HyperNode' if self.tier else 'node'} {self.hypernode}"
 
-    def masks_of_others(
-        self, request: Request, forest: Forest, masks: Mapping[str, Mask] = NO_MASKS
-    ) -> dict[str, Mask]:
+    def masks_of_others(self, request: Request, forest: Forest, masks: Mapping[str, Mask]) -> dict[str, Mask]:
         """The masks of another gang: without the kept nodes.
 
         In another topology, the nodes of the same names are kept.

@@ -13,7 +13,6 @@ from hyperscout_placer.cluster.numa_zones import Zone, in_zone
 from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks, size
 from hyperscout_placer.repair.defrag import Running
 from hyperscout_placer.solve.elastic import carried
-from hyperscout_placer.solve.place import NO_MASKS
 
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 MAX_GANGS = 10_000
@@ -156,9 +155,7 @@ def avoiding_failed(held: Reservation, forest: Forest) -> Request:
 
 
 def running_gangs(
-    book: Iterable[Reservation],
-    forest: Forest,
-    masks: Callable[[Reservation], Mapping[str, Mask]] = lambda held: NO_MASKS,
+    book: Iterable[Reservation], forest: Forest, masks: Callable[[Reservation], Mapping[str, Mask]]
 ) -> list[Running]:
     """The gangs of a book, as `defragment` takes them. `masks`: by role, the nodes that a gang may use."""
     return [Running(x.gang, avoiding_failed(x, forest), x.placement.nodes, masks=masks(x)) for x in book]
