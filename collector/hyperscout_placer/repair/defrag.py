@@ -40,7 +40,6 @@ class Running:
     name: str
     request: Request
     nodes: tuple[str, ...]
-    movable: bool = True
     masks: Mapping[str, Mask] = field(default_factory=dict)
 
 
@@ -111,7 +110,7 @@ class _Search:
         self._layouts = [Layout.of(gang.request, gang.masks) for gang in self._gangs]
         self._at = [[index.get(node, -1) for node in gang.nodes] for gang in self._gangs]
         self._movable = [
-            gang.movable and len(gang.nodes) == len(layout) and -1 not in at and self._is_of_today(gang)
+            len(gang.nodes) == len(layout) and -1 not in at and self._is_of_today(gang)
             for gang, layout, at in zip(self._gangs, self._layouts, self._at, strict=True)
         ]
         self._work = WORK

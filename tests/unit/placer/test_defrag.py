@@ -4,6 +4,7 @@ few moves can do."""
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hyperscout_placer.cluster.answer import Placement, Refusal
@@ -23,6 +24,7 @@ Tree = dict[str, tuple[int, str | None, tuple[str, ...]]]
 TREE: Tree = {
     f"leaf-{x}": (1, f"pod-{1 + i // 2}", tuple(f"{x}{j}" for j in range(4))) for i, x in enumerate("abcd")
 }
+ABSENT = 5  # a tier of gangs that stay: no rule says where they may go
 TREE |= {"pod-1": (2, None, ()), "pod-2": (2, None, ())}
 CASE = Instance(
     0,
@@ -37,7 +39,11 @@ def one(count: int, tier: int | None = None) -> Request:
 
 
 def running(name: str, *nodes: str, tier: int | None = None, movable: bool = True) -> Running:
-    return Running(name, one(len(nodes), tier), nodes, movable)
+    return Running(name, one(len(nodes), tier if movable else ABSENT), nodes)
+
+
+def can_move(gang: Running) -> bool:
+    return gang.request.gang.tier != ABSENT
 
 
 def with_gangs(gangs: Sequence[Running], case: Instance = CASE) -> Capacity:
@@ -55,7 +61,7 @@ def carried_out(capacity: Capacity, request: Request, gangs: Sequence[Running], 
     assert len({name for name, _ in plan.moves}) == len(plan.moves)
     for name, moves in plan.moves:
         gang = by_name[name]
-        assert gang.movable
+        assert can_move(gang)
         assert moves
         needs = list(ranks(gang.request.gang))
         each = [needs[move.rank] for move in moves]
@@ -195,7 +201,7 @@ def test_workers_that_go_along_count() -> None:
 
 def test_a_gang_of_other_tiers_stays_where_it_is() -> None:
     """Asked for when there was a tier more: no rule says where it may go."""
-    old = Running("old", Request(Group(1, (Workers(1),), tier=5)), ("a0",))
+    old = Running("old", Request(Group(1, (Workers(1),), tier=ABSENT)), ("a0",))
     gangs = [old, running("fixed-b", "b0", movable=False), *full("c", "d")]
     found = defragment(with_gangs(gangs), one(4, 1), gangs, {})
     assert isinstance(found, Refusal)
@@ -266,9 +272,9 @@ def scattered(seed: int) -> tuple[Instance, Capacity, list[Running], Request]:
             continue
         answer = place(capacity, Request(gang, avoid=frozenset(rng.sample(nodes, 4))))
         if isinstance(answer, Placement):
-            request = Request(gang)
             capacity.take(answer.nodes, list(ranks(gang)))
-            gangs.append(Running(f"gang-{i}", request, answer.nodes, rng.random() < 0.9))
+            request = Request(gang if rng.random() < 0.9 else replace(gang, tier=ABSENT))
+            gangs.append(Running(f"gang-{i}", request, answer.nodes))
     for gang in rng.sample(gangs, len(gangs) // 3):
         capacity.give(gang.nodes, list(ranks(gang.request.gang)))
         gangs.remove(gang)
@@ -285,7 +291,7 @@ def by_few_moves(
     case: Instance, capacity: Capacity, gangs: Sequence[Running], request: Request, most: int
 ) -> int | None:
     """The fewest workers, up to `most`, that have to go elsewhere."""
-    movable = [(gang, rank) for gang in gangs if gang.movable for rank in range(len(gang.nodes))]
+    movable = [(gang, rank) for gang in gangs if can_move(gang) for rank in range(len(gang.nodes))]
     nodes = list(case.free)
     for count in range(1, most + 1):
         for movers in itertools.combinations(movable, count):
