@@ -12,11 +12,10 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NotReadyError, Reservation, running_gangs
-from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import RequestError
 from hyperscout_placer.messages.changes import defragment_message
-from hyperscout_placer.repair.defrag import MovePlan, defragment
+from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.solve.elastic import at_least
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
@@ -85,22 +84,22 @@ class Defragmenting:
 
         gangs = running_gangs(self._placements, capacity.forest, masks_of)
 
-        def plan() -> tuple[MovePlan | Refusal, pb.DefragmentResponse]:
+        def plan() -> pb.DefragmentResponse:
             plan = defragment(capacity, request, gangs, masks, most_moves=self._most_moves)
-            return plan, defragment_message(record.machine.key, request, plan, capacity.forest, speeds)
+            return defragment_message(record.machine.key, request, plan, capacity.forest, speeds)
 
-        found, message = await self._in_thread(plan)
-        message.planned_at.FromNanoseconds(self._clock_ns())
-        self.last = message
-        if isinstance(found, Refusal):
+        found = await self._in_thread(plan)
+        found.planned_at.FromNanoseconds(self._clock_ns())
+        self.last = found
+        if not found.placement.placed:
             self.refusals += 1
-            _log.info("%s: no plan to defragment: %s", record.machine.key, found.reason)
+            _log.info("%s: no plan to defragment: %s", record.machine.key, found.placement.reason)
             return
         self.plans += 1
         moves = [
-            f"{name} rank {step.rank}: {step.source} -> {step.target}"
-            for name, steps in found.moves
-            for step in steps
+            f"{one.gang} rank {step.rank}: {step.source} -> {step.target}"
+            for one in found.gangs
+            for step in one.moves
         ]
-        what = f"fits when {count(found.moved, 'worker')} of {count(len(found.moves), 'gang')} move"
+        what = f"fits when {count(found.moved, 'worker')} of {count(len(found.gangs), 'gang')} move"
         _log.info("%s: %s (dry run): %s", record.machine.key, what, first_few(moves, _SHOWN))
