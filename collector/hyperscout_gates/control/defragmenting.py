@@ -76,11 +76,10 @@ class Defragmenting:
         request = at_least(asked_for)
         capacity = self._placements.capacity_for(request).copy()
         speeds = self._placements.speeds
-        known = {x.name: x.machine.gang for x in self._records if x.name}
+        known = {x.name: x.templates for x in self._records if x.name}
 
         def masks_of(held: Reservation) -> Mapping[str, Mask]:
-            gang = known.get(held.gang)
-            return self._requests.masks_for({} if gang is None else gang.templates, held.request)
+            return self._requests.masks_for(known.get(held.gang, {}), held.request)
 
         gangs = running_gangs(self._placements, capacity.forest, masks_of)
 

@@ -1,6 +1,7 @@
 """The records of gangs that the controller and the writer share."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hyperscout_kubernetes.client import Object
@@ -43,6 +44,19 @@ class GangRecord:
     backoff: Backoff = field(default_factory=lambda: Backoff(_PARK_FIRST_S, _PARK_MOST_S), init=False)
     begun_s: float = field(default=0.0, init=False)  # Unix seconds of its last restart
     problem: str = field(default="", init=False)  # why it is parked
+
+    @property
+    def templates(self) -> Mapping[str, Object]:
+        """What pods demand of a node, by role; {} if it is not known."""
+        machine, pods = self.machine, self.pods
+        if machine.gang is not None:
+            return machine.gang.templates
+        opened = (pod for _, pod in machine.members.opened() if pod.uid in pods)
+        found = {pod.role: pods[pod.uid]["gate"]["demands"] for pod in opened}
+        number = Counter(pod.role for pod in machine.members)
+        # The first one is for roles without a pod.
+        roles = sorted(found, key=lambda role: -number[role])
+        return {role: found[role] for role in roles if found[role] is not None}
 
     def park(self, problem: str, now_s: float) -> float:
         """Suspend the gang, and return for how many seconds. The pause doubles each time."""

@@ -14,7 +14,6 @@ continues the move. The number of moves in the last hour is lost with the leader
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from hyperscout_formats.text.counts import count, first_few
@@ -146,7 +145,7 @@ class Mover:
     async def _search(self, record: GangRecord) -> Improvement | None:
         """A place with fewer degraded links. If there is none, advise and return None."""
         try:
-            search = self._requests.improvement_of(record.name, _templates(record))
+            search = self._requests.improvement_of(record.name, record.templates)
             found = await self._threads(search)
         except (PlacementsError, RequestError) as error:
             self._advise(record, str(error))
@@ -205,18 +204,6 @@ def _hooks(record: GangRecord) -> dict[str, Hook | None]:
     running = {pod.uid for _, pod in record.machine.members.opened() if pod.node}
     kept = [record.pods[uid] for uid in running if uid in record.pods]
     return {pod["metadata"]["name"]: pod["gate"]["hook"] for pod in kept}
-
-
-def _templates(record: GangRecord) -> dict[str, Object]:
-    """What pods demand of a node, by role; {} if it is not known."""
-    gang, pods = record.machine.gang, record.pods
-    if gang is not None:
-        return dict(gang.templates)
-    found = {pod.role: pods[pod.uid]["gate"]["demands"] for _, pod in record.machine.members.opened()}
-    number = Counter(pod.role for pod in record.machine.members)
-    # The first one is for roles without a pod.
-    roles = sorted(found, key=lambda role: -number[role])
-    return {role: found[role] for role in roles if found[role] is not None}
 
 
 def _better(found: Improvement) -> str:

@@ -50,20 +50,26 @@ async def test_the_first_waiting_gang_gets_a_plan(
         assert moves() == none
 
 
-async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above, but the pods select the leaf in which they run."""
+@pytest.mark.parametrize("was_read", [True, False])
+async def test_a_plan_moves_gangs_only_to_nodes_that_they_may_use(
+    was_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, but the pods select the leaf in which they run. `was_read`: their gang is known."""
     world = World()
     for node, side in {"n01": "a", "n02": "a", "n03": "b", "n04": "b"}.items():
         world.learn_node(node, side=side)
     async with running(world, monkeypatch):
         for number, side in enumerate("aabb", 1):
-            world.submit(f"small-{number}", 1, selector={"side": side})
+            world.submit(f"small-{number}", 1, selector={"side": side}, checkpoint_hook="none")
             await until(lambda number=number: world.opened(f"small-{number}"))  # type: ignore[misc]
         world.end("small-2")
         world.end("small-3")
         await until(lambda: len(world.held()) == 2)
         world.submit("large", 2, highest_tier_allowed="leaf")
         await until(lambda: world.waiting() == ["large"])
+        for record in () if was_read else world.gates._records:
+            if record.machine.plan is not None:
+                record.machine.gang = None
         await world.gates.queue.plans.plan()
         last = world.gates.queue.plans.last
         assert last is not None
