@@ -9,8 +9,8 @@ from hyperscout_placer.cluster.forest import Tiers
 
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang import GangError
-from hyperscout_gates.workloads.kinds import BY_GROUP_AND_KIND
-from hyperscout_gates.workloads.membership import Owner, membership, paths_of
+from hyperscout_gates.workloads.membership import Owner, kind_of, membership, paths_of
+from hyperscout_gates.workloads.node_resources import has_ended
 from hyperscout_gates.workloads.objects import mapping, text
 from hyperscout_gates.workloads.workloads import gang_of
 
@@ -51,10 +51,10 @@ class Owners:
             if not waiting:
                 # No pod needs a place. The caller only needs to know whether more pods will come.
                 return OwnerRead(None, over=found is None)
-            running = [pod for pod in live if not pod["gate"]["gated"] and not _has_ended(pod)]
+            running = [pod for pod in live if not pod["gate"]["gated"] and not has_ended(pod)]
             return OwnerRead(gang_of(waiting, found, tiers, len(running)))
         except NotFoundError:
-            if waiting and owner is not None and _may_be_late(owner):
+            if waiting and owner is not None and kind_of(owner).late:
                 missing = f"{owner.kind} {owner.namespace}/{owner.name}: it is not there yet: create it"
                 return OwnerRead(None, problem=missing)
             return OwnerRead(None, over=True)
@@ -112,14 +112,6 @@ def about_pod(pod: Object) -> Object:
     metadata = pod["metadata"]
     named = {key: metadata[key] for key in ("namespace", "name", "uid")}
     return {"apiVersion": "v1", "kind": "Pod", **named}
-
-
-def _has_ended(pod: Object) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
-
-
-def _may_be_late(owner: Owner) -> bool:
-    return BY_GROUP_AND_KIND[owner.api_version.partition("/")[0], owner.kind].late
 
 
 def _is_over(owner: Object) -> bool:

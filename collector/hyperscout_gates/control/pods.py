@@ -74,7 +74,7 @@ def is_ours(kept: Object | None) -> bool:
 
 def seen(kept: Object) -> Pod:
     """Return the pod as the state machine uses it. Raises GangError."""
-    metadata, gate = kept["metadata"], kept["gate"]
+    metadata, gate, priority = kept["metadata"], kept["gate"], kept["spec"].get("priority")
     mark: Mark | None = gate["mark"]
     phase = kept["status"].get("phase")
     references = metadata.get("ownerReferences") or []
@@ -93,7 +93,7 @@ def seen(kept: Object) -> Pod:
         going="deletionTimestamp" in metadata,
         owned=any(isinstance(r, dict) and r.get("controller") is True for r in references),
         created_s=seconds(metadata.get("creationTimestamp")),
-        priority=_priority(kept["spec"].get("priority")),
+        priority=priority if type(priority) is int else 0,
         stuck_since_s=gate["stuck_s"],
         version=gate["version"],
     )
@@ -189,10 +189,6 @@ def deletion(pod: Pod) -> Object:
 def path_of(pod: Pod) -> str:
     """Return the path of a pod. Raises RejectedError: not a valid name."""
     return api_path("v1", "pods", pod.name, namespace=pod.namespace)
-
-
-def _priority(value: Any) -> int:
-    return value if type(value) is int else 0
 
 
 def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:

@@ -60,12 +60,16 @@ def paths_of(owner: Owner) -> Iterator[str]:
     There is one path for each API version that the object may have. Raises GangError: the pod names an owner
     that cannot exist.
     """
-    kind = BY_GROUP_AND_KIND[_group_of(owner.api_version), owner.kind]
+    kind = kind_of(owner)
     for version in dict.fromkeys((owner.api_version, *kind.versions[1:])):
         try:
             yield api_path(version, kind.plural, owner.name, namespace=owner.namespace)
         except RejectedError as error:
             raise GangError(f"its {owner.kind} cannot exist: {error}") from error
+
+
+def kind_of(owner: Owner) -> WorkloadKind:
+    return BY_GROUP_AND_KIND[_group_of(owner.api_version), owner.kind]
 
 
 def membership(pod: Object) -> Membership:

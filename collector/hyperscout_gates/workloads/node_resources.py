@@ -179,14 +179,15 @@ class FreeResources:
 
 def _on(pod: Object | None) -> tuple[str, Needs] | None:
     """Return the node on which a pod counts, and its requests; None if it does not count."""
-    if pod is None or _is_over(pod):
+    if pod is None or has_ended(pod):
         return None
     node = pod["spec"].get("nodeName")
     # A pod with unknown requests counts as one pod.
     return (node, _ONE_POD if pod["needs"] is None else pod["needs"]) if node else None
 
 
-def _is_over(pod: Object) -> bool:
+def has_ended(pod: Object) -> bool:
+    """Return whether a pod (in stored form) has ended."""
     return pod["status"].get("phase") in _STATUSES
 
 
