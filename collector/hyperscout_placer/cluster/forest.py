@@ -132,6 +132,10 @@ class Forest:
         there = ", ".join(f"{x.tier} ({x.tier_name})" if x.tier_name else str(x.tier) for x in self.layers)
         raise ForestError(f"no tier {text!r}: the tiers are 0 (node){', ' if there else ''}{there}")
 
+    def count(self, tier: int) -> int:
+        """The number of domains of a tier (nodes, at 0). Above the highest is one: all islands together."""
+        return len(self.names(tier)) if tier <= self.top else 1
+
     def names(self, tier: int) -> tuple[str, ...]:
         """The names of the domains of a tier; at 0 the nodes."""
         return self.layers[tier - 1].names if tier else self.nodes

@@ -99,7 +99,7 @@ class Chain:
         """(domains of the top tier,) whether the gang fits."""
         gang = self.units.units[GANG]
         if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
-            return np.zeros(self.free.count(self._top), np.bool_)
+            return np.zeros(self.free.forest.count(self._top), np.bool_)
         if self._top > self.free.forest.top:
             return np.array([self.fits[-1].sum() >= self.wanted])
         return self.free.forest.layers[self._top - 1].summed(self.fits[-1]) >= self.wanted

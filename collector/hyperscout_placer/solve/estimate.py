@@ -41,9 +41,9 @@ class Estimate:
 
         One tier above the forest's highest: (1,) for all islands together.
         """
-        total = np.zeros(self._width(tier), np.int64)
+        total = np.zeros(self._forest.count(tier), np.int64)
         spread = group.spread if group.spread is not None and group.spread.tier < tier else None
-        capped = None if spread is None else np.zeros(self._width(spread.tier), np.int64)
+        capped = None if spread is None else np.zeros(self._forest.count(spread.tier), np.int64)
         for part, need in _flat(group, tier):
             one = size(part) // part.count
             at, copies = self._copies(part, tier)
@@ -152,11 +152,6 @@ class Estimate:
                 # Amounts are scaled, because a sum of bytes over a whole cluster could overflow.
                 parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)
                 yield self.summed(np.minimum(parts, float(_MAX_PARTS)).astype(np.int64), 0, tier)
-
-    def _width(self, tier: int) -> int:
-        if tier == 0:
-            return len(self._forest.nodes)
-        return len(self._forest.layers[tier - 1]) if tier <= self._forest.top else 1
 
     def summed(self, counts: Longs, low: int, tier: int) -> Longs:
         """Counts of domains of tier `low`, summed for the domains of `tier`."""

@@ -46,15 +46,9 @@ class Free:
     def children(self, tier: int, index: int) -> tuple[int, int]:
         """The run of a domain's children."""
         if tier > self.forest.top:
-            return 0, self.count(tier - 1)
+            return 0, self.forest.count(tier - 1)
         layer = self.forest.layers[tier - 1]
         return int(layer.child[index]), int(layer.child_stop[index])
-
-    def count(self, tier: int) -> int:
-        """Number of domains of a tier (nodes, at 0)."""
-        if tier > self.forest.top:
-            return 1
-        return len(self.forest.layers[tier - 1]) if tier else len(self.forest.nodes)
 
     def fit(self, kind: int, tier: int) -> Longs:
         """(domains of the tier,) how many workers of a kind fit."""

@@ -67,9 +67,7 @@ def _is_spread(forest: Forest, units: Units, unit: int, copies: list[_Bundle]) -
     if spread is None:
         return True
     for copy in copies:
-        domains = np.fromiter(_nodes(copy), np.int64)
-        if spread.tier:
-            domains = forest.layers[spread.tier - 1].of_node[domains]
+        domains = forest.domain_of(spread.tier, np.fromiter(_nodes(copy), np.int64))
         if np.unique(domains, return_counts=True)[1].max() > spread.most:
             return False
     return True

@@ -57,7 +57,7 @@ class Trees:
 
     def might(self) -> Flags:
         """(domains of the top tier,) whether the gang may fit."""
-        found = np.ones(self._free.count(self._units.top), np.bool_)
+        found = np.ones(self._free.forest.count(self._units.top), np.bool_)
         for kind, count in self._units.kinds_in(GANG).items():
             found &= self._free.fit(kind, self._units.top) >= count
         return found
