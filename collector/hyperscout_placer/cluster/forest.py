@@ -206,7 +206,7 @@ class Tiers:
     def at_most(self, text: str) -> int:
         """A tier that limits where a group is. Without one above it, the highest tier is used: a group in one
         domain of it is below the tier. Raises ForestError for a name that no hierarchy has."""
-        return min(self._read(text, f": {self._said(self.top)} is used, the highest"), self.top)
+        return min(self._read(text, f": {say_tier(self._forest, self.top)} is used, the highest"), self.top)
 
     def over(self, text: str) -> int:
         """A tier over whose domains a gang is spread; one above the highest = no tier is at or above it.
@@ -228,13 +228,21 @@ class Tiers:
             if level is None or None in levels or not layers:
                 raise
         found = next((i for i, at in enumerate(levels, 1) if at is not None and at >= level), self.top + 1)
-        why = none_above if found > self.top else f": {self._said(found)} is used, the lowest above it"
+        why = (
+            none_above
+            if found > self.top
+            else f": {say_tier(self._forest, found)} is used, the lowest above it"
+        )
         self.replaced = tuple(dict.fromkeys((*self.replaced, f"there is no tier {text}{why}")))
         return found
 
-    def _said(self, tier: int) -> str:
-        name = self._forest.layers[tier - 1].tier_name
-        return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+def say_tier(forest: Forest, tier: int) -> str:
+    """The tier as text, for example: tier 2 (pod)."""
+    if tier == 0:
+        return f"tier 0 ({NODE})"
+    name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
+    return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:

@@ -4,7 +4,7 @@ import re
 
 from hyperscout_formats.text.counts import count
 
-from hyperscout_placer.cluster.forest import NODE, Forest
+from hyperscout_placer.cluster.forest import NODE, Forest, say_tier
 from hyperscout_placer.cluster.request import WORKERS
 
 _NUMBER = re.compile(r"\btier (\d{1,4})\b(?! \()", re.ASCII)
@@ -26,14 +26,6 @@ def figure(resource: str, amount: int) -> str:
             if amount >= 1 << shift:
                 return f"{amount / (1 << shift):.4g}{unit}"
     return str(amount)
-
-
-def say_tier(forest: Forest, tier: int) -> str:
-    """The tier as text, for example: tier 2 (pod)."""
-    if tier == 0:
-        return f"tier 0 ({NODE})"
-    name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
-    return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
 def with_tier_names(text: str, forest: Forest) -> str:

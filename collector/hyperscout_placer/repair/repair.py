@@ -13,8 +13,7 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
-from hyperscout_placer.cluster.forest import Forest
-from hyperscout_placer.cluster.message_text import say_tier
+from hyperscout_placer.cluster.forest import Forest, say_tier
 from hyperscout_placer.cluster.request import Request, RequestError, checked
 from hyperscout_placer.repair.calculations import width
 from hyperscout_placer.repair.layout import GANG, Layout

@@ -15,9 +15,9 @@ from hyperscout_topology.figures import digits
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal, cost_of
 from hyperscout_placer.cluster.capacity import Capacity, Mask, narrowed
-from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.forest import Forest, Longs, say_tier
 from hyperscout_placer.cluster.kinds import reference_of
-from hyperscout_placer.cluster.message_text import many, say_tier
+from hyperscout_placer.cluster.message_text import many
 from hyperscout_placer.cluster.request import Request, ends, size, within_node, without_preferences
 from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
 from hyperscout_placer.solve.estimate import Estimate

@@ -10,9 +10,8 @@ import numpy as np
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask, summed
-from hyperscout_placer.cluster.forest import Flags, Forest
+from hyperscout_placer.cluster.forest import Flags, Forest, say_tier
 from hyperscout_placer.cluster.kinds import merged, reference_of
-from hyperscout_placer.cluster.message_text import say_tier
 from hyperscout_placer.cluster.request import (
     Group,
     Request,

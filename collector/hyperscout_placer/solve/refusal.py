@@ -12,6 +12,7 @@ from hyperscout_formats.text.counts import are, first_few
 
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import say_tier
 from hyperscout_placer.cluster.message_text import (
     figure,
     many,
@@ -19,7 +20,6 @@ from hyperscout_placer.cluster.message_text import (
     say_amount,
     say_any,
     say_domain,
-    say_tier,
 )
 from hyperscout_placer.cluster.numa_zones import is_zone_resource
 from hyperscout_placer.cluster.request import (
