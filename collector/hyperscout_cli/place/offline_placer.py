@@ -12,7 +12,7 @@ from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.demands.node_masks import MaskTable
 from hyperscout_placer.messages.placements import explanation_message, placement_message
 from hyperscout_placer.messages.requests import request_of
-from hyperscout_placer.solve.elastic import as_placed, place_elastic
+from hyperscout_placer.solve.elastic import place_elastic
 from hyperscout_placer.solve.explain import explain
 from hyperscout_topology.topology import Topology
 
@@ -56,7 +56,6 @@ class OfflinePlacer:
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
         request, capacity, masks = self._meant(message)
         answer, speeds = place_elastic(capacity, request, masks), speeds_of(self._topology, self._forest)
-        request = as_placed(request, answer)
         found = explain(capacity, request, answer, masks, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 

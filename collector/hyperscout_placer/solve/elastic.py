@@ -60,11 +60,6 @@ def counts_of(request: Request) -> Counts:
     return tuple(part.count for part, _ in elastic_parts(request.gang))
 
 
-def as_placed(request: Request, answer: Placement | Refusal) -> Request:
-    """The request with the numbers that were placed; of a refusal, with the least ones."""
-    return at_least(request) if isinstance(answer, Refusal) else with_counts(request, answer.counts)
-
-
 def place_elastic(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_MASKS
 ) -> Placement | Refusal:

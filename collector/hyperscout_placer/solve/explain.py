@@ -20,6 +20,7 @@ from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.message_text import many
 from hyperscout_placer.cluster.request import Request, ends, size, within_node, without_preferences
 from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
+from hyperscout_placer.solve.elastic import at_least, with_counts
 from hyperscout_placer.solve.estimate import Estimate
 from hyperscout_placer.solve.place import place
 
@@ -70,10 +71,11 @@ def explain(
     limit: int = 10,
     speeds: Sequence[TierSpeed] = (),
 ) -> Explanation:
-    """Explain an answer that `place` gave on this capacity.
+    """Explain an answer that `place` or `place_elastic` gave on this capacity.
 
     `speeds`: as `speeds.speeds_of` returns them; empty = defaults.
     """
+    request = at_least(request) if isinstance(answer, Refusal) else with_counts(request, answer.counts)
     return _Explainer(capacity, request, masks, max(1, limit), speeds).explanation(answer)
 
 

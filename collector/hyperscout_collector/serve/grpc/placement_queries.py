@@ -38,7 +38,7 @@ from hyperscout_placer.messages.placements import (
 from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.repair.resize import Resized, resize
-from hyperscout_placer.solve.elastic import Counts, as_placed, at_least, counts_of, place_elastic
+from hyperscout_placer.solve.elastic import Counts, at_least, counts_of, place_elastic
 from hyperscout_placer.solve.explain import explain
 
 _T = TypeVar("_T")
@@ -79,7 +79,6 @@ def explained(
     else:
         answer = place_around(drain, place_elastic, capacity, request, masks)
         masks = drain.masks_of_others(request, capacity.forest, masks)
-    request = as_placed(request, answer)
     found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
