@@ -82,8 +82,6 @@ class GateSettings:
     linger_s: float = 60.0  # how long a gang without pods keeps its nodes, while its owner exists
     refused_s: float = 600.0  # how long a node is avoided after a pod could not be scheduled there
     patience_s: float = 15.0  # until a gang reports that pods are missing
-    retry_s: float = 1.0  # until a failed request is repeated; doubles each time
-    retry_most_s: float = 60.0
     degradation: DegradationSettings = field(default_factory=DegradationSettings)
     drain_after_s: float = 600.0  # how long a gang waits until a domain is kept for it; 0 = no domain is kept
     defragment_every_s: float = 0.0  # between plans for the first waiting gang; 0 = no plans
@@ -201,9 +199,9 @@ class GangFacts:
     key: str
     uid: str
     settings: GateSettings
-    backoff: Tries
     plan: GangPlan | None = None
     stored: GangPlan | None = None
+    backoff: Tries = field(default_factory=Tries)
     gang: Gang | None = None
     members: Members = field(default_factory=Members)
     now_s: float = 0.0

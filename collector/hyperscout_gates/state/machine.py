@@ -25,7 +25,6 @@ from hyperscout_gates.state.events import Event, Instruction, Pod
 from hyperscout_gates.state.gang import Gang, is_elastic, with_ranks
 from hyperscout_gates.state.gang_plan import GangPlan
 from hyperscout_gates.state.gang_state import NOWHERE, GangFacts, GateSettings
-from hyperscout_gates.state.tries import Tries
 
 _SIZE_S = 5.0  # between readings of the owner while pods of an elastic gang have no rank
 
@@ -44,8 +43,7 @@ class GangMachine(EventHandlers):
         plan: GangPlan | None = None,
         log: EventLog | None = None,
     ) -> None:
-        backoff = Tries(settings.retry_s, settings.retry_most_s)
-        super().__init__(key, uid, settings, backoff, plan, plan, may_be_stored=plan is not None)
+        super().__init__(key, uid, settings, plan, plan, may_be_stored=plan is not None)
         self._log = EventLog("gang") if log is None else log
         self._subject = self._log.subject(key)
 

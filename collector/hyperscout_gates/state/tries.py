@@ -4,19 +4,18 @@ from dataclasses import dataclass, field
 
 from hyperscout_runtime.backoff import doubled_s
 
+_FIRST_S, _MOST_S = 1.0, 60.0
 _REPEAT_S = 600.0
 
 
 @dataclass(slots=True)
 class Tries:
-    """Delays a failed action by `first_s`, and twice as long after each further failure, at most `most_s`.
+    """Delays a failed action by 1 s, and twice as long after each further failure, at most 60 s.
 
     The caller sets `now_s` with `begin`. `due_s` is the earliest time at which a requested action that is
     still delayed becomes allowed, or None. All times are seconds of the same clock.
     """
 
-    first_s: float
-    most_s: float
     now_s: float = 0.0
     due_s: float | None = None
     _failures: dict[str, int] = field(default_factory=dict)
@@ -39,7 +38,7 @@ class Tries:
 
     def failed(self, what: str, at_least_s: float = 0.0) -> None:
         failures = self._failures[what] = self._failures.get(what, 0) + 1
-        wait_s = doubled_s(failures, self.first_s, self.most_s)
+        wait_s = doubled_s(failures, _FIRST_S, _MOST_S)
         self.not_before(what, max(wait_s, at_least_s))
 
     def has_failed(self, what: str) -> bool:
