@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import cast
+from typing import TypeVar, cast
 
 from hyperscout_placer.cluster.forest import Tiers
 from hyperscout_placer.cluster.numa_zones import in_one_zone
@@ -69,6 +69,9 @@ _FIELDS = (
     (PREFER_GROUPS, "gang.parts"),
     (EVEN, "gang.even"),
 )
+
+
+_T = TypeVar("_T", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ def request_of(
         even=None if even is None else _tier(even, EVEN, even.text, tiers),
     )
     try:
-        mode, packing = _mode(constraints, tier), _packing(constraints)
+        mode: Mode = _choice(constraints, MODE, ("hard", "soft"), "soft" if tier is None else "hard")
+        packing: Packing = _choice(constraints, PACKING, ("compact", "fragments"), "compact")
         return checked(Request(gang, mode, packing=packing, replaced=tiers.replaced), tiers.top)
     except RequestError as error:
         text = "; ".join((str(error), *tiers.replaced))
@@ -189,33 +193,20 @@ def least_of(constraints: Constraints, pods: int) -> int | None:
 
 def _in_one_zone(workers: Workers, constraints: Constraints) -> Workers:
     """Return the workers; with the annotation NUMA, those with devices need them in one NUMA zone."""
-    constraint = constraints.get(NUMA)
-    if constraint is None:
-        return workers
-    if constraint.text != "single":
-        raise constraint.wrong(NUMA, "write single")
-    if not any(is_extended(name) for name, _ in workers.resources):
+    is_single = _choice(constraints, NUMA, ("single",), "")
+    if not (is_single and any(is_extended(name) for name, _ in workers.resources)):
         return workers
     return replace(workers, resources=in_one_zone(workers.resources))
 
 
-def _mode(constraints: Constraints, tier: int | None) -> Mode:
-    """Return the mode. The default is "hard" with a highest tier and "soft" without one."""
-    constraint = constraints.get(MODE)
+def _choice(constraints: Constraints, annotation: str, values: Sequence[_T], default: _T) -> _T:
+    """Return the value of an annotation that has one of these values. Raises GangError."""
+    constraint = constraints.get(annotation)
     if constraint is None:
-        return "soft" if tier is None else "hard"
-    if constraint.text not in ("hard", "soft"):
-        raise constraint.wrong(MODE, "write hard or soft")
-    return cast(Mode, constraint.text)
-
-
-def _packing(constraints: Constraints) -> Packing:
-    constraint = constraints.get(PACKING)
-    if constraint is None:
-        return "compact"
-    if constraint.text not in ("compact", "fragments"):
-        raise constraint.wrong(PACKING, "write compact or fragments")
-    return cast(Packing, constraint.text)
+        return default
+    if constraint.text not in values:
+        raise constraint.wrong(annotation, f"write {' or '.join(values)}")
+    return cast(_T, constraint.text)
 
 
 def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:
