@@ -155,7 +155,7 @@ class World:
     def kept_for(self) -> str:
         """The gang for which a domain is kept; "" = none is."""
         waiting = self.gates.queue.turns.waiting()
-        return next((one.gang.rpartition("/")[2] for one in waiting if one.kept is not None), "")
+        return next((one.gang.rpartition("/")[2] for one in waiting if one.HasField("kept")), "")
 
     def opened(self, gang: str) -> list[str]:
         """Nodes of its pods whose gates are open."""

@@ -9,9 +9,9 @@ are free in a kept domain make it the first choice of a new leader too.
 import logging
 from collections.abc import Callable, Iterable
 
+from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.text.counts import count
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.waiting import Kept
 from hyperscout_runtime.rate_limit import TokenBucket
 from hyperscout_runtime.units import NS
 
@@ -92,13 +92,20 @@ class Draining:
     def _now_s(self) -> float:
         return self._clock_ns() / NS
 
-    def kept(self) -> Kept | None:
+    def kept(self) -> pb.KeptDomain | None:
         """Return what is kept now."""
         drain = self._placements.drain
         if drain is None:
             return None
-        fits, nodes = drain.fits(self._placements.capacity_for(drain.request)), int(drain.kept.sum())
-        return Kept(drain.tier, drain.hypernode, nodes, fits, drain.workers, int(self._since_s * NS))
+        found = pb.KeptDomain(
+            tier=drain.tier,
+            hypernode=drain.hypernode,
+            nodes=int(drain.kept.sum()),
+            fits=drain.fits(self._placements.capacity_for(drain.request)),
+            workers=drain.workers,
+        )
+        found.since.FromNanoseconds(int(self._since_s * NS))
+        return found
 
     def _check(self) -> bool:
         """Choose the domain again when the topology is another one, and once a minute."""

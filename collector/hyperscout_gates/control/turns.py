@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from hyperscout_placer.book.waiting import Waiting
+from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_placer.cluster.request import size
 from hyperscout_runtime.units import NS
 
@@ -82,22 +82,22 @@ class Turns:
         refused = [record for record in self._waiting if record.reason and record.machine.plan is None]
         return min(refused, key=lambda record: record.order, default=None)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[pb.WaitingGang]:
         """Return the gangs that wait for nodes, in the order of their turns."""
-        kept = self._draining.kept()
-        return [
-            Waiting(
-                record.machine.key,
-                record.machine.gang.kind,
-                record.machine.priority,
-                size(record.machine.gang.request.gang),
-                int(record.machine.waits_since_s * NS),
-                record.reason,
-                kept if record is self._draining.record else None,
-            )
-            for record in self._in_order()
-            if record.machine.gang is not None
-        ]
+        kept, found = self._draining.kept(), list[pb.WaitingGang]()
+        for record in self._in_order():
+            if (gang := record.machine.gang) is not None:
+                one = pb.WaitingGang(
+                    gang=gang.key,
+                    holder=gang.kind,
+                    priority=record.machine.priority,
+                    workers=size(gang.request.gang),
+                    reason=record.reason,
+                    kept=kept if record is self._draining.record else None,
+                )
+                one.waits_since.FromNanoseconds(int(record.machine.waits_since_s * NS))
+                found.append(one)
+        return found
 
     async def run(self) -> None:
         """Give turns until cancelled: to gangs with lost nodes first, then by priority and arrival."""

@@ -11,7 +11,6 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_placer.book.failed_nodes import Failed, FailedNode
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.allreduce import Predicted
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
@@ -181,28 +180,6 @@ def explanation_message(
         considered=explanation.considered,
         text=explanation.text,
     )
-
-
-def waiting_message(waiting: Waiting) -> pb.WaitingGang:
-    message = pb.WaitingGang(
-        gang=waiting.gang,
-        holder=waiting.holder,
-        priority=waiting.priority,
-        workers=waiting.workers,
-        reason=waiting.reason,
-    )
-    message.waits_since.FromNanoseconds(waiting.since_ns)
-    if (kept := waiting.kept) is not None:
-        domain = pb.KeptDomain(
-            tier=kept.tier,
-            hypernode=kept.hypernode,
-            nodes=kept.nodes,
-            fits=kept.fits,
-            workers=kept.workers,
-        )
-        domain.since.FromNanoseconds(kept.since_ns)
-        message.kept.CopyFrom(domain)
-    return message
 
 
 def _candidate_message(candidate: Candidate) -> pb.PlacementCandidate:

@@ -24,7 +24,6 @@ from hyperscout_kubernetes.nodes import kept
 from hyperscout_placer.book.drain import choose
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.book.reservation import NoRoomError
-from hyperscout_placer.book.waiting import Kept, Waiting
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
@@ -516,9 +515,9 @@ class Waits:
         self.every_s = 0.0
         self.last: pb.DefragmentResponse | None = None
 
-    def waiting(self) -> list[Waiting]:
-        kept = Kept(1, "leaf-a", 2, 0, 2, 7 * 10**9)
-        return [Waiting("ns/Job/a", "Job", -3, 2, 5 * 10**9, "no room", kept)]
+    def waiting(self) -> list[pb.WaitingGang]:
+        kept = pb.KeptDomain(tier=1, hypernode="leaf-a", nodes=2, workers=2)
+        return [pb.WaitingGang(gang="ns/Job/a", holder="Job", priority=-3, workers=2, kept=kept)]
 
     def plan(self, found: MovePlan | Refusal) -> None:
         placements = self._world.placements
@@ -536,11 +535,7 @@ async def test_waiting_gangs_and_the_plan_of_the_schedule(world: World) -> None:
     queue = Waits(world)
     world.service._queue = cast("Queue", queue)
     async with serving(world, Reader()) as service:
-        (found,) = (await service.ListQueue(pb.ListQueueRequest())).gangs
-        assert (found.gang, found.holder, found.priority, found.workers) == ("ns/Job/a", "Job", -3, 2)
-        assert (found.waits_since.seconds, found.reason) == (5, "no room")
-        assert (found.kept.hypernode, found.kept.nodes, found.kept.since.seconds) == ("leaf-a", 2, 7)
-        assert (found.kept.fits, found.kept.workers) == (0, 2)
+        assert (await service.ListQueue(pb.ListQueueRequest())).gangs == queue.waiting()
         code, reason = await refused(service.Defragment(last))
         assert (code, "gates_defragment_every_s is 0" in reason) == (Code.NOT_FOUND, True)
         queue.every_s = 1.0

@@ -178,9 +178,9 @@ def _placements(placements: Placements) -> Iterator[str]:
 def _queue(queue: Queue, now_ns: int) -> Iterator[str]:
     waiting, plans = queue.turns.waiting(), queue.plans
     yield WAITING_GANGS.of(len(waiting))
-    since_ns = min((gang.since_ns for gang in waiting), default=now_ns)
+    since_ns = min((gang.waits_since.ToNanoseconds() for gang in waiting), default=now_ns)
     yield LONGEST_WAIT.of(max(now_ns - since_ns, 0) / NS)
-    yield KEPT_NODES.of(sum(gang.kept.nodes for gang in waiting if gang.kept is not None))
+    yield KEPT_NODES.of(sum(gang.kept.nodes for gang in waiting))
     yield DRAINS.of(queue.draining.begun)
     yield PLANS.by({"found": plans.plans, "none": plans.refusals})
     yield PLANNED_MOVES.of(plans.last.moved if plans.last is not None else 0)

@@ -16,7 +16,6 @@ from hyperscout_placer.book.reservation import (
     running_gangs,
     within_tiers,
 )
-from hyperscout_placer.book.waiting import Waiting
 from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
@@ -33,7 +32,6 @@ from hyperscout_placer.messages.placements import (
     explanation_message,
     held_message,
     placement_message,
-    waiting_message,
 )
 from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
@@ -142,10 +140,6 @@ def defragmented(
     gangs = running_gangs(book, free.capacity.forest, lambda held: masks[held.request.demands])
     found = defragment(free.capacity, request, gangs, free.masks(), most_moves=most_moves)
     return defragment_message(gang, request, found, free.capacity.forest, free.speeds)
-
-
-def queued(waiting: Sequence[Waiting]) -> pb.ListQueueResponse:
-    return pb.ListQueueResponse(gangs=map(waiting_message, waiting))
 
 
 def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:

@@ -276,8 +276,7 @@ class PlacementService:
         return await self._list(self._bytes.list_response, self._by_name(), self._tiers())
 
     async def list_queue(self, request: pb.ListQueueRequest, context: Any) -> pb.ListQueueResponse:
-        waiting = [] if self._queue is None else self._queue.turns.waiting()
-        return await self._list(queries.queued, waiting)
+        return pb.ListQueueResponse(gangs=() if self._queue is None else self._queue.turns.waiting())
 
     async def watch_placements(
         self, request: pb.WatchPlacementsRequest, context: Any
