@@ -49,14 +49,13 @@ def refusal(
     request: Request,
     masks: Mapping[str, Mask],
     tops: int,
-    find: Find | None = None,
+    find: Find,
     *,
-    proven: bool = True,
+    proven: bool,
 ) -> Refusal:
     """The refusal of a request that has no place up to tier `tops`.
 
-    `find`: places a changed request; without it, remedies are found only by counting. `proven`: False where
-    the search stopped at its limit.
+    `find`: places a changed request. `proven`: False where the search stopped at its limit.
     """
     request = replace(request, gang=without_preferences(request.gang))
     return _Reasons(capacity, request, masks, tops, find, proven).refusal()
@@ -69,7 +68,7 @@ class _Reasons:
         request: Request,
         masks: Mapping[str, Mask],
         tops: int,
-        find: Find | None,
+        find: Find,
         proven: bool,
     ) -> None:
         self._capacity = capacity
@@ -347,7 +346,7 @@ class _Reasons:
         tops = self._forest.top + 1 if request.mode == "soft" else self._tops
         barred = self._barred if request.avoid else np.zeros_like(self._barred)
         might = Estimate(self._capacity, request, masks, barred).workers(request.gang, tops)
-        if self._find is None or self._tries == 0 or int(might.max()) < self._workers:
+        if self._tries == 0 or int(might.max()) < self._workers:
             return None
         self._tries -= 1
         return self._find(request, masks)

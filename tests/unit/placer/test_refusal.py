@@ -30,10 +30,14 @@ def find(capacity: Capacity) -> Callable[[Request, Masks], Placement | None]:
     return found
 
 
+def nowhere(request: Request, masks: Masks) -> None:
+    """Finds no place for a changed request."""
+
+
 def refused(capacity: Capacity, request: Request, masks: Masks | None = None) -> Refusal:
     masks = masks or {}
     assert isinstance(place(capacity, request, masks), Refusal)
-    return refusal(capacity, request, masks, highest(capacity.forest, request), find(capacity))
+    return refusal(capacity, request, masks, highest(capacity.forest, request), find(capacity), proven=True)
 
 
 def down(topology: Topology, *nodes: str) -> Topology:
@@ -364,7 +368,7 @@ def test_islands() -> None:
     )
     bare = worker_capacity(Forest.of(Topology(1)), {})
     assert isinstance(place(bare, gang(Workers(1))), Refusal)
-    assert refusal(bare, gang(Workers(1)), {}, 0).reason.startswith(
+    assert refusal(bare, gang(Workers(1)), {}, 0, nowhere, proven=True).reason.startswith(
         "the topology has no HyperNodes: check `hyperscout status`"
     )
 
@@ -386,7 +390,7 @@ def test_the_tier_at_which_it_would_fit_is_the_one_at_which_it_does(seed: int) -
         return
     tops = highest(capacity.forest, request)
     soft = place(capacity, replace(request, mode="soft"), masks)
-    reason = refusal(capacity, request, masks, tops).reason  # tries nothing out
+    reason = refusal(capacity, request, masks, tops, nowhere, proven=True).reason
     for part, there in (
         (" across islands", "the gang fits across"),
         ("fits if tier ", " is allowed, in "),
@@ -410,7 +414,7 @@ def test_what_is_only_preferred_is_short_of_nothing() -> None:
 
 
 def test_a_search_that_ended_at_its_limit_says_so() -> None:
-    found = refusal(PODS, gang(Workers(6), tier=1), {}, 1, proven=False)
+    found = refusal(PODS, gang(Workers(6), tier=1), {}, 1, nowhere, proven=False)
     assert not found.proven
     assert found.reason.startswith("no place was found within the search limit, but one may exist: no ")
 
@@ -425,7 +429,7 @@ def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:
     masks = {"worker": Mask("some", np.arange(16) % 3 > 0)}
     parts = (Workers(1), LEADER)  # several kinds: counting does not tell
     request = gang(*parts, tier=2, spread=Spread(1, 0), avoid=frozenset({"n0013"}))
-    refusal(capacity, request, masks, 2, never)
+    refusal(capacity, request, masks, 2, never, proven=True)
     assert tried == [
         (replace(request, mode="soft"), masks),
         (replace(request, use_down=True), masks),
@@ -434,7 +438,7 @@ def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:
     ]
     assert len(tried) == TRIES
     tried.clear()
-    refusal(PODS, gang(Group(4, (Workers(3),), tier=1)), {}, 3, never)
+    refusal(PODS, gang(Group(4, (Workers(3),), tier=1)), {}, 3, never, proven=True)
     assert not tried
 
 
