@@ -67,7 +67,7 @@ def place_elastic(
 
     `Placement.counts` says how many. Raises RequestError.
     """
-    if not any(elastic_parts(request.gang)):
+    if request.impossible or not any(elastic_parts(request.gang)):
         return place(capacity, request, masks)
     work = Work()  # limit for all steps together
     unsure = list[Counts]()  # numbers for which an incomplete search found no place
@@ -83,8 +83,6 @@ def place_elastic(
     best = largest(lower, counts_of(request), fits)
     if best is None:
         answer = refused(capacity, least, masks, work, proven=lower not in unsure)
-        if request.impossible:
-            return answer
         number = size(least.gang)
         return replace(answer, reason=f"the minimum of {number} workers does not fit: {answer.reason}")
     counts, found = best
