@@ -88,28 +88,27 @@ def to_object(plan: GangPlan, namespace: str) -> Object:
     """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
     placement, cost = plan.placement, plan.placement.cost
     rest = cost.above, cost.whole, cost.widths
-    text = _dumps(
-        {
-            "version": _VERSION,
-            "gang": plan.key,
-            "uid": plan.uid,
-            "kind": plan.kind,
-            "digest": "",  # collectors of version 0.1.0 expect a text
-            "request": _request_out(plan.request),
-            # Run-length encoding: consecutive ranks are often on one node.
-            "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
-            "tier": placement.tier,
-            "hypernode": placement.hypernode,
-            "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
-            **({"costRest": rest} if any(rest) else {}),
-            **({"unpreferred": cost.unpreferred} if cost.unpreferred else {}),
-            "exact": placement.exact,
-            "pods": dict(sorted(plan.pods.items())),
-            **({"moves": True} if plan.moves else {}),
-            **({} if plan.accepted is None else {"accepted": plan.accepted}),
-            **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
-        }
-    )
+    stored = {
+        "version": _VERSION,
+        "gang": plan.key,
+        "uid": plan.uid,
+        "kind": plan.kind,
+        "digest": "",  # collectors of version 0.1.0 expect a text
+        "request": _request_out(plan.request),
+        # Run-length encoding: consecutive ranks are often on one node.
+        "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
+        "tier": placement.tier,
+        "hypernode": placement.hypernode,
+        "cost": [cost.top, cost.domains, cost.nodes, cost.degraded, cost.fragmentation],
+        **({"costRest": rest} if any(rest) else {}),
+        **({"unpreferred": cost.unpreferred} if cost.unpreferred else {}),
+        "exact": placement.exact,
+        "pods": dict(sorted(plan.pods.items())),
+        **({"moves": True} if plan.moves else {}),
+        **({} if plan.accepted is None else {"accepted": plan.accepted}),
+        **({"zones": _zones_out(placement.zones)} if placement.zones else {}),
+    }
+    text = json.dumps(stored, separators=(",", ":")).encode()
     data: Object = {"data": {_TEXT: text.decode()}}
     if len(text) > _PACK_FROM_BYTES:
         data = {"binaryData": {_PACKED: base64.b64encode(zlib.compress(text, 9)).decode()}}
@@ -315,7 +314,3 @@ def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise PlanError(f"{str(value)[:40]!r}: expected true or false")
     return value
-
-
-def _dumps(found: Any) -> bytes:
-    return json.dumps(found, separators=(",", ":")).encode()
