@@ -94,7 +94,7 @@ class Gates:
         self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
         self._placements = placements
         self._requests = PlacementRequests(placements, masks, clock_ns)
-        self._owners = Owners(kube, self._requests.tiers, timer)
+        self._owners = Owners(kube, self._requests.forest, timer)
         self._recorder = EventRecorder(slow, clock_ns=clock_ns)
         self._reports = Reports(self._recorder, say, dry_run=self._dry_run)
         records = self._records = GangRecords()

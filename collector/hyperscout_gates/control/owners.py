@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
 from hyperscout_placer.book.reservation import NotReadyError
-from hyperscout_placer.cluster.forest import Tiers
+from hyperscout_placer.cluster.forest import Forest, Tiers
 
 from hyperscout_gates.state.events import OwnerRead
 from hyperscout_gates.state.gang import GangError
@@ -21,11 +21,11 @@ _LAST_PHASES = frozenset({"Completed", "Failed", "Aborted", "Terminated"})  # of
 
 
 class Owners:
-    """Reads owners. `tiers`: returns the tiers, or raises NotReadyError. `timer`: monotonic seconds."""
+    """Reads owners. `forest`: returns it, or raises NotReadyError. `timer`: monotonic seconds."""
 
-    def __init__(self, kube: Kube, tiers: Callable[[], Tiers], timer: Callable[[], float]) -> None:
+    def __init__(self, kube: Kube, forest: Callable[[], Forest], timer: Callable[[], float]) -> None:
         self._kube = kube
-        self._tiers = tiers
+        self._forest = forest
         self._timer = timer
         self._known: dict[str, tuple[float, Object]] = {}
 
@@ -38,7 +38,7 @@ class Owners:
         waiting = [pod for pod in live if pod["gate"]["gated"]]
         owner: Owner | None = None
         try:
-            tiers = self._tiers()
+            tiers = Tiers(self._forest())
             some = waiting or live or list(pods)
             owner = membership(some[0]).owner if some else None
             # A cached object does not show whether the workload has ended or was scaled since.

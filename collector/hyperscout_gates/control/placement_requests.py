@@ -20,7 +20,7 @@ from hyperscout_placer.book.reservation import (
 )
 from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Mask
-from hyperscout_placer.cluster.forest import Forest, Tiers
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_placer.repair.repair import Improvement, improvement, repair
@@ -59,10 +59,6 @@ class PlacementRequests:
     def forest(self) -> Forest:
         """The current forest. Raises NotReadyError."""
         return self._placements.capacity.forest
-
-    def tiers(self) -> Tiers:
-        """The current tiers, to read the constraints of one gang. Raises NotReadyError."""
-        return Tiers(self.forest())
 
     def is_current(self, forest: Forest) -> bool:
         """Return whether this is the current forest; also True while none is known."""
