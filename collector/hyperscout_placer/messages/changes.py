@@ -6,12 +6,16 @@ from typing import Any
 from hyperscout.v1 import placement_pb2 as pb
 
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import Request, RequestError, size
 from hyperscout_placer.cluster.speeds import TierSpeed
-from hyperscout_placer.messages.placements import failed_message, placement_json, placement_message
+from hyperscout_placer.messages.placements import (
+    failed_message,
+    placement_json,
+    placement_message,
+    predicted_for,
+)
 from hyperscout_placer.repair.defrag import MovePlan
 from hyperscout_placer.repair.repair import Improvement, Move, Repair
 from hyperscout_placer.repair.resize import Resized
@@ -37,10 +41,14 @@ def check_repair(
             raise RequestError(f"{field}: {min(unknown)[:253]!r}: no such node")
 
 
+# `speeds`: of the tiers of `forest`, on which the change was made.
+
+
 def repair_message(
-    held: Reservation, found: Repair | Refusal, forest: Forest, predicted: Predicted | None = None
+    held: Reservation, found: Repair | Refusal, forest: Forest, speeds: Sequence[TierSpeed]
 ) -> pb.RepairResponse:
     answer = found if isinstance(found, Refusal) else found.placement
+    predicted = predicted_for(answer, forest, speeds)
     placement = placement_message(held.gang, held.request, answer, forest, predicted)
     placement.failed_nodes.extend(failed_message(held.failed))
     if isinstance(found, Refusal):
@@ -49,12 +57,13 @@ def repair_message(
 
 
 def resize_message(
-    held: Reservation, found: Resized | Refusal, forest: Forest, predicted: Predicted | None = None
+    held: Reservation, found: Resized | Refusal, forest: Forest, speeds: Sequence[TierSpeed]
 ) -> pb.ResizeResponse:
     """`held`: the reservation before."""
     if isinstance(found, Refusal):
         placement = placement_message(held.gang, held.request, found, forest)
     else:
+        predicted = predicted_for(found.placement, forest, speeds)
         placement = placement_message(held.gang, found.request, found.placement, forest, predicted)
         placement.reason = "; ".join(filter(None, (found.lacking, placement.reason)))
     placement.failed_nodes.extend(failed_message(held.failed))
@@ -62,18 +71,15 @@ def resize_message(
 
 
 def improve_message(
-    gang: str,
-    request: Request,
-    found: Improvement | None,
-    forest: Forest,
-    predicted: Predicted | None = None,
+    held: Reservation, found: Improvement | None, forest: Forest, speeds: Sequence[TierSpeed]
 ) -> pb.ImproveResponse:
     if found is None:
         return pb.ImproveResponse(better=False)
+    predicted = predicted_for(found.placement, forest, speeds)
     return pb.ImproveResponse(
         better=True,
         moves=moves_message(found.moves),
-        placement=placement_message(gang, request, found.placement, forest, predicted),
+        placement=placement_message(held.gang, held.request, found.placement, forest, predicted),
         gain=found.gain,
         price=found.price,
     )
@@ -86,10 +92,9 @@ def defragment_message(
     forest: Forest,
     speeds: Sequence[TierSpeed],
 ) -> pb.DefragmentResponse:
-    """`speeds`: of the tiers of `forest`, on which the plan was made."""
     if isinstance(found, Refusal):
         return pb.DefragmentResponse(placement=placement_message(gang, request, found, forest))
-    predicted = predict(forest, speeds, found.placement.nodes)
+    predicted = predicted_for(found.placement, forest, speeds)
     return pb.DefragmentResponse(
         placement=placement_message(gang, request, found.placement, forest, predicted),
         gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],

@@ -3,7 +3,7 @@
 Requests are converted in `requests`. Their JSON is that of their message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
@@ -11,11 +11,12 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_placer.book.failed_nodes import Failed, FailedNode
 from hyperscout_placer.book.reservation import Reservation
-from hyperscout_placer.cluster.allreduce import Predicted
+from hyperscout_placer.cluster.allreduce import Predicted, predict
 from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.cluster.request import Group, Range, Request, Workers, ranks, size
+from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.solve.elastic import at_least, at_most, elastic_parts, with_counts
 from hyperscout_placer.solve.explain import Candidate, Explanation
 
@@ -146,6 +147,15 @@ def cost_message(cost: Cost) -> pb.PlacementCost:
         widths=cost.widths,
         unpreferred=cost.unpreferred,
     )
+
+
+def predicted_for(
+    answer: Placement | Refusal, forest: Forest, speeds: Sequence[TierSpeed]
+) -> Predicted | None:
+    """The prediction for a placement; None where some ranks stay on nodes that are not in any fabric now."""
+    if isinstance(answer, Refusal) or not all(node in forest.index for node in answer.nodes):
+        return None
+    return predict(forest, speeds, answer.nodes)
 
 
 def predicted_message(predicted: Predicted | None) -> pb.AllReduce | None:

@@ -373,10 +373,10 @@ def shown(message: Any) -> Any:
 
 def test_repairs_improvements_and_plans() -> None:
     held = Reservation("g", "api", ASKED, PLACED, 1, failed=(FailedNode("n02", 1),))
-    repaired = shown(repair_message(held, Repair(MOVES, PLACED, kept_tier=True), FOREST))
+    repaired = shown(repair_message(held, Repair(MOVES, PLACED, kept_tier=True), FOREST, SPEEDS))
     assert repaired["moves"] == [{"rank": 1, "source": "n02", "target": "n04"}]
     assert (repaired["kept_tier"], repaired["placement"]["placed"]) == (True, True)
-    refused = repair_message(held, REFUSAL, FOREST)
+    refused = repair_message(held, REFUSAL, FOREST, SPEEDS)
     assert [x.node for x in refused.placement.failed_nodes] == ["n02"]
     assert repaired["placement"]["failed_nodes"][0]["node"] == "n02"
     assert (refused.placement.placed, refused.placement.reason, list(refused.moves)) == (
@@ -384,8 +384,9 @@ def test_repairs_improvements_and_plans() -> None:
         "none is free",
         [],
     )
-    assert shown(improve_message("g", ASKED, None, FOREST)) == {}
-    better = shown(improve_message("g", ASKED, Improvement(MOVES, COST, PLACED, "more", "less"), FOREST))
+    assert shown(improve_message(held, None, FOREST, SPEEDS)) == {}
+    improvement = Improvement(MOVES, COST, PLACED, "more", "less")
+    better = shown(improve_message(held, improvement, FOREST, SPEEDS))
     assert (better["better"], better["gain"], better["price"]) == (True, "more", "less")
     assert better["moves"] == repaired["moves"]
     plan = shown(defragment_message("g", ASKED, MovePlan((("other", MOVES),), PLACED, 1), FOREST, SPEEDS))

@@ -16,22 +16,17 @@ from hyperscout_placer.book.reservation import (
     running_gangs,
     within_tiers,
 )
-from hyperscout_placer.cluster.allreduce import Predicted, predict
-from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.cluster.speeds import TierSpeed
-from hyperscout_placer.messages.changes import (
-    defragment_message,
-    improve_message,
-    repair_message,
-    resize_message,
-)
+from hyperscout_placer.messages.changes import defragment_message, improve_message
 from hyperscout_placer.messages.demands import Demands
 from hyperscout_placer.messages.placements import (
     explanation_message,
     held_message,
     placement_message,
+    predicted_for,
 )
 from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
@@ -59,13 +54,14 @@ class Free:
 
 
 def tried(gang: str, request: Request, free: Free, trial: Callable[[], Trial]) -> tuple[Trial, pb.Placement]:
-    found = trial()
-    answer = found.answer
-    return found, placement_message(gang, request, answer, free.capacity.forest, _predicted(answer, free))
+    found, forest = trial(), free.capacity.forest
+    predicted = predicted_for(found.answer, forest, free.speeds)
+    return found, placement_message(gang, request, found.answer, forest, predicted)
 
 
 def reserved(held: Reservation, free: Free) -> pb.Placement:
-    return held_message(held, free.capacity.forest.top, _predicted(held.placement, free))
+    forest = free.capacity.forest
+    return held_message(held, forest.top, predicted_for(held.placement, forest, free.speeds))
 
 
 def explained(
@@ -96,11 +92,6 @@ def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Re
     return _for_current_tiers(lambda: repair(free.capacity, asked, running, lost, free.masks()))
 
 
-def repaired_message(held: Reservation, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
-    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return repair_message(held, found, free.capacity.forest, predicted)
-
-
 def resized(held: Reservation, counts: Counts, free: Free, drain: Drain | None = None) -> Resized | Refusal:
     if counts == counts_of(held.request):
         return Resized(held.request, held.placement)
@@ -110,17 +101,11 @@ def resized(held: Reservation, counts: Counts, free: Free, drain: Drain | None =
     return _for_current_tiers(lambda: resize(free.capacity, asked, held.placement.nodes, counts, masks))
 
 
-def resized_message(held: Reservation, found: Resized | Refusal, free: Free) -> pb.ResizeResponse:
-    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
-    return resize_message(held, found, free.capacity.forest, predicted)
-
-
 def improved(held: Reservation, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
     asked = avoiding_failed(held, capacity.forest)
     found = _for_current_tiers(lambda: improvement(capacity, asked, held.placement.nodes, free.masks()))
-    predicted = None if found is None else _predicted(found.placement, free)
-    return improve_message(held.gang, held.request, found, capacity.forest, predicted)
+    return improve_message(held, found, capacity.forest, free.speeds)
 
 
 def defragmented(
@@ -140,14 +125,6 @@ def defragmented(
     gangs = running_gangs(book, free.capacity.forest, lambda held: masks[held.request.demands])
     found = defragment(free.capacity, request, gangs, free.masks(), most_moves=most_moves)
     return defragment_message(gang, request, found, free.capacity.forest, free.speeds)
-
-
-def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:
-    if isinstance(answer, Refusal):
-        return None
-    if not all(node in free.capacity.forest.index for node in answer.nodes):
-        return None  # some ranks stay on nodes that are no longer in any fabric
-    return predict(free.capacity.forest, free.speeds, answer.nodes)
 
 
 def _for_current_tiers(call: Callable[[], _T]) -> _T:

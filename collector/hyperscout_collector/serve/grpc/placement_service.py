@@ -24,7 +24,7 @@ from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import Request, RequestError
 from hyperscout_placer.demands.node_masks import NodeMasks
-from hyperscout_placer.messages.changes import check_repair
+from hyperscout_placer.messages.changes import check_repair, repair_message, resize_message
 from hyperscout_placer.messages.placements import placement_message
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.repair.repair import Repair
@@ -213,7 +213,7 @@ class PlacementService:
             found = await work(queries.repaired, held, lost, free)
             if request.dry_run or await self._has_changed(held, found):
                 answer = self._queries if request.dry_run else self._messages
-                return await answer(queries.repaired_message, held, found, free)
+                return await answer(repair_message, held, found, free.capacity.forest, free.speeds)
         raise _busy(request.gang)
 
     def _same(self, first: Reservation) -> Reservation:
@@ -250,7 +250,7 @@ class PlacementService:
             found = await work(queries.resized, held, counts, free, self._placements.drain)
             if request.dry_run or await self._has_changed(held, found):
                 answer = self._queries if request.dry_run else self._messages
-                return await answer(queries.resized_message, held, found, free)
+                return await answer(resize_message, held, found, free.capacity.forest, free.speeds)
         raise _busy(request.gang)
 
     # Read-only calls
