@@ -89,9 +89,8 @@ class GangWriter:
             _log.warning("... and %d more", len(problems) - _SHOWN)
         return found
 
-    def put(self, record: GangRecord, write: e.Instruction) -> None:
-        if isinstance(write, e.StorePlan | e.DeletePlan | e.Open | e.DeletePod):
-            self._waiting.put_nowait((record, write))
+    def put(self, record: GangRecord, write: Write) -> None:
+        self._waiting.put_nowait((record, write))
 
     async def run(self) -> None:
         """Execute writes until cancelled."""
