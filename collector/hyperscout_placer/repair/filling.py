@@ -149,7 +149,7 @@ class Filling(PartialGang):
             spread = self._layout.copies[number].spread
             if spread is not None:
                 full = [d for d, n in self._spread[number].items() if n >= spread.most]
-                which = nodes if spread.tier == 0 else layers[spread.tier - 1].of_node[nodes]
+                which = self._forest.domain_of(spread.tier, nodes)
                 nodes = nodes[~np.isin(which, np.array(full, np.int64))]
         return nodes
 
@@ -180,8 +180,7 @@ class Filling(PartialGang):
         for number in self._layout.around(rank):
             if number in self._homes:
                 tier, domain = self._homes[number]
-                which = nodes if tier == 0 else self._forest.layers[tier - 1].of_node[nodes]
-                homes += which != domain
+                homes += self._forest.domain_of(tier, nodes) != domain
         columns += [homes, *late, reference.nodes[nodes] * fresh]
         if first:
             keep = np.arange(len(nodes))
