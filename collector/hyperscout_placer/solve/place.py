@@ -54,28 +54,6 @@ def find_place(
     `work`: the limit for all searches that share it. After it they are greedy.
     """
     checked(request, capacity.forest.top)
-    return _found(capacity, request, masks, work)
-
-
-def refused(
-    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work, *, proven: bool
-) -> Refusal:
-    """The refusal of a request for which `find_place` found no place. `proven`: its search was complete."""
-    tops = highest(capacity.forest, request)
-    if request.impossible:
-        return Refusal(tops, "; ".join((request.impossible, *request.replaced)))
-
-    def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
-        return _found(capacity, other, others, work)[0]
-
-    answer = refusal(capacity, request, masks, tops, find, proven=proven)
-    return replace(answer, reason="; ".join((answer.reason, *request.replaced)))
-
-
-def _found(
-    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
-) -> tuple[Placement | None, bool]:
-    """The placement, and whether the search was complete."""
     if request.impossible:
         return None, True
     asked, replaced = request.gang, request.replaced
@@ -92,6 +70,21 @@ def _found(
         gang, found = _preferring(search, capacity.forest, preferring, gang, found)
     best = _together(search, capacity.forest, asked, gang, found)
     return replace(best, relaxed=(*best.relaxed, *replaced)), search.complete
+
+
+def refused(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work, *, proven: bool
+) -> Refusal:
+    """The refusal of a request for which `find_place` found no place. `proven`: its search was complete."""
+    tops = highest(capacity.forest, request)
+    if request.impossible:
+        return Refusal(tops, "; ".join((request.impossible, *request.replaced)))
+
+    def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
+        return find_place(capacity, other, others, work)[0]
+
+    answer = refusal(capacity, request, masks, tops, find, proven=proven)
+    return replace(answer, reason="; ".join((answer.reason, *request.replaced)))
 
 
 def _preferring(
