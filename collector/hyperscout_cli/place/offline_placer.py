@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_placer.cluster.allreduce import Predicted, predict
-from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
 from hyperscout_placer.cluster.numa_zones import zone_share
 from hyperscout_placer.cluster.request import Request, RequestError, ends
 from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.demands.node_masks import MaskTable
-from hyperscout_placer.messages.placements import explanation_message, placement_message
+from hyperscout_placer.messages.placements import explanation_message, placement_message, predicted_for
 from hyperscout_placer.messages.requests import request_of
 from hyperscout_placer.solve.elastic import place_elastic
 from hyperscout_placer.solve.explain import explain
@@ -50,7 +48,7 @@ class OfflinePlacer:
     def place(self, message: pb.PlaceRequest) -> pb.Placement:
         request, capacity, masks = self._meant(message)
         answer = place_elastic(capacity, request, masks)
-        predicted = self._predicted(answer) if isinstance(answer, Placement) else None
+        predicted = predicted_for(answer, self._forest, speeds_of(self._topology, self._forest))
         return placement_message("", request, answer, self._forest, predicted)
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
@@ -78,6 +76,3 @@ class OfflinePlacer:
             return request, Capacity(self._forest, room), self._masks.of(request)
         except CapacityError as error:
             raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
-
-    def _predicted(self, answer: Placement) -> Predicted:
-        return predict(self._forest, speeds_of(self._topology, self._forest), answer.nodes)
