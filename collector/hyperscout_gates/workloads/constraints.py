@@ -76,13 +76,14 @@ _T = TypeVar("_T", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A constraint: its `text`, and the object `on` which it is set."""
+    """A constraint: its annotation, its `text`, and the object `on` which it is set."""
 
+    annotation: str
     text: str
     on: str
 
-    def wrong(self, annotation: str, why: str) -> GangError:
-        return GangError(f"{self.on}: annotation {annotation}: {self.text[:80]!r}: {why}")
+    def wrong(self, why: str) -> GangError:
+        return GangError(f"{self.on}: annotation {self.annotation}: {self.text[:80]!r}: {why}")
 
 
 Constraints = Mapping[str, Constraint]  # by annotation
@@ -95,11 +96,7 @@ class _Level:
     length: int
     tier: int | None
     preferred: int | None
-    annotation: str
     constraint: Constraint
-
-    def wrong(self, why: str) -> GangError:
-        return self.constraint.wrong(self.annotation, why)
 
 
 def constraints_of(
@@ -115,13 +112,13 @@ def constraints_of(
             text = annotations.get(annotation)
             if not isinstance(text, str):
                 continue
-            known = found.setdefault(annotation, Constraint(text, on))
+            known = found.setdefault(annotation, Constraint(annotation, text, on))
             if known.text != text and not (owner and annotation in owner[1]):
-                raise known.wrong(annotation, f"but {on} has {text[:80]!r}: write the same on all pods")
+                raise known.wrong(f"but {on} has {text[:80]!r}: write the same on all pods")
     for annotation in ANNOTATIONS if owner else ():
         text = owner[1].get(annotation) if owner else None
         if isinstance(text, str) and owner:
-            found[annotation] = Constraint(text, owner[0])
+            found[annotation] = Constraint(annotation, text, owner[0])
     return found
 
 
@@ -151,7 +148,7 @@ def request_of(
     whole.
     """
     highest = constraints.get(HIGHEST_TIER)
-    tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
+    tier = None if highest is None else _tier(highest, highest.text, tiers)
     even = constraints.get(EVEN)
     parts = [(_in_one_zone(workers, constraints), in_groups) for workers, in_groups in parts]
     gang = Group(
@@ -159,7 +156,7 @@ def request_of(
         _elastic(tuple(_grouped(parts, constraints, tiers)), missing),
         tier,
         _spread(constraints, tiers),
-        even=None if even is None else _tier(even, EVEN, even.text, tiers),
+        even=None if even is None else _tier(even, even.text, tiers),
     )
     try:
         mode: Mode = _choice(constraints, MODE, ("hard", "soft"), "soft" if tier is None else "hard")
@@ -169,7 +166,7 @@ def request_of(
         text = "; ".join((str(error), *tiers.replaced))
         for annotation, field in _FIELDS:
             if annotation in constraints and text.startswith(field):
-                raise constraints[annotation].wrong(annotation, text) from error
+                raise constraints[annotation].wrong(text) from error
         raise GangError(f"{what}: {text}") from error
 
 
@@ -187,7 +184,7 @@ def least_of(constraints: Constraints, pods: int) -> int | None:
     if constraint is None:
         return None
     if not (is_number(constraint.text) and 1 <= int(constraint.text) <= pods):
-        raise constraint.wrong(MIN_COUNT, f"expected 1 to {pods}, the number of pods of the gang")
+        raise constraint.wrong(f"expected 1 to {pods}, the number of pods of the gang")
     return int(constraint.text)
 
 
@@ -205,20 +202,18 @@ def _choice(constraints: Constraints, annotation: str, values: Sequence[_T], def
     if constraint is None:
         return default
     if constraint.text not in values:
-        raise constraint.wrong(annotation, f"write {' or '.join(values)}")
+        raise constraint.wrong(f"write {' or '.join(values)}")
     return cast(_T, constraint.text)
 
 
 def _spread(constraints: Constraints, tiers: Tiers) -> Spread | None:
     required, preferred = constraints.get(SPREAD), constraints.get(PREFER_SPREAD)
     if required and preferred:
-        raise preferred.wrong(PREFER_SPREAD, f"and {SPREAD} is there too: write one of them")
-    for annotation, constraint in ((SPREAD, required), (PREFER_SPREAD, preferred)):
-        if constraint:
-            most, tier = _numbered(constraint, annotation, constraint.text, "2:leaf, at most 2 in one leaf")
-            where = _tier(constraint, annotation, tier, tiers)
-            return Spread(most, where, required=annotation == SPREAD)
-    return None
+        raise preferred.wrong(f"and {SPREAD} is there too: write one of them")
+    if (constraint := required or preferred) is None:
+        return None
+    most, tier = _numbered(constraint, constraint.text, "2:leaf, at most 2 in one leaf")
+    return Spread(most, _tier(constraint, tier, tiers), required=constraint is required)
 
 
 def _grouped(
@@ -245,22 +240,22 @@ def _levels(constraints: Constraints, tiers: Tiers) -> list[_Level]:
         if constraint is None:
             continue
         for text in constraint.text.split(",", MAX_DEPTH):
-            length, name = _numbered(
-                constraint, annotation, text, "8:node,64:pod, runs of 8 on one node, of 64 in a pod"
-            )
-            tier = _tier(constraint, annotation, name, tiers)
-            level = found.get(length, _Level(length, None, None, annotation, constraint))
+            length, name = _numbered(constraint, text, "8:node,64:pod, runs of 8 on one node, of 64 in a pod")
+            tier = _tier(constraint, name, tiers)
+            level = found.get(length, _Level(length, None, None, constraint))
             required = annotation == GROUPS
             if (level.tier if required else level.preferred) is not None:
-                raise constraint.wrong(annotation, f"{length}: listed twice")
+                raise constraint.wrong(f"{length}: listed twice")
             found[length] = replace(level, tier=tier) if required else replace(level, preferred=tier)
             texts[tier] = name
     levels = sorted(found.values(), key=lambda level: level.length)
     for inner, outer in pairwise(levels):
         if outer.length % inner.length:
-            raise outer.wrong(f"{outer.length}: expected 2 times {inner.length} or more, innermost first")
+            raise outer.constraint.wrong(
+                f"{outer.length}: expected 2 times {inner.length} or more, innermost first"
+            )
     if len(levels) >= MAX_DEPTH:
-        raise levels[-1].wrong(f"expected fewer than {MAX_DEPTH} groups within groups")
+        raise levels[-1].constraint.wrong(f"expected fewer than {MAX_DEPTH} groups within groups")
     _check_order(levels, constraints, tiers, texts)
     return levels
 
@@ -270,16 +265,15 @@ def _check_order(
 ) -> None:
     """Refuse a group in a tier above that of a group around it. `texts`: the tiers as they were named."""
     highest = constraints.get(HIGHEST_TIER)
-    within = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
+    within = None if highest is None else _tier(highest, highest.text, tiers)
     limit = "" if highest is None else f"{highest.text.strip()}, the highest tier allowed"
     for level in reversed(levels):
         for annotation, tier in ((GROUPS, level.tier), (PREFER_GROUPS, level.preferred)):
             if tier is None:
                 continue
             if within is not None and tier > within:
-                raise constraints[annotation].wrong(
-                    annotation, f"{level.length}: tier {texts[tier]} is above tier {limit}"
-                )
+                text = f"{level.length}: tier {texts[tier]} is above tier {limit}"
+                raise constraints[annotation].wrong(text)
             if annotation == GROUPS:
                 within, limit = tier, f"{texts[tier]} of the groups of {level.length}"
 
@@ -292,7 +286,7 @@ def _stretch(workers: Sequence[tuple[Workers, int]], levels: Sequence[_Level]) -
         runs = list(_runs(items, level.length // inner))
         total = sum(number * size(kind) for kind, number in items)
         if total % level.length:
-            raise level.wrong(f"{total} pods are not a multiple of the group size {level.length}")
+            raise level.constraint.wrong(f"{total} pods are not a multiple of the group size {level.length}")
         items = _merged(
             [(Group(1, run, level.tier, preferred=level.preferred), number) for run, number in runs]
         )
@@ -333,19 +327,19 @@ def _merged(items: Sequence[tuple[Group, int]]) -> list[tuple[Group | Workers, i
     return found
 
 
-def _numbered(constraint: Constraint, annotation: str, text: str, like: str) -> tuple[int, str]:
+def _numbered(constraint: Constraint, text: str, like: str) -> tuple[int, str]:
     """Parse a number and a name, for example "8:leaf"."""
     number, colon, name = (part.strip() for part in text.partition(":"))
     if not (colon and name and is_number(number)):
-        raise constraint.wrong(annotation, f"write like {like}")
+        raise constraint.wrong(f"write like {like}")
     if not 1 <= int(number) <= MAX_WORKERS:
-        raise constraint.wrong(annotation, f"{number}: expected 1 to {MAX_WORKERS}")
+        raise constraint.wrong(f"{number}: expected 1 to {MAX_WORKERS}")
     return int(number), name
 
 
-def _tier(constraint: Constraint, annotation: str, text: str, tiers: Tiers) -> int:
-    read = tiers.over if annotation in (SPREAD, PREFER_SPREAD, EVEN) else tiers.at_most
+def _tier(constraint: Constraint, text: str, tiers: Tiers) -> int:
+    read = tiers.over if constraint.annotation in (SPREAD, PREFER_SPREAD, EVEN) else tiers.at_most
     try:
         return read(text.strip())
     except ValueError as error:
-        raise constraint.wrong(annotation, str(error)) from error
+        raise constraint.wrong(str(error)) from error
