@@ -87,8 +87,9 @@ def explained_held(
     )
 
 
-def repaired(held: Reservation, lost: frozenset[str], free: Free) -> Repair | Refusal:
+def repaired(held: Reservation, free: Free) -> Repair | Refusal:
     asked, running = within_tiers(held.request, free.capacity.forest.top), held.placement.nodes
+    lost = frozenset(x.node for x in held.failed)
     return _for_current_tiers(lambda: repair(free.capacity, asked, running, lost, free.masks()))
 
 

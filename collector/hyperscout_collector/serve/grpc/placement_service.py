@@ -7,9 +7,10 @@ first; a dry run needs only the verb "get".
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import grpc
@@ -56,10 +57,6 @@ _CANDIDATES, _MOVES = 10, 64
 _THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MAX_WAITING = 64  # calls per executor, running and waiting
 _ATTEMPTS = 3  # of a repair, because the gang or the free resources can change meanwhile
-
-
-_T = TypeVar("_T")
-_Change = TypeVar("_Change", pb.RepairRequest, pb.ResizeRequest)
 
 
 class Book(Protocol):
@@ -180,41 +177,46 @@ class PlacementService:
         return pb.ReleaseResponse()
 
     async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
-        return await self._one_by_one(request, self._repair)
+        new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
+        work = self._queries if request.dry_run else self._decide
+        first = self._placements.held(request.gang)
+        async with self._turn(request):
+            held = self._same(first)
+            if not request.dry_run:
+                check_holder(held)
+            check_repair(held, new, cleared, self._placements.capacity.forest.nodes)
+            failed = after_clearing(after_report(held.failed, new, self._clock_ns()), cleared)
+            if not request.dry_run:
+                self._placements.set_failed(held.gang, failed)
+            for _ in range(_ATTEMPTS):
+                held = self._same(first)
+                if request.dry_run:
+                    held = replace(held, failed=failed)
+                free = self._free(held.request)
+                found = await work(queries.repaired, held, free)
+                if request.dry_run or await self._has_changed(held, found):
+                    answer = self._queries if request.dry_run else self._messages
+                    return await answer(repair_message, held, found, free.capacity.forest, free.speeds)
+        raise _busy(request.gang)
 
     async def resize(self, request: pb.ResizeRequest, context: Any) -> pb.ResizeResponse:
-        return await self._one_by_one(request, self._resize)
-
-    async def _one_by_one(
-        self, request: _Change, change: Callable[[_Change, Reservation], Awaitable[_T]]
-    ) -> _T:
+        work = self._queries if request.dry_run else self._decide
         first = self._placements.held(request.gang)
-        if request.dry_run:
-            return await change(request, first)
-        async with self._changes.setdefault(request.gang, asyncio.Lock()):
-            return await change(request, first)
-
-    async def _repair(self, request: pb.RepairRequest, first: Reservation) -> pb.RepairResponse:
-        new, cleared = frozenset(request.failed_nodes), frozenset(request.cleared_nodes)
-        held = self._same(first)
-        if not request.dry_run:
-            check_holder(held)
-        check_repair(held, new, cleared, self._placements.capacity.forest.nodes)
-        failed = after_clearing(after_report(held.failed, new, self._clock_ns()), cleared)
-        if not request.dry_run:
-            self._placements.set_failed(held.gang, failed)
-        for _ in range(_ATTEMPTS):
-            held = self._same(first)
-            if request.dry_run:
-                held = replace(held, failed=failed)
-            free = self._free(held.request)
-            lost = frozenset(x.node for x in held.failed)
-            work = self._queries if request.dry_run else self._decide
-            found = await work(queries.repaired, held, lost, free)
-            if request.dry_run or await self._has_changed(held, found):
-                answer = self._queries if request.dry_run else self._messages
-                return await answer(repair_message, held, found, free.capacity.forest, free.speeds)
+        async with self._turn(request):
+            for _ in range(_ATTEMPTS):
+                held = self._same(first)
+                if not request.dry_run:
+                    check_holder(held)
+                counts, free = counts_for(held.request, request.workers), self._free(held.request)
+                found = await work(queries.resized, held, counts, free, self._placements.drain)
+                if request.dry_run or await self._has_changed(held, found):
+                    answer = self._queries if request.dry_run else self._messages
+                    return await answer(resize_message, held, found, free.capacity.forest, free.speeds)
         raise _busy(request.gang)
+
+    def _turn(self, request: pb.RepairRequest | pb.ResizeRequest) -> AbstractAsyncContextManager[None]:
+        """The turn of a change of a gang; a dry run needs none."""
+        return nullcontext() if request.dry_run else self._changes.setdefault(request.gang, asyncio.Lock())
 
     def _same(self, first: Reservation) -> Reservation:
         """The reservation as it is now. Raises NoRoomError if it is another one of the same gang."""
@@ -239,19 +241,6 @@ class PlacementService:
                 return False
         await self._book.written()
         return True
-
-    async def _resize(self, request: pb.ResizeRequest, first: Reservation) -> pb.ResizeResponse:
-        work = self._queries if request.dry_run else self._decide
-        for _ in range(_ATTEMPTS):
-            held = self._same(first)
-            if not request.dry_run:
-                check_holder(held)
-            counts, free = counts_for(held.request, request.workers), self._free(held.request)
-            found = await work(queries.resized, held, counts, free, self._placements.drain)
-            if request.dry_run or await self._has_changed(held, found):
-                answer = self._queries if request.dry_run else self._messages
-                return await answer(resize_message, held, found, free.capacity.forest, free.speeds)
-        raise _busy(request.gang)
 
     # Read-only calls
 
