@@ -4,7 +4,6 @@ from functools import cached_property
 
 import numpy as np
 
-from hyperscout_placer.cluster.capacity import summed
 from hyperscout_placer.cluster.forest import Longs
 from hyperscout_placer.solve.free import Free
 
@@ -50,7 +49,7 @@ class Alike:
         """(domains of tier 1,) degraded links of the nodes with free resources, and what these nodes lack."""
         free = self._free
         worn = sum(free.lacking, free.forest.degraded)
-        return summed(free.forest, np.where(free.fits[0] > 0, worn, 0))[0]
+        return free.forest.layers[0].summed(np.where(free.fits[0] > 0, worn, 0))
 
     def _with_free(self, tier: int, index: int) -> list[int]:
         start, stop = self._free.children(tier, index)
