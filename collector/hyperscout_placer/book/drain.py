@@ -174,9 +174,11 @@ def _is_plain(gang: Group) -> bool:
 
 
 def place_around(
-    drain: Drain, engine: Engine, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
+    drain: Drain | None, engine: Engine, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
 ) -> Placement | Refusal:
-    """Place another gang without the nodes that are kept. Raises RequestError."""
+    """Place another gang without the nodes that are kept, if there are any. Raises RequestError."""
+    if drain is None:
+        return engine(capacity, request, masks)
     answer = engine(capacity, request, drain.masks_of_others(request, capacity.forest, masks))
     if isinstance(answer, Placement):
         return answer

@@ -184,8 +184,8 @@ class Placements:
         if not dry_run:
             self._check_new(gang, request)
         began_s = self._timer()
-        capacity = self.capacity_for(request)
-        answer = self._answer(None if on_kept else self.around(request, expires_ns), capacity, request, masks)
+        capacity, drain = self.capacity_for(request), None if on_kept else self.around(request, expires_ns)
+        answer = place_around(drain, self._engine, capacity, request, masks)
         reserves = not dry_run
         if isinstance(answer, Placement):
             placed = with_counts(request, answer.counts)
@@ -247,7 +247,7 @@ class Placements:
 
         def answered() -> Trial:
             began_s = self._timer()
-            answer = self._answer(drain, capacity, request, masks)
+            answer = place_around(drain, self._engine, capacity, request, masks)
             if nodes is not None and isinstance(answer, Placement):
                 answer = with_zones(nodes, with_counts(request, answer.counts), answer)
             return Trial(answer, self._timer() - began_s)
@@ -261,13 +261,6 @@ class Placements:
         """The drain whose nodes a gang must leave free; None if there is none."""
         drain = self.drain
         return drain if drain is not None and drain.keeps_off(request, expires_ns, self.booked) else None
-
-    def _answer(
-        self, around: Drain | None, capacity: Capacity, request: Request, masks: Mapping[str, Mask]
-    ) -> Placement | Refusal:
-        if around is None:
-            return self._engine(capacity, request, masks)
-        return place_around(around, self._engine, capacity, request, masks)
 
     def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
         outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"

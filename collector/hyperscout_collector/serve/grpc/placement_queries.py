@@ -68,10 +68,8 @@ def explained(
     gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
 ) -> pb.ExplainPlacementResponse:
     capacity, masks = free.capacity, free.masks()
-    if drain is None:
-        answer = _for_current_tiers(lambda: place_elastic(capacity, request, masks))
-    else:
-        answer = place_around(drain, place_elastic, capacity, request, masks)
+    answer = _for_current_tiers(lambda: place_around(drain, place_elastic, capacity, request, masks))
+    if drain is not None:
         masks = drain.masks_of_others(request, capacity.forest, masks)
     found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
