@@ -1,6 +1,6 @@
 """Events and instructions of a gang's state machine."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hyperscout_placer.cluster.answer import Placement
 from hyperscout_placer.cluster.numa_zones import Zone
@@ -277,7 +277,7 @@ class Hold:
     """Reserve the nodes of a plan that was decided earlier."""
 
     plan: GangPlan
-    arrived: frozenset[int] = field(default_factory=frozenset)
+    arrived: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

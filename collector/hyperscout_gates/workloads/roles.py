@@ -54,8 +54,8 @@ class Workload:
     what: str
     owner: Object
     gang: str
-    seen: Collection[str] = ()
-    pods: int = 0
+    seen: Collection[str]
+    pods: int
 
     @property
     def name(self) -> str:
