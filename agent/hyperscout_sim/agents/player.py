@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc.aio
@@ -38,18 +38,6 @@ _MOST_SWEEPS = 64  # at a time: an agent has a lease for each rail
 _CONNECT_S = 10.0  # of a connection that many simulated agents share
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The hosts whose agents one of several players runs. Players in other processes run the rest.
-
-    A change makes no agent of a part sweep again: agents sweep only at the interval of their leases.
-    `credentials`: of the connection of a host.
-    """
-
-    hosts: tuple[str, ...]
-    credentials: Callable[[str], Credentials]
-
-
 class Player:
     """Runs the agents of all hosts of `fabric`.
 
@@ -59,8 +47,10 @@ class Player:
 
     `connections`: None gives each agent its own connection. A number is the number of shared connections.
     `refresh_interval_s`: interval at which each agent reports again without a change. `clock`: monotonic
-    seconds. `wall_ns`: nanoseconds since 1970. `credentials`: of all connections; None = plaintext. `part`:
-    only these hosts have agents.
+    seconds. `wall_ns`: nanoseconds since 1970. `credentials`: of the connection of each reporter.
+
+    `part`: only these hosts have agents; players in other processes run the rest. A change makes no agent of
+    a part sweep again: agents sweep only at the interval of their leases.
 
     `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
     """
@@ -78,8 +68,8 @@ class Player:
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
         wait: Wait = wait,
-        credentials: Credentials | None = None,
-        part: Part | None = None,
+        credentials: Callable[[str], Credentials] = lambda _: Credentials(insecure=True),
+        part: Sequence[str] | None = None,
     ) -> None:
         self._plan = fabric
         self._part = part
@@ -95,7 +85,7 @@ class Player:
         self._crawl_name = crawl
         self.crawl: PlayedCrawl | None = None  # None = not running
         self._gpus = None if gpus is None else dict(gpus)
-        self._credentials = credentials or Credentials(insecure=True)
+        self._credentials = credentials
         self._instances = itertools.count(wall_ns())
         self._refresh_interval_s = refresh_interval_s
         self._pool = [] if connections is None else [_Shared() for _ in range(connections)]
@@ -127,7 +117,7 @@ class Player:
     async def run(self) -> None:
         """Run the agents until cancelled."""
         try:
-            hosts = self._plan.hosts if self._part is None else self._part.hosts
+            hosts = self._plan.hosts if self._part is None else self._part
             for first in range(0, len(hosts), _AT_ONCE):
                 wave = hosts[first : first + _AT_ONCE]
                 for host in wave:
@@ -315,11 +305,8 @@ class Player:
         return swept
 
     def _channel(self, reporter: str, target: str, options: Options) -> grpc.aio.Channel:
-        if self._part is not None:
-            credentials = self._part.credentials(reporter)
-            return credentials.connect(target, (*options, _OWN_CONNECTION))
         if not self._pool:
-            return self._credentials.connect(target, (*options, _OWN_CONNECTION))
+            return self._credentials(reporter).connect(target, (*options, _OWN_CONNECTION))
         shared = self._pool[next(self._turns) % len(self._pool)]
         return cast(grpc.aio.Channel, shared.at(target))
 

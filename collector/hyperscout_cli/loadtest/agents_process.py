@@ -5,7 +5,7 @@ import logging
 import time
 
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_sim.agents.player import Part, Player
+from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.fabric.shapes import cluster
 
@@ -29,7 +29,8 @@ async def main() -> None:
         [job["target"]],
         lldp=True,
         refresh_interval_s=job["refresh_interval_s"],
-        part=Part(part, lambda host: credentials(f"node/{host}")),
+        part=part,
+        credentials=lambda host: credentials(f"node/{host}"),
     )
     owner = fabric.node_map()
     mine = set(part)

@@ -33,7 +33,7 @@ async def test_an_agent_that_claims_all_adapters_calls_them_down_and_counts_flap
     async with Collector(tls_settings(tmp_path, family, **QUICK)) as running:
         async with (
             channel_to(running.address, family.channel()) as channel,
-            playing(running.address, FABRIC, credentials=family.client()) as player,
+            playing(running.address, FABRIC, credentials=lambda _: family.client()) as player,
         ):
             watcher = Watcher(running.address, family.channel())
             before = await watcher.until(is_whole, "all hosts in the tree")

@@ -4,15 +4,16 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_runtime.credentials import Credentials
-from hyperscout_sim.agents.player import Part, Player
+from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import SimFabric
-from hyperscout_sim.fabric.nvlink import Gpus, dead_link, hgx_host, pcie_host
+from hyperscout_sim.fabric.nvlink import dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
 from support.fake_time import FakeTime
@@ -23,16 +24,9 @@ LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
 
 
 @asynccontextmanager
-async def played(
-    fabric: SimFabric,
-    *,
-    connections: int | None = None,
-    gpus: dict[str, Gpus] | None = None,
-    crawl: str = "",
-    part: Part | None = None,
-) -> AsyncIterator[tuple[FakeCollector, Player]]:
+async def played(fabric: SimFabric, **options: Any) -> AsyncIterator[tuple[FakeCollector, Player]]:
     collector = await FakeCollector().start()
-    player = Player(fabric, [collector.target], connections=connections, gpus=gpus, crawl=crawl, part=part)
+    player = Player(fabric, [collector.target], **options)
     task = asyncio.create_task(player.run())
     try:
         yield collector, player
@@ -136,7 +130,7 @@ async def test_a_part_of_the_agents_sweeps_a_fabric_that_other_players_change() 
 
     [elsewhere] = FABRIC.between("node-0004 mlx5_0", "leaf-u02-r0")
     [own] = FABRIC.between("node-0002 mlx5_0", "leaf-u01-r0")
-    async with played(FABRIC, part=Part(hosts, credentials)) as (collector, player):
+    async with played(FABRIC, part=hosts, credentials=credentials) as (collector, player):
         await collector.until(lambda: len(collector.evidence) == 4)
         assert {node for node, _, _ in collector.evidence} == set(hosts)
         assert sorted(asked) == sorted(hosts)
