@@ -23,7 +23,7 @@ async def main() -> None:
     fabric = cluster(job["agents"])
     part = fabric.hosts[job["part"] :: job["parts"]]
     links = host_links(fabric)
-    credentials = credentials_of(job["access"])
+    credentials = credentials_of(job)
     player = Player(
         fabric,
         [job["target"]],

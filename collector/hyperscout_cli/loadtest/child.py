@@ -10,12 +10,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hyperscout_runtime.credentials import Credentials
 
-from hyperscout_cli.loadtest.certificates import Authority, Issuer
+from hyperscout_cli.loadtest.certificates import client_credentials
 
 _STOP_TIMEOUT_S = 10.0
 _MAX_LINE = 16 << 20
@@ -42,7 +43,7 @@ class Child:
 
     def send(self, **message: Any) -> None:
         assert self._process.stdin is not None  # noqa: S101 (a pipe)
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.write(json.dumps(message, default=str).encode() + b"\n")
 
 
 @asynccontextmanager
@@ -133,21 +134,12 @@ async def messages() -> AsyncIterator[Message]:
 # Credentials in a message
 
 
-def access(authority: Authority | None, folder: Path, given: Credentials) -> Message:
-    """What a child needs to connect: an authority that issues certificates, or given credentials."""
-    if authority is not None:
-        return {"cert": str(authority.cert), "key": str(authority.key), "folder": str(folder)}
-    paths = {"ca": given.ca, "client_cert": given.cert, "client_key": given.key}
-    found = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
-    return found | {"server_name": given.server_name, "insecure": given.insecure}
-
-
-def credentials_of(found: Message) -> Callable[[str], Credentials]:
-    """Identity (`node/NAME`, `reader/NAME`) -> credentials, from a message of `access`."""
-    if "folder" in found:
-        return Issuer(Authority(Path(found["cert"]), Path(found["key"])), Path(found["folder"])).credentials
-    ca, cert, key = (Path(found[x]) if x in found else None for x in ("ca", "client_cert", "client_key"))
-    given = Credentials(ca, cert, key, server_name=found["server_name"], insecure=found["insecure"])
+def credentials_of(job: Message) -> Callable[[str], Credentials]:
+    """Identity (`node/NAME`, `reader/NAME`) -> credentials: of an authority in `folder`, or `given` ones."""
+    if "folder" in job:
+        return partial(client_credentials, Path(job["folder"]))
+    paths = {name: Path(job["given"][name]) for name in ("ca", "cert", "key") if job["given"][name]}
+    given = Credentials(**job["given"] | paths)
     return lambda identity: given
 
 

@@ -5,15 +5,15 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hyperscout_runtime.credentials import Credentials
 
 from hyperscout_cli.demo.demo_collector import RunningCollector, running_collector
-from hyperscout_cli.loadtest.certificates import Authority, new_authority
-from hyperscout_cli.loadtest.child import Child, access, child, cpu_s, rss_mib
+from hyperscout_cli.loadtest.certificates import CERT, KEY, make_authority
+from hyperscout_cli.loadtest.child import Child, child, cpu_s, rss_mib
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
 from hyperscout_cli.loadtest.link_schedule import LinkSchedule, Stamped, latencies
 from hyperscout_cli.loadtest.progress import Progress
@@ -77,7 +77,9 @@ async def run(
     """
     progress = Progress(settings.agents, settings.processes, say)
     async with AsyncExitStack() as stack:
-        authority = new_authority(folder) if given is None and settings.tls else None
+        tls = given is None and settings.tls
+        if tls:
+            make_authority(folder)
         own: RunningCollector | None = None
         empty = 0.0
         collector = stack
@@ -86,13 +88,14 @@ async def run(
         else:
             say("starting a collector ...")
             collector = await stack.enter_async_context(AsyncExitStack())
-            own = await collector.enter_async_context(_collector(folder, authority))
+            own = await collector.enter_async_context(_collector(folder, tls))
             await collector.enter_async_context(_guarded(own.pid, progress))
             empty = rss_mib(own.pid)
             address, credentials = own.address, Credentials()
-        how = access(authority, folder, credentials)
-        await stack.enter_async_context(_watcher(settings, progress, address, how))
-        agents = await _agents(stack, settings, progress, {"target": address, "access": how})
+        access = {"folder": folder} if tls else {"given": asdict(credentials)}
+        where: dict[str, object] = {"target": address, **access}
+        await stack.enter_async_context(_watcher(settings, progress, where))
+        agents = await _agents(stack, settings, progress, where)
         load = Load(settings, progress, agents, own.pid if own is not None else None)
         states = await _start(load)
         with_agents = rss_mib(own.pid) if own is not None else 0.0
@@ -104,27 +107,27 @@ async def run(
         if own is not None and settings.restart:
             say("restarting the collector ...")
             await collector.aclose()
-            again = await stack.enter_async_context(_collector(folder, authority, address))
+            again = await stack.enter_async_context(_collector(folder, tls, address))
             await stack.enter_async_context(_guarded(again.pid, progress))
             restart = await _states(replace(load, collector_pid=again.pid), _nothing)
         return Report(settings, states, changes, updates, memory, restart)
 
 
 def _collector(
-    folder: Path, authority: Authority | None, listen: str = f"{_LOOPBACK}:0"
+    folder: Path, tls: bool, listen: str = f"{_LOOPBACK}:0"
 ) -> AbstractAsyncContextManager[RunningCollector]:
     """A collector with the default settings, on a loopback port."""
     settings = {"http-listen": "", "rest-listen": "", "listen": listen}
-    if authority is not None:
+    if tls:
         settings |= {
             "listen": "",
             "mtls-listen": listen,
-            "tls-issuer-cert": str(authority.cert),
-            "tls-issuer-key": str(authority.key),
+            "tls-issuer-cert": str(folder / CERT),
+            "tls-issuer-key": str(folder / KEY),
             "tls-names": _LOOPBACK,
             "tls-cert": str(folder / "collector.crt"),
             "tls-key": str(folder / "collector.key"),
-            "tls-client-ca": str(authority.cert),
+            "tls-client-ca": str(folder / CERT),
         }
     return running_collector(folder / "data", settings)
 
@@ -152,10 +155,10 @@ async def _guarded(pid: int, progress: Progress) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _watcher(
-    settings: LoadTestSettings, progress: Progress, address: str, how: dict[str, object]
+    settings: LoadTestSettings, progress: Progress, where: dict[str, object]
 ) -> AsyncIterator[None]:
     async with child("watcher_process", progress.of_watcher, progress.fail) as watcher:
-        watcher.send(agents=settings.agents, target=address, access=how)
+        watcher.send(agents=settings.agents, **where)
         yield
 
 

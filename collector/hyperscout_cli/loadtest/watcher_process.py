@@ -34,7 +34,7 @@ async def main() -> None:
 
 async def _watch(job: Message) -> None:
     links = links_by_port(cluster(job["agents"]))
-    credentials = credentials_of(job["access"])("reader/loadtest")
+    credentials = credentials_of(job)("reader/loadtest")
     nodes: dict[str, int] = {}  # by HyperNode of tier 1
     down: frozenset[int] = frozenset()
     while True:  # the collector may restart

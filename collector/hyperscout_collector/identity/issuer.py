@@ -30,7 +30,10 @@ _MAX_COMMON_NAME = 64  # RFC 5280, ub-common-name
 
 
 class CertificateIssuer:
-    """Issues a certificate for `names` (DNS names and IP addresses) into the files `cert` and `key`."""
+    """Issues a certificate for `names` (DNS names, IP addresses and URIs) into the files `cert` and `key`.
+
+    `client`: the certificate of a client, otherwise of a server.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class CertificateIssuer:
         cert: Path,
         key: Path,
         *,
+        client: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._ca_cert = ca_cert
@@ -47,6 +51,7 @@ class CertificateIssuer:
         self._names = names
         self._cert = cert
         self._key = key
+        self._is_of_client = client
         self._now = now
         self._issued_from = b""  # digest of the CA
         self._renew_at = datetime.min.replace(tzinfo=UTC)
@@ -111,6 +116,7 @@ class CertificateIssuer:
         key = ec.generate_private_key(ec.SECP256R1())
         common_name = x509.NameAttribute(NameOID.COMMON_NAME, self._names[0][:_MAX_COMMON_NAME])
         usage = dict.fromkeys(_OTHER_USAGES, False)
+        purpose = ExtendedKeyUsageOID.CLIENT_AUTH if self._is_of_client else ExtendedKeyUsageOID.SERVER_AUTH
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([common_name]))
@@ -122,7 +128,7 @@ class CertificateIssuer:
             .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in self._names]), False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
             .add_extension(x509.KeyUsage(digital_signature=True, **usage), True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
             .add_extension(_authority(issuer), False)
         )
@@ -143,6 +149,8 @@ _OTHER_USAGES = (
 def _general_name(name: str) -> "x509.GeneralName":
     from cryptography import x509
 
+    if "://" in name:
+        return x509.UniformResourceIdentifier(name)
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

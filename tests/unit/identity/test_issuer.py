@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
 from hyperscout_collector.identity.issuer import RENEW_BEFORE, VALID, CertificateIssuer
 from hyperscout_collector.identity.x509 import not_after_s
@@ -94,6 +94,20 @@ def test_clients_that_trust_the_ca_accept_it(tmp_path: Path, kind: str, identifi
         desk.handshake("elsewhere.example")
     assert stat.S_IMODE(desk.key.stat().st_mode) == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+
+
+@pytest.mark.parametrize(("is_client", "purpose"), [(True, "CLIENT_AUTH"), (False, "SERVER_AUTH")])
+def test_a_certificate_has_one_purpose_and_the_given_uri(
+    tmp_path: Path, *, is_client: bool, purpose: str
+) -> None:
+    desk, uri = Desk(tmp_path), "hyperscout://node/gpu-01"
+    CertificateIssuer(desk.ca, desk.ca_key, [uri], desk.cert, desk.key, client=is_client).check()
+    extensions = x509.load_pem_x509_certificate(desk.cert.read_bytes()).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == [uri]
+    assert list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [
+        getattr(ExtendedKeyUsageOID, purpose)
+    ]
 
 
 def test_it_is_renewed_before_its_end_and_not_earlier(tmp_path: Path) -> None:
