@@ -36,11 +36,12 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunningCollector:
-    """Its address, the address of its map ("" = none), and its process id."""
+    """Its address, the address of its map ("" = none), and its process id. `ended` is done when it ended."""
 
     address: str
     map: str
     pid: int
+    ended: asyncio.Task[None]
 
 
 @asynccontextmanager
@@ -70,7 +71,7 @@ async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIter
             address, at = await asyncio.wait_for(found, START_TIMEOUT_S)
         except TimeoutError as error:
             raise DemoError(f"no collector within {START_TIMEOUT_S:g} s; its log:\n{''.join(log)}") from error
-        yield RunningCollector(address, at, process.pid)
+        yield RunningCollector(address, at, process.pid, reader)
     finally:
         if process.returncode is None:
             process.terminate()

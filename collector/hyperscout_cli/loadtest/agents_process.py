@@ -6,10 +6,9 @@ import time
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_sim.agents.player import Player
-from hyperscout_sim.fabric.fabric import Cable
 from hyperscout_sim.fabric.shapes import cluster
 
-from hyperscout_cli.loadtest.child import Message, credentials_of, end, messages, send_to_parent
+from hyperscout_cli.loadtest.child import credentials_of, end, messages, send_to_parent
 from hyperscout_cli.loadtest.link_schedule import host_links
 
 _REPORT_EVERY_S = 0.2
@@ -33,28 +32,32 @@ async def main() -> None:
         credentials=lambda host: credentials(f"node/{host}"),
     )
     owner = fabric.node_map()
-    mine = set(part)
-    send_to_parent(ready=True)
-    tasks = []
+    done = 0
+
+    async def report() -> None:
+        """Tell the parent the state of the agents, several times a second."""
+        while True:
+            settled = len(player.agents) == len(part) and player.settled
+            findings = sum(len(agent.store) for agent in player.agents.values()) if settled else 0
+            state = {"streaming": player.streaming, "settled": settled, "findings": findings}
+            send_to_parent(at_ns=time.monotonic_ns(), commands=done, **state)
+            await asyncio.sleep(_REPORT_EVERY_S)
+
+    tasks = [asyncio.create_task(report())]
     async for command in commands:
         if "start" in command:
-            tasks = [asyncio.create_task(_played(player)), asyncio.create_task(_report(player, len(part)))]
-        elif "link" in command:
-            _change(player, links, command, is_own=owner[links[command["link"]].a] in mine)
+            tasks.append(asyncio.create_task(_played(player)))
         elif "renew" in command:
             renew(player)
-            send_to_parent(renewed=True)
+        elif "link" in command:
+            # All processes change their fabric, since each may have the agent that sweeps it.
+            at_ns, cable = time.monotonic_ns(), links[command["link"]]
+            (player.cut if command["down"] else player.restore)(cable)
+            if owner[cable.a] in player.agents:
+                send_to_parent(at_ns=at_ns, made=command["change"])
+        done += 1
     del tasks  # they run until here
     end()
-
-
-def _change(player: Player, links: tuple[Cable, ...], command: Message, *, is_own: bool) -> None:
-    """All processes change their fabric, since each may have the agent that sweeps it."""
-    at_ns = time.monotonic_ns()
-    act = player.cut if command["down"] else player.restore
-    act(links[command["link"]])
-    if is_own:
-        send_to_parent(made=[at_ns, command["link"], command["down"]])
 
 
 def renew(player: Player) -> None:
@@ -77,17 +80,6 @@ async def _played(player: Player) -> None:
         await player.run()
     except Exception as error:
         send_to_parent(error=f"the simulated agents ended: {error!r}")
-
-
-async def _report(player: Player, agents: int) -> None:
-    """Tell the parent the state of the agents, several times a second."""
-    while True:
-        settled = len(player.agents) == agents and player.settled
-        findings = sum(len(agent.store) for agent in player.agents.values()) if settled else 0
-        send_to_parent(
-            at_ns=time.monotonic_ns(), streaming=player.streaming, settled=settled, findings=findings
-        )
-        await asyncio.sleep(_REPORT_EVERY_S)
 
 
 class _FirstWarning(logging.Handler):

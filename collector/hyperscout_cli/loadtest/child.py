@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    module: str, receive: Callable[[Message], Awaitable[None]], fail: Callable[[str], Awaitable[None]]
+    module: str, receive: Callable[[Message], None], fail: Callable[[str], None]
 ) -> AsyncIterator[Child]:
     """Run a module of this package. `receive` gets its messages, `fail` its error if it ends too early."""
     process = await asyncio.create_subprocess_exec(
@@ -77,8 +77,8 @@ async def child(
 async def _read(
     process: asyncio.subprocess.Process,
     name: str,
-    receive: Callable[[Message], Awaitable[None]],
-    fail: Callable[[str], Awaitable[None]],
+    receive: Callable[[Message], None],
+    fail: Callable[[str], None],
 ) -> None:
     assert process.stdout is not None  # noqa: S101 (pipes)
     assert process.stderr is not None  # noqa: S101
@@ -87,10 +87,10 @@ async def _read(
         while line := await process.stdout.readline():
             message = json.loads(line)
             if "error" in message:
-                await fail(str(message["error"]))
+                fail(str(message["error"]))
             else:
-                await receive(message)
-        await fail(f"the process {name} ended: {await errors}")
+                receive(message)
+        fail(f"the process {name} ended: {await errors}")
     finally:
         errors.cancel()
 

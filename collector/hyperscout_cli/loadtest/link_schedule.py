@@ -1,7 +1,6 @@
-"""Which link of a host changes when, and how late each change is seen. No I/O, no clock."""
+"""Which link of a host changes when. No I/O, no clock."""
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -45,34 +44,3 @@ class LinkSchedule:
                 other.append((link, now_s))
                 return Change(link, down)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """A change with the time at which it was made or seen, by the monotonic clock of the machine."""
-
-    at_ns: int
-    change: Change
-
-
-def latencies(made: Sequence[Stamped], seen: Sequence[Stamped]) -> list[float | None]:
-    """For each change, the seconds until it was first seen. None = it was not seen.
-
-    Both are in the order of time. What is seen after the next change of the same link belongs to that one.
-    """
-    seen_of: dict[Change, deque[int]] = {}
-    for one in seen:
-        seen_of.setdefault(one.change, deque()).append(one.at_ns)
-    next_ns: dict[int, int] = {}
-    limits: list[int | None] = []
-    for one in reversed(made):
-        limits.append(next_ns.get(one.change.link))
-        next_ns[one.change.link] = one.at_ns
-    found: list[float | None] = []
-    for one, limit_ns in zip(made, reversed(limits), strict=True):
-        times = seen_of.get(one.change, deque())
-        while times and times[0] < one.at_ns:
-            times.popleft()
-        is_seen = bool(times) and (limit_ns is None or times[0] < limit_ns)
-        found.append((times.popleft() - one.at_ns) / 1e9 if is_seen else None)
-    return found

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hyperscout_cli.loadtest.child import LoadTestError, Message
-from hyperscout_cli.loadtest.link_schedule import Change, Stamped
+from hyperscout_cli.loadtest.link_schedule import Change
 
 _SAY_EVERY_S = 5.0
 
@@ -14,72 +14,74 @@ class Progress:
     """The messages of all processes of a load test, on one event loop. `say` prints a line of progress."""
 
     def __init__(self, agents: int, processes: int, say: Callable[[str], None]) -> None:
-        self.made: list[Stamped] = []
-        self.seen: list[Stamped] = []
+        self.commands = 0  # sent to each process of agents
+        self.changes = 0  # of links that are measured; the last one has this number
+        self.pending: dict[int, tuple[bool, int]] = {}  # link -> whether it goes down, number of the change
         self.nodes = 0  # that the watcher sees in the tree
         self.published_ns = 0  # when the watcher got its last event
         self.complete_ns = 0  # when it first saw all nodes
-        self.pending: dict[int, bool] = {}  # link -> whether it goes down, until the watcher sees it
         self._agents = agents
         self._processes = processes
         self._say = say
-        self._ready: set[int] = set()
-        self._renewed: set[int] = set()
-        self._states: dict[int, Message] = {}
-        self._changed = asyncio.Condition()
+        self._made_ns: dict[int, int] = {}  # by number of the change
+        self._seen_ns: dict[int, int] = {}
+        self._states: dict[int, Message] = {}  # the newest of each process of agents
+        self._news = asyncio.Event()
         self._failed = ""
 
-    async def of_agents(self, process: int, message: Message) -> None:
-        async with self._changed:
-            if "ready" in message:
-                self._ready.add(process)
-            elif "warning" in message:
-                self._say(f"an agent warns: {message['warning']}")
-            elif "renewed" in message:
-                self._renewed.add(process)
-            elif "made" in message:
-                at_ns, link, down = message["made"]
-                self.made.append(Stamped(at_ns, Change(link, down)))
-            else:
-                self._states[process] = message
-            self._changed.notify_all()
+    def of_agents(self, process: int, message: Message) -> None:
+        if "warning" in message:
+            self._say(f"an agent warns: {message['warning']}")
+        elif "made" in message:
+            self._made_ns[message["made"]] = message["at_ns"]
+        else:
+            self._states[process] = message
+        self._news.set()
 
-    async def of_watcher(self, message: Message) -> None:
-        async with self._changed:
-            self.nodes, self.published_ns = message["nodes"], message["at_ns"]
-            if self.nodes >= self._agents:
-                self.complete_ns = self.complete_ns or self.published_ns
-            for links, down in ((message["down"], True), (message["returned"], False)):
-                for link in links:
-                    self.seen.append(Stamped(message["at_ns"], Change(link, down)))
-                    if self.pending.get(link) is down:
-                        del self.pending[link]
-            self._changed.notify_all()
+    def of_watcher(self, message: Message) -> None:
+        self.nodes, self.published_ns = message["nodes"], message["at_ns"]
+        if self.nodes >= self._agents:
+            self.complete_ns = self.complete_ns or self.published_ns
+        for link, is_down in message["changes"]:
+            goes_down, number = self.pending.get(link, (None, 0))
+            if goes_down is is_down:
+                del self.pending[link]
+                self._seen_ns[number] = self.published_ns
+        self._news.set()
 
-    async def fail(self, reason: str) -> None:
-        async with self._changed:
-            self._failed = self._failed or reason
-            self._changed.notify_all()
+    def fail(self, reason: str) -> None:
+        self._failed = self._failed or reason
+        self._news.set()
+
+    def collector_ended(self, _: object) -> None:
+        self.fail("the collector ended; if the machine lacks memory, the log of its kernel says so")
+
+    def begin(self, change: Change) -> int:
+        """The number of a change that is made now. What the watcher sees of the link belongs to it."""
+        self.changes += 1
+        self.pending[change.link] = change.down, self.changes
+        return self.changes
+
+    @property
+    def latencies_s(self) -> Mapping[int, float]:
+        """Seconds until the watcher saw a change, by its number; only of changes that it saw."""
+        seen_ns = self._seen_ns
+        return {n: (seen_ns[n] - at_ns) / 1e9 for n, at_ns in self._made_ns.items() if n in seen_ns}
 
     @property
     def ready(self) -> bool:
         """Whether all processes of agents have built their fabric."""
-        return len(self._ready) == self._processes
-
-    @property
-    def renewed(self) -> bool:
-        """Whether all processes of agents have changed all findings."""
-        return len(self._renewed) == self._processes
+        return len(self._states) == self._processes
 
     @property
     def findings(self) -> int:
         """Number of findings that all agents have."""
         return sum(state["findings"] for state in self._states.values())
 
-    def settled(self, since_ns: int) -> bool:
-        """Whether all processes said after `since_ns` that all findings are acknowledged."""
-        states = self._states.values()
-        return len(states) == self._processes and all(x["settled"] and x["at_ns"] > since_ns for x in states)
+    @property
+    def settled(self) -> bool:
+        """Whether all findings are acknowledged, after all processes carried out the last command."""
+        return all(x["settled"] and x["commands"] == self.commands for x in self._states.values())
 
     @property
     def settled_ns(self) -> int:
@@ -97,17 +99,17 @@ class Progress:
         while True:
             left_s = give_up_s - time.monotonic()
             try:
-                async with asyncio.timeout(max(0.0, min(_SAY_EVERY_S, left_s))), self._changed:
-                    await self._changed.wait_for(lambda: bool(self._failed) or holds())
+                async with asyncio.timeout(max(0.0, min(_SAY_EVERY_S, left_s))):
+                    while not (self._failed or holds()):
+                        self._news.clear()
+                        await self._news.wait()
             except TimeoutError:
                 if left_s <= _SAY_EVERY_S:
                     why = f"expected within {timeout_s:g} s: {expected}; now {self.connected()}"
                     raise LoadTestError(f"{why}: give a longer --timeout, or fewer agents") from None
                 self._say(self.connected())
-                continue
-            if self._failed:
-                raise LoadTestError(self._failed)
-            return
+            else:
+                return self.check()
 
     async def quiet(self, quiet_s: float, timeout_s: float) -> None:
         """Wait until nothing was published for some seconds. Raises LoadTestError."""

@@ -1,10 +1,9 @@
 """Runs a load test: starts the processes, changes links, and measures."""
 
 import asyncio
-import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from hyperscout_cli.demo.demo_collector import RunningCollector, running_collect
 from hyperscout_cli.loadtest.certificates import CERT, KEY, make_authority
 from hyperscout_cli.loadtest.child import Child, child, cpu_s, rss_mib
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
-from hyperscout_cli.loadtest.link_schedule import LinkSchedule, Stamped, latencies
+from hyperscout_cli.loadtest.link_schedule import LinkSchedule
 from hyperscout_cli.loadtest.progress import Progress
 from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings
 
@@ -23,6 +22,9 @@ _QUIET_S = 2.0  # without a new generation, before links change
 SEEN_S = 60.0  # after the last change
 _WAIT_FOR_A_LINK_S = 0.1
 _LOOPBACK = "127.0.0.1"
+_NOT_MEASURED = 0  # number of such a change
+
+Usage = tuple[float | None, float]  # processor time of the collector (None = elsewhere) and of the agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +44,20 @@ class Load:
     agents: Sequence[Child]
     collector_pid: int | None
 
-    def send(self, **message: object) -> None:
-        """Send a message to all processes of agents."""
+    def send(self, **command: object) -> None:
+        """Send a command to all processes of agents."""
+        self.progress.commands += 1
         for one in self.agents:
-            one.send(**message)
+            one.send(**command)
 
-    def usage(self) -> "Usage":
-        """What the processes have used so far."""
-        collector_s = None if self.collector_pid is None else cpu_s(self.collector_pid)
-        return Usage(collector_s, sum(cpu_s(one.pid) for one in self.agents))
+    def usage(self, before: Usage = (0.0, 0.0)) -> Usage:
+        """What the processes have used, since `before` or since they started."""
+        collector_s = None if self.collector_pid is None else cpu_s(self.collector_pid) - (before[0] or 0.0)
+        return collector_s, sum(cpu_s(one.pid) for one in self.agents) - before[1]
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Processor time of the collector (None = an existing collector) and of the agents' processes."""
-
-    collector_s: float | None
-    agents_s: float
-
-    def until(self, later: "Usage") -> tuple[float | None, float]:
-        """The time between the two."""
-        agents_s = later.agents_s - self.agents_s
-        if self.collector_s is None or later.collector_s is None:
-            return None, agents_s
-        return later.collector_s - self.collector_s, agents_s
+    async def until(self, expected: str, holds: Callable[[], bool]) -> None:
+        """Wait until `holds`. Raises LoadTestError."""
+        await self.progress.until(expected, holds, self.settings.timeout_s)
 
 
 async def run(
@@ -76,40 +68,50 @@ async def run(
     Raises LoadTestError, and DemoError of a collector that does not start.
     """
     progress = Progress(settings.agents, settings.processes, say)
+    tls = given is None and settings.tls
+    if tls:
+        make_authority(folder)
     async with AsyncExitStack() as stack:
-        tls = given is None and settings.tls
-        if tls:
-            make_authority(folder)
         own: RunningCollector | None = None
         empty = 0.0
-        collector = stack
-        if given is not None:
-            address, credentials = given.address, given.credentials
-        else:
+        collector = await stack.enter_async_context(AsyncExitStack())
+        if given is None:
             say("starting a collector ...")
-            collector = await stack.enter_async_context(AsyncExitStack())
             own = await collector.enter_async_context(_collector(folder, tls))
-            await collector.enter_async_context(_guarded(own.pid, progress))
+            own.ended.add_done_callback(progress.collector_ended)
             empty = rss_mib(own.pid)
-            address, credentials = own.address, Credentials()
-        access = {"folder": folder} if tls else {"given": asdict(credentials)}
-        where: dict[str, object] = {"target": address, **access}
-        await stack.enter_async_context(_watcher(settings, progress, where))
-        agents = await _agents(stack, settings, progress, where)
+            given = Target(own.address, Credentials())
+        access = {"folder": folder} if tls else {"given": asdict(given.credentials)}
+        job = {"agents": settings.agents, "target": given.address, **access}
+        watcher = await stack.enter_async_context(
+            child("watcher_process", progress.of_watcher, progress.fail)
+        )
+        watcher.send(**job)
+        agents = [
+            await stack.enter_async_context(
+                child("agents_process", partial(progress.of_agents, part), progress.fail)
+            )
+            for part in range(settings.processes)
+        ]
+        for part, one in enumerate(agents):
+            share = {"part": part, "parts": settings.processes}
+            one.send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
         load = Load(settings, progress, agents, own.pid if own is not None else None)
+        await load.until("the processes of the agents are ready", lambda: progress.ready)
         states = await _start(load)
         with_agents = rss_mib(own.pid) if own is not None else 0.0
         changes = await _changes(load, say) if settings.changes else None
         say("changing all findings ...")
-        updates = await _states(load, lambda: _renew(load))
+        updates = await _states(load, "renew")
         memory = Memory(empty, with_agents, rss_mib(own.pid, "VmHWM")) if own is not None else None
         restart = None
         if own is not None and settings.restart:
             say("restarting the collector ...")
+            own.ended.remove_done_callback(progress.collector_ended)
             await collector.aclose()
-            again = await stack.enter_async_context(_collector(folder, tls, address))
-            await stack.enter_async_context(_guarded(again.pid, progress))
-            restart = await _states(replace(load, collector_pid=again.pid), _nothing)
+            again = await stack.enter_async_context(_collector(folder, tls, given.address))
+            again.ended.add_done_callback(progress.collector_ended)
+            restart = await _states(replace(load, collector_pid=again.pid), "reconnect")
         return Report(settings, states, changes, updates, memory, restart)
 
 
@@ -132,82 +134,25 @@ def _collector(
     return running_collector(folder / "data", settings)
 
 
-@asynccontextmanager
-async def _guarded(pid: int, progress: Progress) -> AsyncIterator[None]:
-    """Fail when the collector ends before the block does."""
-    process = os.pidfd_open(pid)
-    loop = asyncio.get_running_loop()
-    failing: list[asyncio.Task[None]] = []
-
-    def ended() -> None:
-        loop.remove_reader(process)
-        reason = "the collector ended; if the machine lacks memory, the log of its kernel says so"
-        failing.append(loop.create_task(progress.fail(reason), name="collector guard"))
-
-    loop.add_reader(process, ended)
-    try:
-        yield
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
-        await asyncio.gather(*failing)
-
-
-@asynccontextmanager
-async def _watcher(
-    settings: LoadTestSettings, progress: Progress, where: dict[str, object]
-) -> AsyncIterator[None]:
-    async with child("watcher_process", progress.of_watcher, progress.fail) as watcher:
-        watcher.send(agents=settings.agents, **where)
-        yield
-
-
-async def _agents(
-    stack: AsyncExitStack, settings: LoadTestSettings, progress: Progress, where: dict[str, object]
-) -> Sequence[Child]:
-    started = []
-    for part in range(settings.processes):
-        receive = partial(progress.of_agents, part)
-        one = await stack.enter_async_context(child("agents_process", receive, progress.fail))
-        one.send(
-            agents=settings.agents,
-            part=part,
-            parts=settings.processes,
-            refresh_interval_s=settings.refresh_interval_s,
-            **where,
-        )
-        started.append(one)
-    await progress.until("the processes of the agents are ready", lambda: progress.ready, settings.timeout_s)
-    return started
-
-
 async def _start(load: Load) -> States:
     """Start the agents, and measure until their states are stored and all nodes are published."""
     settings, progress = load.settings, load.progress
     began_ns = time.monotonic_ns()
-
-    async def start() -> None:
-        load.send(start=True)
-
-    states = await _states(load, start)
-    expected = f"{settings.agents} nodes are published"
-    await progress.until(expected, lambda: bool(progress.complete_ns), settings.timeout_s)
+    states = await _states(load, "start")
+    await load.until(f"{settings.agents} nodes are published", lambda: bool(progress.complete_ns))
     await progress.quiet(_QUIET_S, settings.timeout_s)
     return replace(states, published_s=(progress.complete_ns - began_ns) / 1e9)
 
 
-async def _states(load: Load, begin: Callable[[], Awaitable[None]]) -> States:
-    """Measure from `begin` until the collector has stored all findings."""
+async def _states(load: Load, command: str) -> States:
+    """Send a command to the agents, and measure until the collector has stored all findings."""
     settings, progress = load.settings, load.progress
-    usage = load.usage()
-    began_ns = time.monotonic_ns()
-    await begin()
-    since_ns = time.monotonic_ns()
+    before, began_ns = load.usage(), time.monotonic_ns()
+    load.send(**{command: True})
     expected = f"{settings.agents} agents are connected and all their findings are acknowledged"
-    await progress.until(expected, lambda: progress.settled(since_ns), settings.timeout_s)
+    await load.until(expected, lambda: progress.settled)
     took_s = (progress.settled_ns - began_ns) / 1e9
-    collector_s, agents_s = usage.until(load.usage())
-    return States(progress.findings, took_s, None, collector_s, agents_s)
+    return States(progress.findings, took_s, None, *load.usage(before))
 
 
 async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
@@ -218,10 +163,9 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     await _first_change(load, last)
     every_s = 60 / settings.changes_per_minute
     say(f"changing {settings.changes} links, one each {every_s:g} s ...")
-    usage = load.usage()
+    before = load.usage()
     began_s = due_s = said_s = time.monotonic()
-    made = 0
-    while made < settings.changes:
+    while progress.changes < settings.changes:
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
         progress.check()
         now_s = time.monotonic()
@@ -229,25 +173,23 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
         if change is None:
             due_s = now_s + _WAIT_FOR_A_LINK_S
             continue
-        progress.pending[change.link] = change.down
-        load.send(link=change.link, down=change.down)
-        made += 1
+        load.send(link=change.link, down=change.down, change=progress.begin(change))
         due_s = max(due_s + every_s, now_s)
         if now_s - said_s > 5:
             said_s = now_s
-            say(f"{made} of {settings.changes} changes are made, {len(progress.pending)} are not seen yet")
+            made, unseen = progress.changes, len(progress.pending)
+            say(f"{made} of {settings.changes} changes are made, {unseen} are not seen yet")
     await asyncio.sleep(max(0.0, due_s - time.monotonic()))  # the interval of the last change
     took_s = time.monotonic() - began_s
-    collector_s, agents_s = usage.until(load.usage())
+    collector_s, agents_s = load.usage(before)
     give_up_s = time.monotonic() + SEEN_S
-    while progress.pending and time.monotonic() < give_up_s:
+    while len(progress.latencies_s) < settings.changes and time.monotonic() < give_up_s:
         await asyncio.sleep(_WAIT_FOR_A_LINK_S)
         progress.check()
-    found = latencies(_in_time(progress.made), _in_time(progress.seen))
     return Changes(
         settings.changes,
         took_s,
-        tuple(value for value in found if value is not None),
+        tuple(progress.latencies_s.values()),
         None if collector_s is None else collector_s / took_s,
         agents_s / took_s,
     )
@@ -259,28 +201,8 @@ async def _first_change(load: Load, link: int) -> None:
     The collector publishes new cables up to 30 s later, or with any other change. A link that was not
     published before would not be reported as missing.
     """
-    settings, progress = load.settings, load.progress
+    progress = load.progress
     before_ns = progress.published_ns
-    load.send(link=link, down=True)
-    await progress.until(
-        "a change is published", lambda: progress.published_ns > before_ns, settings.timeout_s
-    )
-    await progress.quiet(_QUIET_S, settings.timeout_s)
-    progress.made.clear()
-    progress.seen.clear()
-
-
-async def _renew(load: Load) -> None:
-    """Change every finding of every agent."""
-    load.send(renew=True)
-    await load.progress.until(
-        "all findings are changed", lambda: load.progress.renewed, load.settings.timeout_s
-    )
-
-
-async def _nothing() -> None:
-    """The agents connect again on their own."""
-
-
-def _in_time(stamped: Sequence[Stamped]) -> list[Stamped]:
-    return sorted(stamped, key=lambda one: one.at_ns)
+    load.send(link=link, down=True, change=_NOT_MEASURED)
+    await load.until("a change is published", lambda: progress.published_ns > before_ns)
+    await progress.quiet(_QUIET_S, load.settings.timeout_s)

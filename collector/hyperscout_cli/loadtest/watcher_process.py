@@ -55,8 +55,7 @@ async def _watch(job: Message) -> None:
                     send_to_parent(
                         at_ns=at_ns,
                         nodes=sum(nodes.values()),
-                        down=sorted(now - down),
-                        returned=sorted(down - now),
+                        changes=[(link, link in now) for link in sorted(now ^ down)],
                     )
                     down = now
         except grpc.aio.AioRpcError as error:

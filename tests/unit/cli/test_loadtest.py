@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import click
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States, percentile
-from hyperscout_cli.loadtest.link_schedule import (
-    QUIET_S,
-    Change,
-    LinkSchedule,
-    Stamped,
-    host_links,
-    latencies,
-)
+from hyperscout_cli.loadtest.link_schedule import QUIET_S, Change, LinkSchedule, host_links
+from hyperscout_cli.loadtest.progress import Progress
 from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, check
 from hyperscout_cli.loadtest.watcher_process import OPTIONS, links_by_port, links_down
 from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
@@ -86,10 +81,18 @@ def test_a_link_changes_at_most_once_in_two_minutes(links: int, every_s: float) 
 def test_what_the_watcher_sees_belongs_to_the_last_change_of_the_link(
     made: Sequence[tuple[int, Change]], seen: Sequence[tuple[int, Change]], expected: list[float | None]
 ) -> None:
-    def stamped(pairs: Sequence[tuple[int, Change]]) -> list[Stamped]:
-        return [Stamped(at_s * 10**9, change) for at_s, change in pairs]
-
-    assert latencies(stamped(made), stamped(seen)) == expected
+    progress = Progress(agents=10, processes=1, say=print)
+    events = [(*x, True) for x in made] + [(*x, False) for x in seen]
+    late = []  # messages of a slow process of agents
+    for at_s, change, is_made in sorted(events, key=itemgetter(0)):
+        at_ns = at_s * 10**9
+        if is_made:
+            late.append({"at_ns": at_ns, "made": progress.begin(change)})
+        else:
+            progress.of_watcher({"at_ns": at_ns, "nodes": 10, "changes": [(change.link, change.down)]})
+    for message in late:
+        progress.of_agents(0, message)
+    assert [progress.latencies_s.get(i) for i, _ in enumerate(made, 1)] == expected
 
 
 @pytest.mark.parametrize(
