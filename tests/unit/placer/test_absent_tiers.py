@@ -92,11 +92,7 @@ def groups(**fields: Any) -> list[dict[str, Any]]:
         ({"workers": 3, "highestTierAllowed": "core"}, 2, ()),
         ({"parts": groups(tier="pod")}, 2, (PLACED,)),
         ({"parts": groups(tier="7")}, 2, (HIGH,)),
-        (
-            {"parts": groups(tier="nvlink")},
-            2,
-            ("there is no tier nvlink: tier 1 (leaf) is used, the lowest above it",),
-        ),
+        ({"parts": groups(tier="nvlink")}, 2, (LOW,)),
         ({"parts": groups(preferred="nvlink", tier="pod")}, 2, None),
         ({"workers": 2, "spread": {"most": 1, "tier": "nvlink"}}, 2, None),
         ({"workers": 4, "even": "nvlink"}, 2, None),

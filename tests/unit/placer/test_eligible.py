@@ -87,14 +87,7 @@ LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "",
             True,
         ),
         (
-            node_affinity(
-                {
-                    "matchExpressions": [
-                        {"key": "zone", "operator": "Exists"},
-                        {"key": "none", "operator": "Exists"},
-                    ]
-                }
-            ),
+            node_affinity({"matchExpressions": [{"key": x, "operator": "Exists"} for x in ("zone", "none")]}),
             False,
         ),
         (named("In", "n1"), True),
@@ -120,6 +113,7 @@ def test_selectors_and_affinity(spec: Object, may: bool) -> None:
     assert may_run(spec, kept_node(labels=LABELS)) == may
 
 
+A_TAINT = {"key": "a", "effect": "NoSchedule"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
@@ -143,36 +137,17 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
             True,
         ),
         (GPU_TAINT, [{"key": "nvidia.com/gpu", "operator": "Like", "value": "present"}], False),
-        ({"key": "a", "effect": "NoSchedule"}, [{"key": "a"}], True),
-        (
-            {"key": "a", "value": "5", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Lt", "value": "6"}],
-            True,
-        ),
-        (
-            {"key": "a", "value": "5", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Lt", "value": "5"}],
-            False,
-        ),
-        (
-            {"key": "a", "value": "5", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Gt", "value": "4"}],
-            True,
-        ),
-        (
-            {"key": "a", "value": "5", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Gt", "value": "-4"}],
-            True,
-        ),
-        (
-            {"key": "a", "value": "5", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Gt", "value": "04"}],
-            False,
-        ),
-        (
-            {"key": "a", "value": "x", "effect": "NoSchedule"},
-            [{"key": "a", "operator": "Lt", "value": "6"}],
-            False,
+        (A_TAINT, [{"key": "a"}], True),
+        *(
+            ({**A_TAINT, "value": value}, [{"key": "a", "operator": operator, "value": than}], may)
+            for value, operator, than, may in (
+                ("5", "Lt", "6", True),
+                ("5", "Lt", "5", False),
+                ("5", "Gt", "4", True),
+                ("5", "Gt", "-4", True),
+                ("5", "Gt", "04", False),
+                ("x", "Lt", "6", False),
+            )
         ),
     ],
 )

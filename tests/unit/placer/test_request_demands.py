@@ -35,7 +35,6 @@ NODES = {
 }
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
-SPOT = [{"key": "spot", "operator": "Exists"}]
 VALUES = [str(i) for i in range(256)]
 
 
@@ -66,7 +65,7 @@ def says(key: str, operator: str, *values: str) -> dict[str, Any]:
     [
         ({}, "abc"),
         ({"nodeSelector": {"gpu": "h100"}}, "abe"),  # f is tainted
-        ({"nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]}, "abe"),
+        ({"nodeSelector": {"gpu": "h100"}, **TOLERANT}, "abe"),
         (
             {
                 "tolerations": [{"key": "spot", "operator": "Exists"}],
@@ -76,19 +75,10 @@ def says(key: str, operator: str, *values: str) -> dict[str, Any]:
         ),
         ({"tolerations": [{"key": "spot", "value": "yes"}], "nodeSelector": {"gpu": "a100"}}, "cd"),
         (preferred_affinity((1, says("size", "Gt", "2"))), "abc"),  # d to f are no leaf of three
+        ({**TOLERANT, **preferred_affinity((50, says("gpu", "In", "a100")))}, "abc"),
+        ({**TOLERANT, **preferred_affinity((5, says("size", "Gt", "3")))}, "def"),
         (
-            {**preferred_affinity((50, says("gpu", "In", "a100"))), "tolerations": [{"operator": "Exists"}]},
-            "abc",
-        ),
-        (
-            {"tolerations": [{"operator": "Exists"}], **preferred_affinity((5, says("size", "Gt", "3")))},
-            "def",
-        ),
-        (
-            {
-                **TOLERANT,
-                **preferred_affinity((60, says("size", "Gt", "3")), (50, says("size", "Lt", "3"))),
-            },
+            {**TOLERANT, **preferred_affinity((60, says("size", "Gt", "3")), (50, says("size", "Lt", "3")))},
             "def",
         ),
     ],
@@ -127,7 +117,7 @@ def test_a_refusal_says_what_keeps_workers_off() -> None:
     assert "without the taint of d (spot=yes:NoSchedule)" in found.reason
     # Where nothing is known of nodes, no role with demands uses them; others do.
     unknown = NodeMasks(None, "labels are unknown: give them")
-    found = answer(message(workers(1, tolerations=[{"operator": "Exists"}])), unknown)
+    found = answer(message(workers(1, **TOLERANT)), unknown)
     assert isinstance(found, Refusal)
     assert "6 may not be used, because labels are unknown: give them" in found.reason
     assert isinstance(answer(message(workers(1)), unknown), Placement)
