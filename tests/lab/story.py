@@ -547,17 +547,18 @@ class Story:
             self.await_well("with the new node")
             self.show(*HYPERNODES)
 
+    def change(self, *settings: str) -> None:
+        """Change values of the chart, and wait until all pods run with them."""
+        words = [word for setting in settings for word in ("--set", setting)]
+        keep = ("-n", NAMESPACE, "--reset-then-reuse-values")
+        self.lab.helm("upgrade", RELEASE, str(CHART), *keep, *words, timeout_s=_WAIT_S)
+        self.rolled()
+
     def upgrade(self) -> None:
         with self.step("helm upgrade with changed values"), self.no_flap("the rolling upgrade"):
             began_s = time.monotonic()
             before = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
-            self.lab.helm(
-                "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values",
-                "--set", "agent.settings.refresh_interval_s=45",
-                "--set", "collector.settings.refresh_s=29",
-                timeout_s=_WAIT_S,
-            )  # fmt: skip
-            self.rolled()
+            self.change("agent.settings.refresh_interval_s=45", "collector.settings.refresh_s=29")
             after = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
             if kept := before & after:
                 raise StoryError(f"not rolled: {sorted(kept)}")

@@ -1,8 +1,9 @@
 """A lab with real nodes, Ethernet and InfiniBand, in which a story may begin."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from lab.cluster import Lab
@@ -16,13 +17,12 @@ from support.waiting import TIMEOUT_S
 
 
 @contextmanager
-def wired_lab(
-    folder: Path, plan: Plan, say: Callable[[str], None], hold_down_s: float = 3.0
-) -> Iterator[Story]:
+def wired_lab(folder: Path, plan: Plan, hold_down_s: float = 3.0) -> Iterator[Story]:
     """Start it, and end it with the block. After an exception the logs of the pods are printed.
 
     `hold_down_s`: see `Story`.
     """
+    say = partial(print, flush=True)
     found = images(say)
     began_s = time.monotonic()
     with Lab(folder, images=[found.agent, found.collector], say=say) as lab:

@@ -4,60 +4,22 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hyperscout_gates.state.gang import GATE, MIN_COUNT, SPREAD
+from hyperscout_gates.state.gang import MIN_COUNT, SPREAD
 from hyperscout_gates.state.gang_plan import SELECTOR, from_object
-from lab.plan import make_plan
-from lab.story import CHART, NAMESPACE, RELEASE, Story
+from support.lab_gang import JOB, LabGang, gated_lab
 from support.real import require_real
 from support.waiting import TIMEOUT_S
-from support.wired_lab import wired_lab
 
 pytestmark = pytest.mark.long
 
 require_real("lab", "helm", "lldpd", "ibsim")
 
-PLAN = make_plan({"a": ("node1", "node2"), "b": ("node3", "node4")}, later={})
-JOB = "elastic"
 Nodes = Mapping[int, str]  # by rank
 
 
-def job(image: str, pods: int) -> dict[str, Any]:
-    """One pod a node. Two are enough."""
-    container = {
-        "name": "worker",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["python3", "-c", "import signal; signal.pause()"],
-        "resources": {"requests": {"cpu": "10m"}},
-        "securityContext": {"runAsUser": 65532},
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "schedulingGates": [{"name": GATE}],
-        "containers": [container],
-    }
-    spec = {
-        "completions": pods,
-        "parallelism": pods,
-        "completionMode": "Indexed",
-        "template": {"spec": pod},
-    }
-    metadata = {"name": JOB, "annotations": {MIN_COUNT: "2", SPREAD: "1:node"}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
-class Gang:
-    def __init__(self, story: Story) -> None:
-        self._story = story
-
-    def pods(self) -> list[Any]:
-        found = self._story.lab.get("pods", "-l", f"batch.kubernetes.io/job-name={JOB}")["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
-
+class Gang(LabGang):
     def running(self) -> Nodes:
         pods = [pod for pod in self.pods() if pod["status"]["phase"] == "Running"]
         rank = "batch.kubernetes.io/job-completion-index"
@@ -65,7 +27,7 @@ class Gang:
 
     def held(self) -> list[str]:
         """Its nodes by rank, as the collector's plan has them."""
-        (plan,) = self._story.lab.get("configmaps", "-A", "-l", SELECTOR)["items"]
+        (plan,) = self.story.lab.get("configmaps", "-A", "-l", SELECTOR)["items"]
         return list(from_object(plan).nodes)
 
     def await_(self, number: int, before: Nodes, what: str) -> Nodes:
@@ -76,40 +38,23 @@ class Gang:
             held = self.held() if now else []
             return (now, held) if len(now) == len(held) == number else None
 
-        (now, held), _ = self._story.watch.until(lambda _: reached(), what, 3 * TIMEOUT_S)
+        (now, held), _ = self.story.watch.until(lambda _: reached(), what, 3 * TIMEOUT_S)
         assert sorted(now) == list(range(number)), "ranks have no gap"
         assert [now[rank] for rank in sorted(now)] == held
         assert {rank: now[rank] for rank in before if rank < number} == {
             rank: node for rank, node in before.items() if rank < number
         }
-        self._story.say(f"{what}: {held}")
+        self.story.say(f"{what}: {held}")
         return now
-
-    def events(self, reason: str) -> list[str]:
-        found = self._story.lab.get("events", "--field-selector", f"reason={reason}")["items"]
-        return [one["message"] for one in found if one["involvedObject"]["kind"] == "Job"]
 
 
 def test_an_elastic_gang_grows_and_shrinks(tmp_path: Path) -> None:
-    def say(line: str) -> None:
-        print(line, flush=True)
-
-    with wired_lab(tmp_path / "lab", PLAN, say) as story:
-        story.install()
-        story.discovered()
-        upgrade = ("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values")
-        story.lab.helm(*upgrade, "--set", "gates.mode=on", timeout_s=180)
-        story.rolled()
-        story.await_reports()
-        story.await_well("with gates")
-        image = story.pods("agent")[0]["spec"]["containers"][0]["image"]
+    with gated_lab(tmp_path / "lab") as story:
         gang = Gang(story)
 
         with story.step("two nodes for four pods: the minimum starts"):
             story.lab.kubectl("cordon", "node2", "node4")
-            path = tmp_path / "job.json"
-            path.write_text(json.dumps(job(image, 4)))
-            story.lab.kubectl("apply", "-f", str(path))
+            gang.start(4, "import signal; signal.pause()", {MIN_COUNT: "2", SPREAD: "1:node"}, {})
             first = gang.await_(2, {}, "the minimum runs")
             assert set(first.values()) == {"node1", "node3"}
             uids = {pod["metadata"]["uid"] for pod in gang.pods() if pod["status"]["phase"] == "Running"}

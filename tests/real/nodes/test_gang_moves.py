@@ -1,26 +1,20 @@
 """A gang on real kubelets whose leaf is cut: it moves whole, once. What recovers in time moves nothing."""
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hyperscout_gates.degradation.hook import HOOK
-from hyperscout_gates.state.gang import GATE, HIGHEST_TIER, SPREAD
-from lab.plan import make_plan
-from lab.story import CHART, NAMESPACE, RELEASE, Story
+from hyperscout_gates.state.gang import HIGHEST_TIER, SPREAD
+from support.lab_gang import PLAN, LabGang, gated_lab
 from support.real import require_real
 from support.waiting import TIMEOUT_S
-from support.wired_lab import wired_lab
 
 pytestmark = pytest.mark.long
 
 require_real("lab", "helm", "lldpd", "ibsim")
 
-PLAN = make_plan({"a": ("node1", "node2"), "b": ("node3", "node4")}, later={})
 WAIT_S = 20
-JOB = "train"
 
 # Runs in a worker: it prints what the checkpoint hook receives.
 _WORKER = """
@@ -34,41 +28,7 @@ http.server.HTTPServer(("", 8080), Hook).serve_forever()
 """
 
 
-def job(image: str) -> dict[str, Any]:
-    container = {
-        "name": "worker",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["python3", "-c", _WORKER],
-        "resources": {"requests": {"cpu": "10m"}},
-        "securityContext": {"runAsUser": 65532},
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "schedulingGates": [{"name": GATE}],
-        "containers": [container],
-    }
-    spec = {
-        "completions": 2,
-        "parallelism": 2,
-        "completionMode": "Indexed",
-        "backoffLimit": 100,
-        "template": {"metadata": {"annotations": {HOOK: "8080/save"}}, "spec": pod},
-    }
-    annotations = {HIGHEST_TIER: "1", SPREAD: "1:node"}
-    metadata = {"name": JOB, "annotations": annotations}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
-class Gang:
-    def __init__(self, story: Story) -> None:
-        self._story = story
-
-    def pods(self) -> list[Any]:
-        found = self._story.lab.get("pods", "-l", f"batch.kubernetes.io/job-name={JOB}")["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
-
+class Gang(LabGang):
     def names(self) -> list[str]:
         return sorted(pod["metadata"]["name"] for pod in self.pods())
 
@@ -79,37 +39,17 @@ class Gang:
             pods = self.pods()
             nodes = {p["spec"].get("nodeName") for p in pods if p["status"]["phase"] == "Running"}
             if len(nodes) == len(pods) == 2 and nodes <= domain:
-                self._story.say(f"{what}: {sorted(map(str, nodes))}")
+                self.story.say(f"{what}: {sorted(map(str, nodes))}")
                 return
-            assert time.monotonic() < give_up_s, f"{what}: {nodes}\n{self._story.watch.picture()}"
+            assert time.monotonic() < give_up_s, f"{what}: {nodes}\n{self.story.watch.picture()}"
             time.sleep(0.5)
-
-    def events(self, reason: str) -> list[str]:
-        found = self._story.lab.get("events", "--field-selector", f"reason={reason}")["items"]
-        return [one["message"] for one in found if one["involvedObject"]["kind"] == "Job"]
 
 
 def test_a_gang_leaves_a_leaf_that_is_cut_once(tmp_path: Path) -> None:
-    def say(line: str) -> None:
-        print(line, flush=True)
-
-    with wired_lab(tmp_path / "lab", PLAN, say) as story:
-        story.install()
-        story.discovered()
-        switched_on = ["gates.mode=on", "gates.onDegradation.action=move"]
-        switched_on.append(f"gates.onDegradation.waitSeconds={WAIT_S}")
-        words = [word for value in switched_on for word in ("--set", value)]
-        upgrade = ("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values", *words)
-        story.lab.helm(*upgrade, timeout_s=180)
-        story.rolled()
-        story.await_reports()
-        story.await_well("with gates")
-
-        image = story.pods("agent")[0]["spec"]["containers"][0]["image"]
-        path = tmp_path / "job.json"
-        path.write_text(json.dumps(job(image)))
-        story.lab.kubectl("apply", "-f", str(path))
+    settings = ("gates.onDegradation.action=move", f"gates.onDegradation.waitSeconds={WAIT_S}")
+    with gated_lab(tmp_path / "lab", *settings) as story:
         gang = Gang(story)
+        gang.start(2, _WORKER, {HIGHEST_TIER: "1", SPREAD: "1:node"}, {HOOK: "8080/save"})
         gang.await_in(frozenset(PLAN.names), "the gang runs")
         nodes = {pod["spec"]["nodeName"] for pod in gang.pods()}
         home, other = sorted(PLAN.domains.values(), key=lambda domain: nodes != domain)

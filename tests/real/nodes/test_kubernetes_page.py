@@ -230,10 +230,7 @@ def cut_is_named(section: Section, table: str) -> bool:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    def say(line: str) -> None:
-        print(line, flush=True)
-
-    with wired_lab(tmp_path_factory.mktemp("page") / "lab", PLAN, say) as story:
+    with wired_lab(tmp_path_factory.mktemp("page") / "lab", PLAN) as story:
         values = story.lab.folder / "hardware.json"
         values.write_text(json.dumps(hardware(story.infiniband)))
         yield story.lab

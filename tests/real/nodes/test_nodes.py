@@ -13,8 +13,5 @@ require_real("lab", "helm", "lldpd", "ibsim")
 
 
 def test_from_install_to_uninstall(tmp_path: Path) -> None:
-    def say(line: str) -> None:
-        print(line, flush=True)
-
-    with wired_lab(tmp_path / "lab", PLAN, say) as story:
+    with wired_lab(tmp_path / "lab", PLAN) as story:
         story.tell()

@@ -17,14 +17,10 @@ SECONDS, SEED = soak_s(120), soak_seed()
 FALSE_S, BACK_S = (3.0, 15.0) if IS_SOAK else (TIMEOUT_S / 8, TIMEOUT_S)
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
-
-
 @pytest.mark.soak
 def test_faults_at_random(tmp_path: Path) -> None:
-    say(f"HYPERSCOUT_SOAK_SEED={SEED}")
-    with wired_lab(tmp_path / "lab", PLAN, say, hold_down_s=10.0) as story:
+    print(f"HYPERSCOUT_SOAK_SEED={SEED}", flush=True)
+    with wired_lab(tmp_path / "lab", PLAN, hold_down_s=10.0) as story:
         trouble = Trouble(story, Random(SEED), FALSE_S, BACK_S)
         trouble.tell(SECONDS)
     assert trouble.looks["anomalies"] > trouble.looks["no leader"]
