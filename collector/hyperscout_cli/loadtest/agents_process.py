@@ -3,12 +3,16 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_runtime.credentials import Credentials
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import cluster
 
-from hyperscout_cli.loadtest.child import credentials_of, end, messages, send_to_parent
+from hyperscout_cli.loadtest.certificates import client_credentials
+from hyperscout_cli.loadtest.child import Message, end, messages, send_to_parent
 from hyperscout_cli.loadtest.link_schedule import host_links
 
 _REPORT_EVERY_S = 0.2
@@ -22,14 +26,13 @@ async def main() -> None:
     fabric = cluster(job["agents"])
     part = fabric.hosts[job["part"] :: job["parts"]]
     links = host_links(fabric)
-    credentials = credentials_of(job)
     player = Player(
         fabric,
         [job["target"]],
         lldp=True,
         refresh_interval_s=job["refresh_interval_s"],
         part=part,
-        credentials=lambda host: credentials(f"node/{host}"),
+        credentials=_credentials(job),
     )
     owner = fabric.node_map()
     done = 0
@@ -58,6 +61,16 @@ async def main() -> None:
         done += 1
     del tasks  # they run until here
     end()
+
+
+def _credentials(job: Message) -> Callable[[str], Credentials]:
+    """Host -> credentials: issued by the authority in `folder`, or the `given` ones."""
+    if "folder" in job:
+        folder = Path(job["folder"])
+        return lambda host: client_credentials(folder, f"node/{host}")
+    paths = {name: Path(job["given"][name]) for name in ("ca", "cert", "key") if job["given"][name]}
+    given = Credentials(**job["given"] | paths)
+    return lambda host: given
 
 
 def renew(player: Player) -> None:

@@ -1,4 +1,4 @@
-"""Processes of a load test. Parent and child exchange lines of JSON by the child's standard input and output.
+"""Processes of agents. Parent and child exchange lines of JSON by the child's standard input and output.
 
 A child ends when its input ends. So it also ends when the parent is killed.
 """
@@ -10,14 +10,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hyperscout_runtime.credentials import Credentials
-
-from hyperscout_cli.loadtest.certificates import client_credentials
-
+_NAME = "agents_process"  # the module of a child
 _STOP_TIMEOUT_S = 10.0
 _MAX_LINE = 16 << 20
 _MAX_STDERR = 4000
@@ -47,19 +43,17 @@ class Child:
 
 
 @asynccontextmanager
-async def child(
-    module: str, receive: Callable[[Message], None], fail: Callable[[str], None]
-) -> AsyncIterator[Child]:
-    """Run a module of this package. `receive` gets its messages, `fail` its error if it ends too early."""
+async def child(receive: Callable[[Message], None], fail: Callable[[str], None]) -> AsyncIterator[Child]:
+    """Run a process of agents. `receive` gets its messages, `fail` its error if it ends too early."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"hyperscout_cli.loadtest.{module}"),
+        *(sys.executable, "-m", f"hyperscout_cli.loadtest.{_NAME}"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=_MAX_LINE,
         start_new_session=True,  # Ctrl-C reaches only the parent, which then ends its children
     )
-    reader = asyncio.create_task(_read(process, module, receive, fail), name=module)
+    reader = asyncio.create_task(_read(process, receive, fail), name=_NAME)
     try:
         yield Child(process)
     finally:
@@ -76,13 +70,12 @@ async def child(
 
 async def _read(
     process: asyncio.subprocess.Process,
-    name: str,
     receive: Callable[[Message], None],
     fail: Callable[[str], None],
 ) -> None:
     assert process.stdout is not None  # noqa: S101 (pipes)
     assert process.stderr is not None  # noqa: S101
-    errors = asyncio.create_task(_last(process.stderr), name=f"{name} stderr")
+    errors = asyncio.create_task(_last(process.stderr), name=f"{_NAME} stderr")
     try:
         while line := await process.stdout.readline():
             message = json.loads(line)
@@ -90,7 +83,7 @@ async def _read(
                 fail(str(message["error"]))
             else:
                 receive(message)
-        fail(f"the process {name} ended: {await errors}")
+        fail(f"the process {_NAME} ended: {await errors}")
     finally:
         errors.cancel()
 
@@ -129,18 +122,6 @@ async def messages() -> AsyncIterator[Message]:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         yield json.loads(line)
-
-
-# Credentials in a message
-
-
-def credentials_of(job: Message) -> Callable[[str], Credentials]:
-    """Identity (`node/NAME`, `reader/NAME`) -> credentials: of an authority in `folder`, or `given` ones."""
-    if "folder" in job:
-        return partial(client_credentials, Path(job["folder"]))
-    paths = {name: Path(job["given"][name]) for name in ("ca", "cert", "key") if job["given"][name]}
-    given = Credentials(**job["given"] | paths)
-    return lambda identity: given
 
 
 # Figures of a process (proc(5))

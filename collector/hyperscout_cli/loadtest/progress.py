@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hyperscout_cli.loadtest.child import LoadTestError, Message
 from hyperscout_cli.loadtest.link_schedule import Change
@@ -38,15 +38,16 @@ class Progress:
             self._states[process] = message
         self._news.set()
 
-    def of_watcher(self, message: Message) -> None:
-        self.nodes, self.published_ns = message["nodes"], message["at_ns"]
-        if self.nodes >= self._agents:
-            self.complete_ns = self.complete_ns or self.published_ns
-        for link, is_down in message["changes"]:
-            goes_down, number = self.pending.get(link, (None, 0))
-            if goes_down is is_down:
-                del self.pending[link]
-                self._seen_ns[number] = self.published_ns
+    def published(self, at_ns: int, nodes: int, changes: Iterable[Change]) -> None:
+        """What the watcher sees: the number of nodes in the tree, and the links that have changed."""
+        self.nodes, self.published_ns = nodes, at_ns
+        if nodes >= self._agents:
+            self.complete_ns = self.complete_ns or at_ns
+        for change in changes:
+            goes_down, number = self.pending.get(change.link, (None, 0))
+            if goes_down is change.down:
+                del self.pending[change.link]
+                self._seen_ns[number] = at_ns
         self._news.set()
 
     def fail(self, reason: str) -> None:

@@ -9,14 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from hyperscout_runtime.credentials import Credentials
+from hyperscout_sim.fabric.shapes import cluster
 
+from hyperscout_cli.demo.demo import beside
 from hyperscout_cli.demo.demo_collector import RunningCollector, running_collector
-from hyperscout_cli.loadtest.certificates import CERT, KEY, make_authority
+from hyperscout_cli.loadtest.certificates import CERT, KEY, client_credentials, make_authority
 from hyperscout_cli.loadtest.child import Child, child, cpu_s, rss_mib
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
 from hyperscout_cli.loadtest.link_schedule import LinkSchedule
 from hyperscout_cli.loadtest.progress import Progress
 from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings
+from hyperscout_cli.loadtest.watcher import links_by_port, watch
 
 _QUIET_S = 2.0  # without a new generation, before links change
 SEEN_S = 60.0  # after the last change
@@ -83,19 +86,15 @@ async def run(
             given = Target(own.address, Credentials())
         access = {"folder": folder} if tls else {"given": asdict(given.credentials)}
         job = {"agents": settings.agents, "target": given.address, **access}
-        watcher = await stack.enter_async_context(
-            child("watcher_process", progress.of_watcher, progress.fail)
-        )
-        watcher.send(**job)
-        agents = [
-            await stack.enter_async_context(
-                child("agents_process", partial(progress.of_agents, part), progress.fail)
-            )
-            for part in range(settings.processes)
-        ]
-        for part, one in enumerate(agents):
+        agents = []
+        for part in range(settings.processes):
+            receive = partial(progress.of_agents, part)
+            agents.append(await stack.enter_async_context(child(receive, progress.fail)))
             share = {"part": part, "parts": settings.processes}
-            one.send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
+            agents[part].send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
+        links = links_by_port(cluster(settings.agents))  # meanwhile the agents' processes do the same
+        watcher = client_credentials(folder, "reader/loadtest") if tls else given.credentials
+        await stack.enter_async_context(beside(watch(given.address, watcher, links, progress)))
         load = Load(settings, progress, agents, own.pid if own is not None else None)
         await load.until("the processes of the agents are ready", lambda: progress.ready)
         states = await _start(load)

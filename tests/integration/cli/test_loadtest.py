@@ -64,18 +64,8 @@ async def result(process: asyncio.subprocess.Process) -> tuple[int | None, str, 
 
 
 async def test_a_small_run_with_tls_prints_all_figures(tmp_path: Path) -> None:
-    flags = (
-        "--agents",
-        "20",
-        "--processes",
-        "2",
-        "--changes",
-        "4",
-        "--changes-per-minute",
-        "120",
-        "--restart",
-    )
-    async with loadtest(tmp_path, *flags, "-o", "json") as process:
+    flags = "--agents 20 --processes 2 --changes 4 --changes-per-minute 120 --restart -o json"
+    async with loadtest(tmp_path, *flags.split()) as process:
         code, out, err = await result(process)
         assert code == 0, err
         assert pids(tmp_path) == []
@@ -104,7 +94,7 @@ async def test_an_interrupted_run_leaves_no_process(tmp_path: Path, end: signal.
     async with loadtest(
         tmp_path, "--agents", "20", "--changes-per-minute", "9", "--duration", "1h"
     ) as process:
-        for name, count in (("agents_process", 2), ("watcher_process", 1), (" collector ", 1)):
+        for name, count in (("agents_process", 2), (" collector ", 1)):
             await eventually(lambda name=name, count=count: len(pids(tmp_path, name)) == count)
         process.send_signal(end)
         code, out, _ = await result(process)
@@ -114,11 +104,7 @@ async def test_an_interrupted_run_leaves_no_process(tmp_path: Path, end: signal.
 
 @pytest.mark.parametrize(
     ("name", "ended"),
-    [
-        ("agents_process", "process agents_process"),
-        ("watcher_process", "process watcher_process"),
-        (" collector ", "collector"),
-    ],
+    [("agents_process", "process agents_process"), (" collector ", "collector")],
 )
 async def test_a_process_that_ends_too_early_is_an_error(tmp_path: Path, name: str, ended: str) -> None:
     async with loadtest(

@@ -11,7 +11,7 @@ from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States, per
 from hyperscout_cli.loadtest.link_schedule import QUIET_S, Change, LinkSchedule, host_links
 from hyperscout_cli.loadtest.progress import Progress
 from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, check
-from hyperscout_cli.loadtest.watcher_process import OPTIONS, links_by_port, links_down
+from hyperscout_cli.loadtest.watcher import OPTIONS, links_by_port, links_down
 from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 from hyperscout_cli.shared.tables import lines
 from hyperscout_sim.fabric.shapes import cluster
@@ -89,7 +89,7 @@ def test_what_the_watcher_sees_belongs_to_the_last_change_of_the_link(
         if is_made:
             late.append({"at_ns": at_ns, "made": progress.begin(change)})
         else:
-            progress.of_watcher({"at_ns": at_ns, "nodes": 10, "changes": [(change.link, change.down)]})
+            progress.published(at_ns, 10, [change])
     for message in late:
         progress.of_agents(0, message)
     assert [progress.latencies_s.get(i) for i, _ in enumerate(made, 1)] == expected
