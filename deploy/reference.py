@@ -15,7 +15,7 @@ from help_text import blocks
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import COMMANDS, cli
 from hyperscout_cli.shared.command import Section, sections
-from hyperscout_cli.shared.options import collector_options, output_option, queries_collector
+from hyperscout_cli.shared.options import collector_options, output_option
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.serve.rest.operations import OPERATIONS
 from hyperscout_collector.serve.rest.parameters import Parameter
@@ -230,7 +230,7 @@ def _describe(command: click.Command, path: str, parent: click.Context, level: i
     context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
     yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield _paragraphs(command.help or "")
-    queries = queries_collector(command)
+    queries = {p.name for p in command.params} >= {p.name for p in _common.params} - {"color"}
     params = [p for p in command.params if not (queries and _COMMON & set(p.opts))]
     yield from _options(context, click.Command("own", params=params, add_help_option=False))
     if queries:

@@ -26,7 +26,6 @@ COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 _CHECK_TIMEOUT_S = 10.0  # of the first question to an existing collector
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name", "dot", "hostlist")
-_QUERIES = "queries_collector"  # attribute of the function of a command
 _ALIASES = {"text": "table"}  # an earlier name
 
 
@@ -102,16 +101,10 @@ def collector_options(command: Command) -> Command:
         address = DEFAULT_COLLECTOR if shown["namespace"] else collector
         return command(*args, collector=Endpoint(address, timeout_s, token=token, **shown), **more)
 
-    setattr(with_endpoint, _QUERIES, True)
     found: Command = with_endpoint
     for option in reversed((*_TLS, _TOKEN, _INSECURE)):
         found = option(found)
     return _where(found)
-
-
-def queries_collector(command: click.Command) -> bool:
-    """Whether the command has the options of `collector_options`."""
-    return getattr(command.callback, _QUERIES, False)
 
 
 def existing_collector_options(command: Command) -> Command:
