@@ -99,26 +99,17 @@ class Gang:
         size = groups[depth - 1][0] if 1 <= depth <= len(groups) else None
         of_group = "" if size is None else f" of --group-size {size}"
         field = where.rpartition("].")[2].removeprefix("group.").removeprefix("workers.")
-        if field.startswith("spread"):
+        name = re.split(r"\W", field)[0]
+        if name == "spread":
             flag = next((s.flag for s in _spreads(self, groups) if s.size == size), "--spread") + of_group
         elif field == "tier":
             flag = f"--group-tier{of_group}"
         elif field == "preferred":
             flag = f"--prefer-group {size}"
-        elif field == "highest_tier_allowed":
-            flag = "--highest-tier-allowed"
-        elif field.startswith("resources"):
-            flag = "--gpus-per-worker"
-        elif field.startswith("node_selector"):
-            flag = "--node-selector"
         elif ".tolerations[" in where:
             flag = "--toleration"
-        elif field.startswith("single_numa"):
-            flag = "--single-numa"
-        elif field == "even":
-            flag = "--even"
-        elif field.startswith("avoid"):
-            flag = "--avoid"
+        elif name in _FIELDS:
+            flag = _flag(name)
         else:
             return error
         return flag + colon + words
@@ -126,7 +117,7 @@ class Gang:
     def _first_flag(self) -> str | None:
         for field in fields(self):
             if field.name != "request" and getattr(self, field.name) != field.default:
-                return _FLAG_OF.get(field.name, f"--{field.name.replace('_', '-')}")
+                return _flag(field.name)
         return None
 
 
@@ -134,7 +125,14 @@ _FLAG_OF = {
     "group_sizes": "--group-size",
     "group_tiers": "--group-tier",
     "prefer_groups": "--prefer-group",
+    "resources": "--gpus-per-worker",
 }
+# Fields of a request that one flag gives.
+_FIELDS = {"highest_tier_allowed", "resources", "node_selector", "single_numa", "even", "avoid"}
+
+
+def _flag(name: str) -> str:
+    return _FLAG_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def _groups(gang: Gang, workers: int) -> list[tuple[int, str, str]]:
