@@ -29,7 +29,7 @@ from hyperscout_runtime.settings import fields_of
 from pydantic import BaseModel, Field, ValidationError, create_model
 from support import real
 from support.real import ROOT
-from support.waiting import TIMEOUT_S
+from support.waiting import until
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("0", "Skipped"), ("1", "Failed")])
@@ -251,9 +251,7 @@ async def test_the_example_probe_works(
     scheduler = Scheduler([probe], store, rng=Random(1))
     running = asyncio.create_task(scheduler.run())
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while scheduler.stats["lldpfile"].success is None:
-                await asyncio.sleep(0)
+        await until(lambda: scheduler.stats["lldpfile"].success is not None)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

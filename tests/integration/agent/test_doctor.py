@@ -28,7 +28,7 @@ from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run
 from support.real import require_real, tool
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 NOW_S = 1_790_000_000.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -149,9 +149,7 @@ async def test_the_agents_own_stream_goes_on(tmp_path: Path, family: Family) -> 
         ours = Agent(settings, Random(0))
         stop = asyncio.Event()
         task = asyncio.create_task(ours.run(stop))
-        async with asyncio.timeout(TIMEOUT_S):
-            while not ours.uplink.stats.connected:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: ours.uplink.stats.connected)
         found = await asked(settings)
         assert (found.stage, found.code) == ("greeted", "ABORTED")
         assert ours.uplink.stats.connected

@@ -1,6 +1,5 @@
 """Findings of the `latency` probe: where pings are answered, and what was measured of which peer."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +13,7 @@ from hyperscout_agent.ping.results import MAX_HISTORY, MAX_RESULTS, Results
 from hyperscout_agent.probes.latency import UNSTAMPED, LatencyProbe
 from hyperscout_agent.uplink.session import UplinkStats
 from hyperscout_formats.facts.facts import LatencyResult, LatencySample
-from support.waiting import TIMEOUT_S
+from support.waiting import eventually
 
 LO = PingInterface("lo", ("127.0.0.21", "::1"), "mlx5_0/1")
 
@@ -130,9 +129,7 @@ async def test_a_task_becomes_a_result(probe: LatencyProbe) -> None:
         expires_s=0.2,
     )  # fmt: skip
     probe.measure_pairs(MeasurePairs(tasks=[task]))
-    async with asyncio.timeout(TIMEOUT_S):
-        while probe.tasks:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not probe.tasks)
     found = (await probe.observe()).samples["lo"].payload.results
     assert [(x.peer, x.peer_interface, x.failure) for x in found] == [
         ("n2", "eth3", "no time was left before the task expired")

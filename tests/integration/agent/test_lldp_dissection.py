@@ -12,7 +12,7 @@ from hyperscout_agent.lldp.dissection import Dissector, DissectorError, Unreadab
 from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
 from support.lldp_frames import tlv
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 FRAME = (
     bytes.fromhex("0180c200000e020000000001")
@@ -72,9 +72,7 @@ async def test_the_real_one_is_started_for_a_frame_and_gone_when_idle() -> None:
     await time.pass_s(9.0)
     assert dissector.pid == first
     await time.pass_s(2.0)
-    async with asyncio.timeout(TIMEOUT_S):
-        while dissector.pid is not None or not gone(first):
-            await asyncio.sleep(0)
+    await until(lambda: dissector.pid is None and gone(first))
     assert await dissector.dissect(FRAME) == NEIGHBOUR
     second = dissector.pid
     idle.cancel()
@@ -149,9 +147,7 @@ async def test_a_missing_program_is_trouble_too() -> None:
 async def test_cancelled_in_the_middle_leaves_no_half_answer(fake: Callable[..., Dissector]) -> None:
     dissector = fake(answer(), "time.sleep(1000)")
     look = asyncio.create_task(dissector.dissect(FRAME))
-    async with asyncio.timeout(TIMEOUT_S):
-        while dissector.pid is None:
-            await asyncio.sleep(0)
+    await until(lambda: dissector.pid is not None)
     pid = dissector.pid
     look.cancel()
     with pytest.raises(asyncio.CancelledError):

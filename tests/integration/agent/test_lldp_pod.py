@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hyperscout_agent.lldp.link import ListenerLink
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 require_real("root")
 
@@ -53,9 +53,7 @@ async def agent(path: Path) -> AsyncIterator[tuple[ListenerLink, asyncio.Event]]
     link = ListenerLink(path, lambda heard: None, came.set)
     task = asyncio.create_task(link.run())
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not path.exists():
-                await asyncio.sleep(0)
+        await until(path.exists)
         os.chown(path, USER, -1)
         yield link, came
     finally:

@@ -18,7 +18,7 @@ from hyperscout_agent.runtime.tasks import supervise
 from hyperscout_agent.settings.settings import AgentSettings, load_settings
 from hyperscout_runtime.health_server import serving
 from support.fake_collector import FakeCollector
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 
 def port_files(root: Path, state: str) -> None:
@@ -105,9 +105,7 @@ async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollec
         counted = collector.evidence["n1", "ibqueryerrors", "mlx5_0/1"]
         assert collector.bulks[counted.sweep.sha256].startswith(b"## Summary"), "under the same lease"
         await collector.send(StreamFindingsResponse(revoke=SweepRevoke(lease_id="L1")))
-        async with asyncio.timeout(TIMEOUT_S):
-            while agent.scheduler._runners["ibnetdiscover"].probe.interval_s is not None:
-                await asyncio.sleep(0)
+        await until(lambda: agent.scheduler._runners["ibnetdiscover"].probe.interval_s is None)
         await collector.until(lambda: ("n1", "ibqueryerrors", "mlx5_0/1") not in collector.evidence)
 
 
@@ -148,9 +146,7 @@ async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.Lo
     port_files(tmp_path / "ib", "4: ACTIVE")
     async with running(settings_for(tmp_path, collector)) as agent:
         await collector.until(lambda: collector.evidence)
-        async with asyncio.timeout(TIMEOUT_S):
-            while agent.store.dirty:
-                await asyncio.sleep(0)
+        await until(lambda: not agent.store.dirty)
         port = int(
             next(r.getMessage() for r in caplog.records if "metrics at" in r.getMessage())
             .split(":")[2]

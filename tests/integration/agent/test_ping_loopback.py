@@ -22,7 +22,7 @@ from hyperscout_agent.ping.statistics import STEPPED, UNKNOWN, Summary
 from hyperscout_agent.ping.tasks import MAX_TASKS, PairTasks
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_formats.facts.facts import LatencyResult
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import TIMEOUT_S, eventually, until
 
 KEY = bytes(range(32))
 A, B = "127.0.0.11", "127.0.0.12"
@@ -74,9 +74,7 @@ class End:
         return PairTask(**{**given, **more})
 
     async def result(self, index: int = 0) -> LatencyResult:
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(self.results) <= index:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: len(self.results) > index)
         return self.results[index]
 
     def close(self) -> None:
@@ -141,9 +139,8 @@ async def test_both_ends_measure_one_after_the_other(a: str, b: str) -> None:
             assert 0 < found.min_us <= found.median_us
             assert end.tasks.unstamped == 0
         assert two.results[0].at_ns - one.results[0].at_ns > 100_000_000, "the second waited for the first"
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(one.tasks) + len(two.tasks):  # each knows that the other is done: keys are forgotten
-                await asyncio.sleep(0.005)
+        # Each knows that the other is done: keys are forgotten.
+        await eventually(lambda: not len(one.tasks) + len(two.tasks))
         assert len(one.keyring) == len(two.keyring) == 0
 
 
@@ -199,9 +196,8 @@ async def test_tasks_are_bounded_and_done_once() -> None:
         assert one.tasks.refused == {"too many": 50}
         one.tasks.stop()
         assert len(one.keyring) == 0, "at once"
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(one.tasks) or any(x.name == "ping-burst" for x in threading.enumerate()):
-                await asyncio.sleep(0.005)
+        threads = threading.enumerate
+        await eventually(lambda: not (len(one.tasks) or any(x.name == "ping-burst" for x in threads())))
         assert one.results == []
 
 
@@ -418,9 +414,7 @@ async def test_a_peer_that_is_mute() -> None:
         burst, found = await with_peer(peer)
         assert found is not None
         assert (found.failure, found.received) == ("no answer", 0)
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(peer.seen) < burst.sent:  # the peer's thread reads in its own time
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(peer.seen) >= burst.sent)  # the peer's thread reads in its own time
         assert len(peer.seen) == burst.sent
         assert unpack(peer.seen[-1], KEY).kind == DONE, (
             "it is told all the same: perhaps only answers are lost"
@@ -432,9 +426,7 @@ async def test_stopping_a_burst_ends_it_at_once() -> None:
         plan = BurstPlan(1, KEY, True, "lo", A, peer.address, peer.port, 16)
         burst = Burst(plan, Bucket(10_000, time.monotonic), threading.Lock())
         running = asyncio.create_task(in_thread(burst.run, "burst"))
-        async with asyncio.timeout(TIMEOUT_S):
-            while not peer.seen:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: peer.seen)
         burst.stop()
         assert await running is None
 
@@ -514,12 +506,9 @@ async def test_answers_are_limited_for_every_sender() -> None:
     with stranger(end) as peer:
         for sequence in range(500):
             peer.send(ping(sequence))
-            async with asyncio.timeout(TIMEOUT_S):
-                while sequence % 20 in (0, 19) and end.responder.received <= sequence:
-                    await asyncio.sleep(0.001)
-        async with asyncio.timeout(TIMEOUT_S):
-            while end.responder.sent + end.keyring.dropped["rate limit"] < 500:
-                await asyncio.sleep(0.001)
+            if sequence % 20 in (0, 19):
+                await until(lambda sequence=sequence: end.responder.received > sequence)
+        await until(lambda: end.responder.sent + end.keyring.dropped["rate limit"] >= 500)
     end.close()
     assert 0 < end.responder.sent * PACKET_BYTES * 8 <= 50_000
 
@@ -533,9 +522,10 @@ async def test_the_limit_holds_whatever_is_asked_for(kbps: float) -> None:
             one.tasks.take([one.task(two, number, pings=64)])
             two.tasks.take([two.task(one, number, pings=64)])
         rate_bytes = kbps * 1000 / 8
-        async with asyncio.timeout(TIMEOUT_S):  # until far more was sent than a full bucket holds
-            while not one.results or min(end.bucket.sent_bytes for end in (one, two)) < 1.5 * rate_bytes:
-                await asyncio.sleep(0.02)
+        # Until far more was sent than a full bucket holds.
+        await eventually(
+            lambda: one.results and min(x.bucket.sent_bytes for x in (one, two)) >= 1.5 * rate_bytes
+        )
         for end, other in ((one, two), (two, one)):
             received = end.responder.received + end.tasks.received
             sent_bytes = other.bucket.sent_bytes

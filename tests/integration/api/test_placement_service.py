@@ -40,7 +40,7 @@ from support.callers import refused
 from support.identities import Reader
 from support.placing import REQUESTS, free_of, part, request
 from support.topologies import healthy_leaves, leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import until
 
 Code = grpc.StatusCode
 NODES = ["n01", "n02", "n03", "n04"]
@@ -717,9 +717,7 @@ async def test_no_more_watch_than_may_and_all_are_told_of_the_end(world: World) 
         code, text = await refused(watch.read())
         assert (code, text) == (Code.UNAVAILABLE, "another leads")
         assert ("hyperscout-leader", "leader:1") in tuple(await watch.trailing_metadata())
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(world.watchers):
-                await asyncio.sleep(0)
+        await until(lambda: not len(world.watchers))
 
 
 # Whatever is asked: an answer or one named refusal, and not a piece more held than the book says.

@@ -1,6 +1,5 @@
 """A collector with a blueprint: drift in conditions and anomalies, as cables and the file change."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from hyperscout_collector.app.inference import blueprint_file
 from hyperscout_topology.topology import Topology
 from support.collectors import at_rest, collector_settings, playing
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import eventually
 
 PLAN = """\
 switches:
@@ -28,16 +27,12 @@ patterns:
 
 async def until(collector: Collector, wanted: Callable[[Topology], bool]) -> Topology:
     """The first published topology that is as wanted."""
-    seen = Topology(0)
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                seen = collector.watchers.current.topology
-                if wanted(seen):
-                    return seen
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"last: {[(x.kind, x.message) for x in seen.anomalies]}") from None
+
+    def now() -> Topology:
+        return collector.watchers.current.topology
+
+    await eventually(lambda: wanted(now()), lambda: str([(x.kind, x.message) for x in now().anomalies]))
+    return now()
 
 
 def drift(topology: Topology) -> list[str]:

@@ -14,7 +14,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_topology.topology import Topology
 from support.collectors import collector_settings, nodes_by_tier
 from support.rest_collector import status_of
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
@@ -52,12 +52,7 @@ class Rig:
         return self.collector.watchers.current.topology
 
     async def until(self, condition: Callable[[Topology], object]) -> Topology:
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                while not condition(self.topology):
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(told(self.topology)) from None
+        await eventually(lambda: condition(self.topology), lambda: told(self.topology))
         return self.topology
 
 
@@ -160,21 +155,21 @@ async def test_a_new_leader_waits_for_a_look_at_the_switches(tmp_path: Path) -> 
 
 async def wording(rig: Rig, words: str) -> bool:
     """Until what a take-over waits for is this; "" = for nothing more."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            said = [
-                problem for problem in problems(rig.collector.components) if "infers nothing yet" in problem
-            ]
-            if said == [] if not words else any(problem.endswith(words) for problem in said):
-                return True
-            await asyncio.sleep(0.01)
+
+    def is_said() -> bool:
+        said = [problem for problem in problems(rig.collector.components) if "infers nothing yet" in problem]
+        return any(problem.endswith(words) for problem in said) if words else not said
+
+    return await eventually(is_said)
 
 
 async def listed(
     rig: Rig, condition: Callable[[dict[str, pb.AgentStatus]], object]
 ) -> dict[str, pb.AgentStatus]:
     """Agents of the status, by name, once they are so."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition(found := {agent.node: agent for agent in status_of(rig.collector).agents}):
-            await asyncio.sleep(0.01)
-    return found
+
+    def agents() -> dict[str, pb.AgentStatus]:
+        return {agent.node: agent for agent in status_of(rig.collector).agents}
+
+    await eventually(lambda: condition(agents()))
+    return agents()

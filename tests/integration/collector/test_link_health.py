@@ -3,7 +3,6 @@
 Time is the collector's own clock, which the test sets forward; agents are streams by hand.
 """
 
-import asyncio
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +27,7 @@ from support.collectors import at_rest, collector_settings
 from support.findings import S, adapter, failed, lldp, stamp
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 
 class World:
@@ -69,10 +68,7 @@ class World:
         self.collector.components.inference.pipeline.infer_again()
 
     async def until(self, what: str, wanted: Any) -> None:
-        give_up_s = time.monotonic() + TIMEOUT_S
-        while not wanted():
-            assert time.monotonic() < give_up_s, f"never seen: {what}; {self.topology.anomalies}"
-            await asyncio.sleep(0.005)
+        await eventually(wanted, lambda: f"{what}; {self.topology.anomalies}")
 
 
 @asynccontextmanager

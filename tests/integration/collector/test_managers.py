@@ -22,7 +22,7 @@ from hyperscout_topology.topology import Topology
 from support import managers
 from support.collectors import collector_settings, nodes_by_tier
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import eventually
 
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
@@ -60,12 +60,9 @@ async def until(collector: Collector, condition: Callable[[Topology], object]) -
     def now() -> Topology:
         return collector.watchers.current.topology
 
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not condition(now()):
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError("\n".join(map(str, (*now().hypernodes, *now().anomalies)))) from None
+    await eventually(
+        lambda: condition(now()), lambda: "\n".join(map(str, (*now().hypernodes, *now().anomalies)))
+    )
     return now()
 
 

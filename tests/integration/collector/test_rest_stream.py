@@ -16,7 +16,7 @@ from hyperscout_topology.topology import HyperNode, Link, LinkTable, Topology
 from support.rest import Event, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 
 @pytest.fixture
@@ -190,9 +190,7 @@ async def test_a_slow_reader_is_told_and_let_go(
                     await publish(collector, large(generation))
                     assert (await one(quick)).json["generation"] == generation, "one reader delays no other"
                 if why == "stalled":
-                    async with asyncio.timeout(TIMEOUT_S):
-                        while not counted.dropped_total:
-                            await asyncio.sleep(0.01)
+                    await eventually(lambda: counted.dropped_total)
                 *before, last = await rest_of(slow)
                 assert last.kind == "error"
                 assert last.problem["type"] == "urn:hyperscout:problem:too-slow"
@@ -214,9 +212,7 @@ async def test_no_more_may_follow_than_allowed(tmp_path: Path, monkeypatch: pyte
             assert (reply.status, reply.json["type"]) == (429, "urn:hyperscout:problem:busy")
         counted = collector.components.callers.rest
         assert counted is not None
-        async with asyncio.timeout(TIMEOUT_S):
-            while counted.readers:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not counted.readers)
         async with follow(address) as events:
             assert (await one(events)).kind == "snapshot"
 
@@ -253,9 +249,7 @@ async def test_without_readers_nothing_is_encoded(tmp_path: Path, monkeypatch: p
             await one(events)
         found = collector.components.callers.rest
         assert found is not None
-        async with asyncio.timeout(TIMEOUT_S):
-            while found.readers:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not found.readers)
         for generation in (10, 11):
             await publish(collector, changed(two_leaves(), generation))
         async with follow(collector.rest_address) as events:

@@ -16,7 +16,7 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import CollectorProcess, collector_process, listed
 from support.soak import soak_s, soak_seed
-from support.waiting import TIMEOUT_S
+from support.waiting import eventually, until
 
 pytestmark = pytest.mark.long
 
@@ -49,16 +49,14 @@ def on_disk(data_dir: Path) -> Held:
 
 
 async def until_settled(player: Player) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not (player.settled and len(player.agents) == HOSTS):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: player.settled and len(player.agents) == HOSTS)
 
 
 async def until_acked(player: Player, agents: int) -> None:
     """Until so many agents were told in this stream that everything is stored."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while sum(a.uplink.stats.connected and not a.store.dirty for a in player.agents.values()) < agents:
-            await asyncio.sleep(0)
+    await until(
+        lambda: sum(a.uplink.stats.connected and not a.store.dirty for a in player.agents.values()) >= agents
+    )
 
 
 async def shake(player: Player, rng: Random) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers, two_tiers
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until_seen
 
 pytestmark = pytest.mark.long
 
@@ -121,7 +121,7 @@ class Cluster:
             "--data-dir", self._folder / "data", "--http-listen", "", "--rest-listen", "",
             "--hold-s", "5", code=_COLLECTOR,
         )  # fmt: skip
-        await_it(lambda: "listens on" in self.processes.log("collector"), "the collector listens")
+        until_seen(lambda: "listens on" in self.processes.log("collector"), "the collector listens")
         for host in self.lab.hosts:
             code = _AGENT.format(planted_us=self._planted_us(host))
             self.processes.start(host.name, host.name, "agent", "--config", self._config(host), code=code)
@@ -191,14 +191,6 @@ def await_tree(made: Cluster, truth: dict[int, set[frozenset[str]]]) -> Any:
             raise AssertionError(f"not the tiers {truth}\npublished: {published}\n{log}")
         time.sleep(LOOK_S)
     return tree
-
-
-def await_it(happened: Callable[[], bool], what: str) -> None:
-    give_up_s = time.monotonic() + TIMEOUT_S
-    while not happened():
-        if time.monotonic() > give_up_s:
-            raise AssertionError(f"not in {TIMEOUT_S:g} s: {what}")
-        time.sleep(0.5)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import contextlib
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lab.switches import HYPERSCOUT
 from lab.wires import Wires
 from support.bare_lab import BareLab
 from support.real import require_real
+from support.waiting import until_seen
 
 pytestmark = pytest.mark.long
 
@@ -104,12 +104,6 @@ def infiniband(lab: BareLab) -> InfinibandFabric:
     return infiniband
 
 
-def until(done: Callable[[], object], what: Callable[[], object]) -> None:
-    give_up_s = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < give_up_s, what()
-
-
 def frames(lab: BareLab, node: str, rail: str, seconds: float) -> list[bytes]:
     """At least one frame."""
     shown = (
@@ -186,9 +180,9 @@ def test_a_cable_pulled_and_plugged(lab: BareLab, wires: Wires, port: str) -> No
 def test_switches_forget_an_unplugged_neighbour(wires: Wires) -> None:
     leaf, spine = wires.switches["leaf-b2"], wires.switches["spine-2"]
     wires.unplug("leaf-b2/swp16")
-    until(lambda: "swp16" not in leaf.heard() and "swp4" not in spine.heard(), leaf.heard)
+    until_seen(lambda: "swp16" not in leaf.heard() and "swp4" not in spine.heard(), leaf.heard)
     wires.plug("leaf-b2/swp16")
-    until(lambda: "swp16" in leaf.heard() and "swp4" in spine.heard(), leaf.heard)
+    until_seen(lambda: "swp16" in leaf.heard() and "swp4" in spine.heard(), leaf.heard)
 
 
 @pytest.mark.parametrize("to", ["leaf-b1/swp20", "leaf-b1/swp31"], ids=["a free port", "a port made for it"])
@@ -261,7 +255,7 @@ def test_a_switch_loses_its_power(wires: Wires) -> None:
     wires.down_switch("spine-2")
     assert not runs_in(network, "lldpd")
     assert not any(wires.carrier(f"leaf-{leaf}/swp16") for leaf in ("a1", "a2", "b1", "b2"))
-    until(lambda: wires.switches["leaf-a1"].heard().keys() == {"swp15"}, wires.switches["leaf-a1"].heard)
+    until_seen(lambda: wires.switches["leaf-a1"].heard().keys() == {"swp15"}, wires.switches["leaf-a1"].heard)
     wires.up_switch("spine-2")
     wires.await_lldp()
 
@@ -308,7 +302,7 @@ def test_agents_on_switches_tell_a_collector_of_the_cables(lab: BareLab, wires: 
     )
     log = lab.folder / "collector.log"
     lab.popen([HYPERSCOUT, "collector", "--config", config], log)
-    until(lambda: b"listens on" in log.read_bytes(), log.read_text)
+    until_seen(lambda: b"listens on" in log.read_bytes(), log.read_text)
     wires.agents_up(collectors=[where], ca=authority.cert, server_name=name, certificates=authority)
     ask = [HYPERSCOUT, "get", "links", "-o", "json", "--collector", where]
     ask += ["--tls-ca", authority.cert, "--tls-server-name", name]
@@ -321,11 +315,11 @@ def test_agents_on_switches_tell_a_collector_of_the_cables(lab: BareLab, wires: 
         return {frozenset(f"{link[end]['name']}/{link[end]['port']}" for end in "ab") for link in shown}
 
     wanted = {frozenset(c.ends) for c in PLAN.cables if c.a.startswith("leaf")}
-    until(lambda: links() == wanted, wires.switches["leaf-a1"].agent.tail)
+    until_seen(lambda: links() == wanted, wires.switches["leaf-a1"].agent.tail)
     wires.agents_down()
     assert all(switch.agent is None for switch in wires.switches.values())
     config = str(lab.folder / "wires" / "leaf-a1.agent.yaml")
-    until(lambda: not any(config in command(pid) for pid in processes()), lambda: "an agent runs on")
+    until_seen(lambda: not any(config in command(pid) for pid in processes()), lambda: "an agent runs on")
 
 
 def sweep(lab: BareLab, node: str) -> str:
@@ -407,7 +401,7 @@ def test_nothing_is_left() -> None:
         folder = str(lab.folder)
         inside = [pid for pid in processes() if folder in command(pid)]
         assert len(inside) > len(PLAN.switches)
-    until(lambda: not any(folder in command(pid) for pid in processes()), lambda: "something runs on")
+    until_seen(lambda: not any(folder in command(pid) for pid in processes()), lambda: "something runs on")
 
 
 def processes() -> list[Path]:

@@ -17,7 +17,7 @@ from hyperscout_sim.fabric.nvlink import dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
 from support.fake_time import FakeTime
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import TIMEOUT_S, eventually, until
 
 FABRIC = rail_optimised(2, 3, 2, 2)
 LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
@@ -167,9 +167,7 @@ async def test_a_revoked_lease_ends_the_sweeping() -> None:
         host, digest = swept(collector)
         revoke = SweepRevoke(lease_id="L1", reason="moved")
         await collector.send(StreamFindingsResponse(revoke=revoke))
-        async with asyncio.timeout(TIMEOUT_S):
-            while player.agents[host].lease is not None:
-                await asyncio.sleep(0)
+        await until(lambda: player.agents[host].lease is None)
         other = next(c for c in player.fabric.cables if c.a != player.fabric.find(f"{host} mlx5_0"))
         player.cut(other)
         await collector.until(lambda: any(f.infiniband.state == "DOWN" for f in collector.evidence.values()))

@@ -19,7 +19,7 @@ from support.callers import Code, said
 from support.findings import lldp
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 NAMESPACE, AGENT = AGENTS.split(":")
 ASK = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
@@ -88,9 +88,7 @@ async def test_a_pod_that_claims_to_be_another_node(
             agent = Agent(load_agent(None, liar), Random(1))
             stop = asyncio.Event()
             task = asyncio.create_task(agent.run(stop))
-            async with asyncio.timeout(TIMEOUT_S):
-                while not agent.uplink.stats.failures:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: agent.uplink.stats.failures)
             stop.set()
             await task
             assert agent.uplink.stats.sessions == 0

@@ -15,6 +15,7 @@ from kube.api import ApiError
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import ROOT, require_real
+from support.waiting import until_seen
 
 HYPERNODE = """
 apiVersion: topology.volcano.sh/v1alpha1
@@ -184,9 +185,7 @@ def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
         pids = [int(pid) for pid in process.stdout.readline().split()]
         assert len(pids) == 2
         process.send_signal(signal.SIGKILL)
-    give_up_s = time.monotonic() + 90
-    while alive := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < give_up_s, alive
+    until_seen(lambda: not any(map(_runs, pids)), "the end of both")
 
 
 def _runs(pid: int) -> bool:

@@ -15,7 +15,7 @@ from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.snmp_responder import Table, responding
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 require_real("kubernetes", "helm")
 
@@ -164,8 +164,6 @@ async def test_replicas_of_the_chart_follow_each_other(kube: Cluster, tmp_path: 
 
 async def said(process: CollectorProcess, words: bytes) -> None:
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while words not in process.said:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: words in process.said)
     except TimeoutError:
         raise AssertionError(f"never said {words!r}: {process.said.decode()}") from None

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import published, status_at
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import until_awaited
 
 require_real("kubernetes", "helm")
 
@@ -62,13 +62,13 @@ async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> No
         await seen.until(
             lambda now: all(status_at(now, n, "Ready")[0] == "True" for n in nodes), "a healthy tree"
         )
-        await until(kube, lambda: labelled(kube) == len(nodes), "labels on all nodes")
-        await until(kube, lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
+        await until(lambda: labelled(kube) == len(nodes), "labels on all nodes")
+        await until(lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
         kube.cordon(next(iter(nodes)))
         await seen.until(
             lambda now: status_at(now, next(iter(nodes)), "Ready")[0] == "False", "a cordoned node"
         )
-        await until(kube, lambda: bool(kube.api.items("/api/v1/namespaces/default/events")), "an Event")
+        await until(lambda: bool(kube.api.items("/api/v1/namespaces/default/events")), "an Event")
         said = process.said.decode()
         assert await process.stop() == 0
     assert "forbidden" not in said
@@ -80,13 +80,8 @@ def labelled(kube: Cluster) -> int:
     return sum(any(key.startswith("hyperscout.io/") for key in n["metadata"]["labels"]) for n in nodes)
 
 
-async def until(kube: Cluster, holds, what: str) -> None:  # type: ignore[no-untyped-def]
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not await asyncio.to_thread(holds):
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"never seen: {what}") from None
+async def until(holds: Callable[[], bool], what: str) -> None:
+    await until_awaited(lambda: asyncio.to_thread(holds), what, pause_s=0.05)
 
 
 # Without it, what does the collector complain of? One verb of each sort of work.
@@ -106,6 +101,6 @@ async def test_without_a_right_it_says_what_it_may_not(
     kube.api.ask("PATCH", ROLE, {"rules": [r for r in rules if r["verbs"]]}, content=MERGE)
     async with running(kube, tmp_path) as process:
         with contextlib.suppress(AssertionError):
-            await until(kube, lambda: b"is forbidden" in process.said, "a complaint")
+            await until(lambda: b"is forbidden" in process.said, "a complaint")
         said = process.said.decode()
     assert f'cannot {verb} resource "{resource}"' in said

@@ -3,7 +3,6 @@
 What they know comes by MQTT, too: three switches and four DPUs report to whichever of them reads.
 """
 
-import asyncio
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ from support.kubernetes import Cluster
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, Reader, reports, send
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 require_real("mosquitto")
 
@@ -61,9 +60,7 @@ async def leads(listener: Listener, name: str) -> None:
 
 async def follows(standby: CollectorProcess) -> None:
     """It knows what the leader has published, so it can go on from there."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while b"following the leader" not in standby.said:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: b"following the leader" in standby.said)
 
 
 async def test_the_leader_speaks_and_a_former_leader_does_not(kube: Cluster, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from support.callers import refused
 from support.kubernetes import Cluster
 from support.nccl_agents import agents, gone, run, service, working
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import eventually
 
 require_real("gcc")
 
@@ -39,9 +39,7 @@ async def collector(kube: Cluster, folder: Path) -> AsyncIterator[Collector]:
 
 
 async def until_free(running: Collector, *nodes: str) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not all(running.components.inference.nccl.free(node) for node in nodes):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: all(running.components.inference.nccl.free(node) for node in nodes))
 
 
 async def test_a_run_needs_cordoned_or_reserved_nodes(
@@ -53,9 +51,7 @@ async def test_a_run_needs_cordoned_or_reserved_nodes(
         agents(stubs, running.address, "node-a", "node-b", "node-c"),
         service(running.address) as stub,
     ):
-        async with asyncio.timeout(TIMEOUT_S):
-            while not running.components.inference.pipeline.inferences:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: running.components.inference.pipeline.inferences)
         code, details = await refused(run(stub, "node-a", "node-b"))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert details.startswith("node-a: neither cordoned nor reserved: `kubectl cordon` it")

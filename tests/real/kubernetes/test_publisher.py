@@ -25,7 +25,7 @@ from hyperscout_topology.topology import Condition, HyperNode, Measured, Topolog
 from kube.control_plane import CRD, Options
 from kube.recorder import recording
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import TIMEOUT_S, eventually, until_awaited
 
 EVENTS = "/api/v1/namespaces/default/events"
 NOW_NS = 1_800_000_000_000_000_000
@@ -82,10 +82,7 @@ async def publisher(kube: Cluster, **options: Any) -> AsyncIterator[KubernetesPu
 
 async def until(happens: Callable[[], Any]) -> Any:
     """Return the first true result."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not (found := await asyncio.to_thread(happens)):
-            await asyncio.sleep(0.02)
-    return found
+    return await until_awaited(lambda: asyncio.to_thread(happens), str(happens), pause_s=0.02)
 
 
 def spec_of(kube: Cluster, name: str) -> tuple[int, str, list[str]]:

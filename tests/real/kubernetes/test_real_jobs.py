@@ -1,6 +1,5 @@
 """Jobs of the real Job controller, behind the gate: what is on them is what gangs are read from."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import require_real
 from support.topologies import leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import until_seen
 from support.workloads import seated
 
 Object = dict[str, Any]
@@ -24,11 +23,8 @@ _PODS = "/api/v1/namespaces/default/pods"
 
 
 def _made(kube: Cluster, count: int) -> list[Object]:
-    deadline = time.monotonic() + TIMEOUT_S
-    while len(pods := kube.api.items(_PODS)) < count:
-        assert time.monotonic() < deadline, f"{len(pods)} of {count} pods"
-        time.sleep(0.1)
-    return pods
+    until_seen(lambda: len(kube.api.items(_PODS)) >= count, f"{count} pods")
+    return kube.api.items(_PODS)
 
 
 def _spec(parallelism: int, mode: str) -> Object:

@@ -24,7 +24,7 @@ from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-collector"
@@ -56,9 +56,7 @@ rules:
 async def until(happened: Callable[[], Any], what: str) -> float:
     """Wait for something; returns the seconds that it took."""
     began_s = time.monotonic()
-    while not happened():
-        assert time.monotonic() - began_s < TIMEOUT_S, f"never: {what}"
-        await asyncio.sleep(0.02)
+    await eventually(happened, what)
     return time.monotonic() - began_s
 
 

@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,10 @@ from lab.inside import LabError
 from lab.processes import began, in_cgroup
 from lab.sandbox import Sandbox
 from support.real import ROOT, require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until_seen
 
 require_real("lab")
 
-LIMIT_S = 90.0
 # What other test runs on this machine make: namespaces (hs, a process id, x, a number), the folder that
 # `ip netns` mounts for its first one, images, and the folders of lldpd.
 OTHERS = re.compile(r"\bhs[a-z]*\d+x\d+| /run/netns |/hyperscout/images/|/hyperscout-lldp-")
@@ -153,11 +151,13 @@ class Watched:
     def assert_gone(self, *, cgroups: bool = True) -> None:
         """Nothing is left but its logs."""
         assert self.processes, "look() was not called"
-        until(lambda: not self.lives(), "processes live on")
-        until(lambda: not self._namespaces & namespaces(all_processes()), "a process is in its namespaces")
+        until_seen(lambda: not self.lives(), "its processes end")
+        until_seen(
+            lambda: not self._namespaces & namespaces(all_processes()), "nothing runs in its namespaces"
+        )
         if cgroups:
-            until(lambda: not any(path.exists() for path in self._cgroups), "its cgroups are left")
-            until(lambda: not any((self.folder / name).exists() for name in DATA), "its data is left")
+            until_seen(lambda: not any(path.exists() for path in self._cgroups), "its cgroups are gone")
+            until_seen(lambda: not any((self.folder / name).exists() for name in DATA), "its data is gone")
             assert (self.folder / "log" / "kubelet-node1").stat().st_size
 
     def let_go(self) -> None:
@@ -181,13 +181,6 @@ def nothing_changes(folder: Path) -> Iterator[Watched]:
     assert not changed - by_itself
 
 
-def until(what: Callable[[], bool], why: str) -> None:
-    give_up_s = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < give_up_s, why
-        time.sleep(0.05)
-
-
 def test_a_lab_that_is_stopped(tmp_path: Path) -> None:
     with nothing_changes(tmp_path / "lab") as watched, Lab(watched.folder, say=lambda _: None) as lab:
         lab.add_node("node1")
@@ -206,7 +199,7 @@ def test_a_lab_that_is_killed(tmp_path: Path, victim: str) -> None:
                 keeper_pid = int(starter.stdout.readline())
                 watched.look(keeper_pid)
                 os.kill(starter.pid if victim == "its starter" else keeper_pid, signal.SIGKILL)
-                until(lambda: not watched.lives(), "it lives on")
+                until_seen(lambda: not watched.lives(), "its end")
             finally:
                 starter.kill()
         if victim == "its keeper":

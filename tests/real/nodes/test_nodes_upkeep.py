@@ -5,8 +5,7 @@ A pod that lies, a roll-out that no node takes, a drain, an uninstall: `docs/cha
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from lab.images import images
 from lab.inside import CommandError
 from support.chart import CHART
 from support.real import require_real
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until_seen
 
 require_real("lab", "helm")
 
@@ -74,14 +73,6 @@ def leader(lab: Lab) -> str:
     return str(holder).partition("_")[0]
 
 
-def until(happened: Callable[[], bool], what: str) -> None:
-    give_up_s = time.monotonic() + TIMEOUT_S
-    while not happened():
-        if time.monotonic() > give_up_s:
-            raise AssertionError(f"never seen: {what}")
-        time.sleep(0.2)
-
-
 def test_pods_may_do_what_they_must_and_no_more(lab: Lab) -> None:
     agent = next(iter(pods(lab, "agent")))
     print("\n".join(rights.check(lab, NAMESPACE, agent, leader(lab))))
@@ -97,10 +88,10 @@ def test_a_pod_that_claims_to_be_another_node(lab: Lab) -> None:
 def test_settings_that_no_collector_takes_stop_at_the_first_node(lab: Lab) -> None:
     before = pods(lab, "agent")
     upgrade(lab, "agent.tlsServerName=elsewhere.example")
-    until(lambda: len(pods(lab, "agent").keys() - before.keys()) == 1, "a new agent")
+    until_seen(lambda: len(pods(lab, "agent").keys() - before.keys()) == 1, "a new agent")
     [new] = pods(lab, "agent").keys() - before.keys()
     words = ("logs", "-n", NAMESPACE, new, "-c", "agent")  # refused until the container is made
-    until(lambda: "another name" in lab.kubectl(*words, check=False), "its complaint")
+    until_seen(lambda: "another name" in lab.kubectl(*words, check=False), "its complaint")
     now = pods(lab, "agent")
     assert not is_ready(now[new])
     assert [is_ready(now[name]) for name in now.keys() & before.keys()] == [True]
@@ -115,7 +106,7 @@ def test_collectors_roll_one_by_one_and_agents_stay(lab: Lab) -> None:
     agents, old = pods(lab, "agent").keys(), pods(lab, "collector").keys()
     upgrade(lab, "collector.settings.stale_after_s=600")
     rolled(lab, f"deployment/{COLLECTOR}")
-    until(lambda: leader(lab) in pods(lab, "collector").keys() - old, "a new leader")
+    until_seen(lambda: leader(lab) in pods(lab, "collector").keys() - old, "a new leader")
     assert pods(lab, "agent").keys() == agents
     # Each of the new ones knew what its leader knew before it was counted on.
     [standby] = pods(lab, "collector").keys() - {leader(lab)}
@@ -128,7 +119,7 @@ def test_a_node_with_a_collector_can_be_drained(lab: Lab) -> None:
     words = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={TIMEOUT_S:.0f}s")
     lab.kubectl("drain", node, *words, timeout_s=TIMEOUT_S + 10)
     try:
-        until(lambda: leader(lab) not in ("", first), "another leader")
+        until_seen(lambda: leader(lab) not in ("", first), "another leader")
     finally:
         lab.kubectl("uncordon", node)
     rolled(lab)
@@ -151,7 +142,7 @@ def test_a_node_that_offers_devices_runs_one_agent_that_has_one(lab: Lab) -> Non
     print("\n".join(rights.check(lab, NAMESPACE, with_device["metadata"]["name"], leader(lab))))
     upgrade(lab, f"{name}=", "agent.infiniband.nodeSelector=null")
     rolled(lab, f"daemonset/{AGENT}")
-    until(
+    until_seen(
         lambda: not pods(lab, "agent-infiniband") and len(pods(lab, "agent")) == len(NODES), "one DaemonSet"
     )
 
@@ -159,7 +150,7 @@ def test_a_node_that_offers_devices_runs_one_agent_that_has_one(lab: Lab) -> Non
 def test_an_uninstall_leaves_what_the_documents_say(lab: Lab) -> None:
     """Last: nothing runs after it."""
     lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "180s", timeout_s=TIMEOUT_S)
-    until(lambda: not lab.get("pods", "-n", NAMESPACE)["items"], "all pods gone")
+    until_seen(lambda: not lab.get("pods", "-n", NAMESPACE)["items"], "all pods gone")
     kinds = "deployments,daemonsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,pdb,leases"
     found = lab.get(kinds, "-n", NAMESPACE)["items"]
     left = {(o["kind"], o["metadata"]["name"]) for o in found}

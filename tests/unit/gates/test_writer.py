@@ -23,7 +23,7 @@ from hyperscout_kubernetes.errors import (
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.fake_kube import FakeKube, failing
-from support.waiting import TIMEOUT_S
+from support.waiting import until
 
 PLANS = "/api/v1/namespaces/own/configmaps"
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -60,9 +60,7 @@ class Desk:
         for one in asked:
             self.writer.put(self.entry, one)
         task = asyncio.create_task(self.writer.run())
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(self.answers) < len(asked):
-                await asyncio.sleep(0)
+        await until(lambda: len(self.answers) >= len(asked))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return list(self.answers)

@@ -11,7 +11,7 @@ from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import ForbiddenError
 from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
 from support.fake_kube import FakeKube
-from support.waiting import TIMEOUT_S, until
+from support.waiting import until
 
 NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
 
@@ -30,9 +30,7 @@ class Server:
 
 async def posted(server: Server, recorder: EventRecorder, count: int) -> list[tuple[str, dict[str, Any]]]:
     task = asyncio.create_task(recorder.run())
-    async with asyncio.timeout(TIMEOUT_S):
-        while len(server.written) < count:
-            await asyncio.sleep(0)
+    await until(lambda: len(server.written) >= count)
     task.cancel()
     return server.written
 

@@ -32,7 +32,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.builders import gang
 from support.placing import free_of
 from support.topologies import leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 NODES = ("n1", "n2", "n3", "n4")
 GPU = "nvidia.com/gpu"
@@ -525,9 +525,7 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
     placements.set_topology(leaves(("n1", "n2"), ("n2", "n3")))
-    async with asyncio.timeout(TIMEOUT_S):
-        while placements.problem is None:
-            await asyncio.sleep(0)
+    await until(lambda: placements.problem is not None)
     with pytest.raises(NotReadyError, match="l2"):
         placements.place("a", gang(1), holder="api")
     assert not reading.done()

@@ -12,7 +12,7 @@ from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 
 def generation(number: int) -> Topology:
@@ -73,9 +73,7 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
     assert runner.problems == ["publisher flaky: the disk is on fire"]
     assert runner.states[0].errors == 1
     runner.offer(generation(2))
-    async with asyncio.timeout(TIMEOUT_S):
-        while runner.states[0].generation != 2:
-            await asyncio.sleep(0)
+    await until(lambda: runner.states[0].generation == 2)
     assert runner.problems == []
     assert (runner.states[0].errors, runner.states[0].retries) == (1, 1)
     task.cancel()
@@ -119,9 +117,7 @@ async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:
     runner.offer(generation(1))
     await flaky.tried.wait()
     runner.offer(generation(2))
-    async with asyncio.timeout(TIMEOUT_S):
-        while not flaky.out:
-            await asyncio.sleep(0)
+    await until(lambda: flaky.out)
     assert flaky.out == [2]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -134,9 +130,7 @@ async def test_a_publisher_that_wakes_gets_the_newest_again() -> None:
     await running(runner, 1)
     flaky.wake()
     task = asyncio.create_task(runner.run(runner.states[0]))
-    async with asyncio.timeout(TIMEOUT_S):
-        while len(flaky.out) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(flaky.out) >= 2)
     assert flaky.out == [1, 1]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
