@@ -20,6 +20,7 @@ from hyperscout_agent.probes.nvlink import NvlinkProbe
 from hyperscout_sim.fabric.nvlink import hgx_host
 from hyperscout_sim.fabric.shapes import fat_tree
 from hyperscout_sim.readings.sweep_text import sweep_text
+from support.bench_rows import row
 from support.fake_collector import FakeCollector
 from support.nvml import VARIABLE, Counters, build, pci_tree, scenario
 from support.real import lack_of
@@ -102,10 +103,6 @@ async def dissector_bytes() -> int:
     return size
 
 
-def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
-
-
 async def nvlink(folder: Path) -> None:
     """A look at 8 GPUs with 18 links each, against a stub of NVIDIA's library."""
     if lack := lack_of("gcc"):
@@ -166,7 +163,6 @@ async def measure(folder: Path) -> None:
         memory = sum(status(pid, "VmRSS") for pid in pids)
         floor = floor_bytes()
         peer = f"idle Python with gRPC, {floor / MIB:.0f} MiB"
-        row("what", "measured", "floor or peer", "ratio", "budget")
         row(f"agent at rest, processor ({len(pids)} processes)", f"{used:.2%}", "one core", "-", "1 %")
         row("agent at rest, memory", f"{memory / MIB:.0f} MiB", peer, f"{memory / floor:.1f} x", "96 MiB")
         extra = await dissector_bytes()

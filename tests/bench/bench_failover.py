@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout_sim.fabric.shapes import clos2
 from kube.control_plane import ControlPlane
 from kube.processes import free_port
+from support.bench_rows import row
 from support.collector_process import CollectorProcess, collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster
@@ -24,10 +25,6 @@ from support.kubernetes import Cluster
 CLEAN, KILLED = 20, 5
 TIMEOUT_S = 120.0
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-collector"
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 async def until(happened: Callable[[], bool]) -> None:

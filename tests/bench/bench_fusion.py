@@ -19,16 +19,13 @@ from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_sim.fabric.shapes import clos2
+from support.bench_rows import row
 from support.ethernet import inputs_of
 
 ROUNDS = 5
 # 136 leaves of 32 hosts and 64 spines: 21,760 rows of neighbours.
 SHAPE = {"leaves": 136, "hosts_per_leaf": 32, "spines": 64}
 SWITCHES, ROWS = 200, 21_760
-
-
-def row(what: str, measured: str, peer: str = "-", ratio: str = "-", budget: str = "-") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def least_s(what: Callable[[], object]) -> float:
@@ -64,7 +61,6 @@ def main() -> None:
     after = infer(cut, previous=before)
     if [x.kind for x in before.anomalies] or [x.kind for x in after.anomalies] != ["MissingLink"]:
         raise SystemExit(f"anomalies: {before.anomalies} and {after.anomalies}")
-    row("what", "measured", "floor or peer", "ratio", "budget")
     options = InferOptions()
     gc.collect()
     collected_s = least_s(lambda: fuse(cut, options))

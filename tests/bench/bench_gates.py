@@ -30,6 +30,7 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.control_plane import ControlPlane
+from support.bench_rows import row
 from support.collector_process import collector_process
 from support.gangs import GANG_OPTIONS, label_values
 from support.kubernetes import Cluster
@@ -58,10 +59,6 @@ class Outcome:
     writes: float
     tiers: float
     cpu_ms: Mapping[str, float]
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def fabric_of(nodes: int) -> SimFabric:

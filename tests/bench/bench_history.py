@@ -27,6 +27,7 @@ from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Topology
+from support.bench_rows import row
 from support.inference import inferred
 from support.recorder import record
 
@@ -36,10 +37,6 @@ DAYS, FLIPS = 30, 2000  # a day
 DOWN = 40  # cables at any time, about
 FLAPPING = 20  # cables that a tenth of the flips fall on
 TURNS = 5
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)))
 
 
 class Cluster:

@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from support.bench_rows import row
+
 ROUNDS = 5
 HOSTS = 65_536
 MIB = 2**20
@@ -47,12 +49,7 @@ def loop_s(path: Path, mode: str) -> float:
     return time.perf_counter() - started_s
 
 
-def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
-
-
 def main() -> None:
-    row("what", "measured", "floor or peer", "ratio", "budget")
     with tempfile.TemporaryDirectory() as folder:
         dump, output = Path(folder) / "fabric", Path(folder) / "out"
         # Not here: a process inherits the peak memory of the one that started it.

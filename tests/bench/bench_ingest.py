@@ -15,16 +15,13 @@ from hyperscout_cli.loadtest.figures import Memory, Report, percentile
 from hyperscout_cli.loadtest.run import run
 from hyperscout_cli.loadtest.settings import LoadTestSettings
 from hyperscout_cli.remote.open_files import raise_open_files
+from support.bench_rows import row
 
 STEPS = (500, 1000, 2000)
 AGENTS = STEPS[-1]
 CHANGES = 300  # over three minutes: cables go down, and the first of them return
 BUDGET_AGENTS = 10_000
 TIMEOUT_S = 300.0
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def measured(
@@ -136,7 +133,6 @@ def latency(folder: Path) -> None:
 
 def main() -> None:
     raise_open_files()
-    print("what | measured | floor or peer | ratio | budget")
     with tempfile.TemporaryDirectory() as folder:
         growth(Path(folder))
         latency(Path(folder))

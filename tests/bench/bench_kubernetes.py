@@ -25,6 +25,7 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.control_plane import ControlPlane
+from support.bench_rows import p99, row
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.kubernetes import Cluster
 from support.published import condition, published, status_at
@@ -33,14 +34,6 @@ FLIPS = 500
 LARGE_NODES, LARGE_LEAVES = 10_000, 499
 TIMEOUT_S = 120.0
 NOW_NS = 1_800_000_000_000_000_000
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
-
-
-def p99(values: list[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
 async def latency(kube: Cluster, folder: Path) -> None:

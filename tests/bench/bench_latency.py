@@ -10,17 +10,13 @@ import time
 from hyperscout_inference.latency.planner import plan
 from hyperscout_inference.latency.tiers import tiers_of
 from hyperscout_sim.fabric.opaque import even, opaque
+from support.bench_rows import row
 from support.opaque_loop import S_NS, budget, domains_for, indices, learn
 
 SHAPES = {256: even(4, 4, 16), 1024: even(4, 8, 32), 4096: even(8, 16, 32), 16384: even(16, 32, 32)}
 
 
-def row(what: str, measured: str, peer: str, ratio: str, budget_cell: str) -> None:
-    print(" | ".join((what, measured, peer, ratio, budget_cell)), flush=True)
-
-
 def main() -> None:
-    row("what", "measured", "floor or peer", "ratio", "budget")
     for hosts, sizes in SHAPES.items():
         fabric = opaque(sizes, seed=hosts)
         began_s = time.perf_counter()

@@ -23,6 +23,7 @@ from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 from playwright.async_api import Page
+from support.bench_rows import row
 from support.browser import Tab, chromium, tab
 from support.rest_collector import publish, rest_collector
 
@@ -46,10 +47,6 @@ NOTE_TIMES = """
   requestAnimationFrame(look);
 })();
 """
-
-
-def row(what: str, measured: str, peer: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, "", budget)), flush=True)
 
 
 def topology(folder: Path) -> Topology:
@@ -113,7 +110,7 @@ async def gesture(page: Page, what: str, zoom: float) -> None:
             f"{took_s * 1e3 / max(1, len(gaps)):.1f} ms",
             f"{len(gaps) / took_s:.0f} frames a second, {(now - frames) / took_s:.0f} of them drawn; "
             f"95 of 100 within {gaps[int(0.95 * len(gaps))]:.0f} ms, worst {gaps[-1]:.0f}",
-            FRAME_BUDGET,
+            budget=FRAME_BUDGET,
         )
 
 
@@ -143,13 +140,12 @@ async def an_hour(one: Tab, collector: Collector, whole: Topology) -> None:
         f"heap after an hour of changes ({CHANGES:,} of links) against the first fifth of it",
         f"{heaps[-1] / MIB:.0f} MiB",
         f"{heaps[1] / MIB:.0f} MiB; over time {texts}",
-        f"{1.2 * heaps[1] / MIB:.0f} MiB",
+        budget=f"{1.2 * heaps[1] / MIB:.0f} MiB",
     )
     row(f"from a change of {per_batch} links to its paint, worst", f"{max(seen):.2f} s", budget="2 s")
 
 
 async def main() -> None:
-    print("what | measured | floor or peer | ratio | budget")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         whole = topology(folder)

@@ -14,13 +14,10 @@ from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
 from hyperscout_inference.latency.pairs import PairReader
 from hyperscout_runtime.units import NS
+from support.bench_rows import row
 
 NODES, RESULTS = 1024, 120
 AGENTS = 10_000
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)))
 
 
 def reports() -> dict[str, tuple[LatencyPort, ...]]:

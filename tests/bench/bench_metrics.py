@@ -20,16 +20,13 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.processes import free_port
+from support.bench_rows import row
 from support.collector_process import collector_process
 
 NODES = (1000, 5000)
 SCRAPES = 50
 TIMEOUT_S = 300.0
 BUDGETS = {1000: "50 ms, 1 MiB"}
-
-
-def row(what: str, measured: str, budget: str = "") -> None:
-    print(" | ".join((what, measured, "", "", budget)), flush=True)
 
 
 def scrape(url: str) -> tuple[float, bytes]:
@@ -58,7 +55,7 @@ async def whole_pages(folder: Path, nodes: int) -> None:
     row(
         f"scrape of a collector with {nodes} nodes: median, and bytes",
         f"{median(times) * 1e3:.1f} ms, {len(took[-1][1]) / 2**20:.2f} MiB",
-        BUDGETS.get(nodes, ""),
+        budget=BUDGETS.get(nodes, ""),
     )
     row(f"the slowest of {SCRAPES} with {nodes} nodes", f"{times[-1] * 1e3:.1f} ms")
 
@@ -95,12 +92,11 @@ def most_hypernodes(nodes: int) -> None:
     row(
         f"what is published of {nodes} nodes that are each a domain of their own, made once a generation",
         f"{median(times) * 1e3:.1f} ms, {len(text) / 2**20:.2f} MiB",
-        BUDGETS.get(nodes, ""),
+        budget=BUDGETS.get(nodes, ""),
     )
 
 
 def main() -> None:
-    print("what | measured | floor or peer | ratio | budget")
     for nodes in NODES:
         most_hypernodes(nodes)
         with tempfile.TemporaryDirectory() as folder:

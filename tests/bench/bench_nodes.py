@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from lab.plan import PLAN
 from lab.story import NAMESPACE, Story
 from lab.watching import Object, condition
 from lab.wires import Wires
+from support.bench_rows import p99, row
 
 PULLS = 50
 HOLD_DOWN_S = 0.15
@@ -33,16 +34,8 @@ PARTS = ("probe", "stream", "inference", "API write")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
-
-
 def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def p99(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
 def unix_s(text: str) -> float:

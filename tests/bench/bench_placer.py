@@ -21,6 +21,7 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import WORKERS, Group, Request, Spread, Workers, ranks
 from hyperscout_placer.solve.place import place
 from support.apart import environment
+from support.bench_rows import row
 from support.builders import worker_capacity
 from support.placer_chain import chain_cost, random_chain
 from support.placer_clusters import TAKEN, cluster
@@ -33,10 +34,6 @@ GROWTH = (5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
 GANG = 1000  # workers, however large the cluster is
 LIMIT_S = 1.0  # of CP-SAT's own time
 PATIENCE_S = 10.0  # for one figure
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

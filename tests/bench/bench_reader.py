@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hyperscout_sim.fabric.shapes import fat_tree
 from hyperscout_sim.readings.sweep_text import sweep_text
+from support.bench_rows import row
 
 ROUNDS = 5
 
@@ -60,10 +61,6 @@ def measure(path: Path) -> dict[str, float]:
     }
 
 
-def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)))
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fat-tree.ibnetdiscover"
@@ -75,7 +72,6 @@ def main() -> None:
     median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     loop_s, text = median["loop_s"], median["text"]
     loop = f"bare loop over the lines, {loop_s:.3f} s"
-    row("what", "measured", "floor or peer", "ratio", "budget")
     for what, name, budget in (
         ("ibnetdiscover reader, 65,536 hosts, first call", "first_s", "8 x"),
         ("ibnetdiscover reader, 65,536 hosts, second call", "second_s", "8 x"),

@@ -19,6 +19,7 @@ from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
 from hyperscout_placer.repair.defrag import MovePlan, Running, defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.solve.place import place
+from support.bench_rows import row
 from support.builders import worker_capacity
 from support.placer_clusters import TAKEN, cluster
 
@@ -33,10 +34,6 @@ GANGS = {
         Group(1, (Group(4, (Group(31, (Workers(8),), tier=1),), tier=2),)),
     ),
 }
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def timed(what: Callable[[], _T]) -> tuple[float, _T]:

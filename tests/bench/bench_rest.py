@@ -30,6 +30,7 @@ from hyperscout_topology.topology import (
     Switch,
     Topology,
 )
+from support.bench_rows import row
 from support.rest_collector import rest_collector
 
 NODES, LEAVES, SPINES, RAILS = 5000, 320, 80, 8
@@ -38,10 +39,6 @@ CHANGES_PER_MINUTE = 400  # 1 % of 40,000
 DOWN = 200  # cables at a time
 SECONDS = 40.0
 BUDGET = "20 %"
-
-
-def row(what: str, measured: str, budget: str = "") -> None:
-    print(" | ".join((what, measured, "", "", budget)), flush=True)
 
 
 def cluster() -> Topology:
@@ -212,7 +209,7 @@ async def measured() -> None:
         row(
             f"{READERS} readers of {NODES} nodes and 40,000 links, {CHANGES_PER_MINUTE} changes a minute",
             f"{share - alone:.1%}",
-            BUDGET,
+            budget=BUDGET,
         )
         row("sent to each reader", f"{median(told) / SECONDS / 1e3:.0f} KB a second")
         row("memory of a reader", f"{(with_readers_mib - mib) / READERS * 1024:.0f} KiB")
@@ -231,7 +228,6 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         asyncio.run(serve(Path(sys.argv[2])))
         return
-    print("what | measured | floor or peer | ratio | budget")
     asyncio.run(measured())
 
 

@@ -20,6 +20,7 @@ from hyperscout_agent.settings.fabric_settings import SnmpSettings
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.lldp import management_address
 from hyperscout_sim.readings.snmp import recordings
+from support.bench_rows import row
 from support.real import lack_of
 from support.snmpsim import running_snmpsim
 
@@ -34,10 +35,6 @@ RETRIES = 2
 RESPONDER = Path(__file__).resolve().parents[1] / "support" / "snmp_responder.py"
 NAMESPACE = 'ip link set lo up && ip route add local 10.0.0.0/8 dev lo && exec "$@"'
 MIB = 2**20
-
-
-def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def status_bytes(name: str) -> int:
@@ -139,7 +136,6 @@ def run(folder: Path, planes: list[list[str]], what: str, dead: str = "") -> dic
 
 
 def main() -> None:
-    row("what", "measured", "floor or peer", "ratio", "budget")
     what = f"SNMP crawl, {SWITCHES} switches x {NEIGHBOURS} neighbours"
     if lack := lack_of("netns"):
         row(what, f"not measured: {lack}", "-", "-", "60 s")

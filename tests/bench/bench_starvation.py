@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.quality.starvation import Case, Outcome, simulate
+from support.bench_rows import row
 from support.placer_clusters import cluster
 
 SEEDS = range(3)
@@ -25,10 +26,6 @@ RUNS: dict[str, Callable[[random.Random], float]] = {
     "30 to 90 min": lambda rng: rng.uniform(0.5, 1.5) * HOUR_S,
     "30 min, up to 4 h": lambda rng: min(rng.lognormvariate(6.78, 1.2), 4 * HOUR_S),
 }
-
-
-def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
-    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from hyperscout_collector.ingest.streams import AgentStream
 from hyperscout_collector.serve.grpc.topology_service import TopologyService
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort
 from hyperscout_formats.facts.wire import lldp_to_proto, switch_port_to_proto
+from support.bench_rows import row
 from support.findings import failed, stamp
 from support.rest_collector import rest_collector
 
@@ -42,10 +43,6 @@ CALLS = 30
 TIMEOUT_S = 300.0
 VERSION = "0.1.0"
 BUDGET = "5 ms"
-
-
-def row(what: str, measured: str, budget: str = "") -> None:
-    print(" | ".join((what, measured, "", "", budget)), flush=True)
 
 
 def name(node: int) -> str:
@@ -196,8 +193,8 @@ async def measured(folder: Path) -> None:
 
         took, size = await asked(collector, time.thread_time, get_status)
         what = f"GetStatus at {NODES} nodes, CPU of the event loop"
-        row(f"{what}: median, and bytes", f"{median(took):.2f} ms, {size / 2**20:.2f} MiB", BUDGET)
-        row(f"the slowest of {CALLS}", f"{took[-1]:.2f} ms", BUDGET)
+        row(f"{what}: median, and bytes", f"{median(took):.2f} ms, {size / 2**20:.2f} MiB", budget=BUDGET)
+        row(f"the slowest of {CALLS}", f"{took[-1]:.2f} ms", budget=BUDGET)
         for path in ("/v1/status?agents=false", "/v1/status"):
             took, size = await asked(collector, time.perf_counter, partial(of_rest, collector, path))
             cells = f"{median(took):.1f} ms, {size / 1024:.1f} KiB"
@@ -208,7 +205,6 @@ async def measured(folder: Path) -> None:
 
 
 def main() -> None:
-    print("what | measured | floor or peer | ratio | budget")
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measured(Path(folder)))
 
