@@ -1,12 +1,47 @@
-"""What the gRPC services share: encoded answers, and exceptions as status codes."""
+"""What the gRPC services share: method handlers, exceptions as status codes, and the ends of watches."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.text.leader import refusal
+
+from hyperscout_collector.serve.fanout.channel import WatchEndedError
+from hyperscout_collector.serve.fanout.hub import Hub
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
 
 Call = Callable[[Any, Any], Awaitable[Any]]
+
+
+def unary(call: Call, request: Any) -> Any:
+    """The handler of a method with one response."""
+    return grpc.unary_unary_rpc_method_handler(
+        call, request_deserializer=request.FromString, response_serializer=encode
+    )
+
+
+def streaming(call: Callable[[Any, Any], AsyncIterator[Any]], request: Any) -> Any:
+    """The handler of a method with a stream of responses."""
+    return grpc.unary_stream_rpc_method_handler(
+        call, request_deserializer=request.FromString, response_serializer=encode
+    )
+
+
+@asynccontextmanager
+async def watching(watchers: Hub | PlacementWatchers, context: Any) -> AsyncIterator[None]:
+    """Refuse a watch above the limit. Tell a watch that the collector ends why, and where the leader is."""
+    if watchers.full:
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"{len(watchers)} watches are open, which is the limit: try again later",
+        )
+    try:
+        yield
+    except WatchEndedError as error:
+        hint = () if error.leader is None else refusal(error.leader)[1]
+        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
 
 
 def encode(message: Any) -> bytes:

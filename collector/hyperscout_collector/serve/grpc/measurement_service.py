@@ -12,7 +12,7 @@ from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.finding_pb2 import NcclRun
 
 from hyperscout_collector.identity.access import CALLER
-from hyperscout_collector.serve.grpc.handlers import with_codes
+from hyperscout_collector.serve.grpc.handlers import unary, with_codes
 
 SERVICE = "hyperscout.v1.MeasurementService"
 
@@ -68,17 +68,10 @@ class MeasurementService:
         self._nccl = nccl
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(
-                with_codes(call, _CODES),
-                request_deserializer=request.FromString,
-                response_serializer=response.SerializeToString,
-            )
-
         handlers = {
-            "GetMeasuring": unary(self.get_measuring, pb.GetMeasuringRequest, pb.GetMeasuringResponse),
-            "SetMeasuring": unary(self.set_measuring, pb.SetMeasuringRequest, pb.SetMeasuringResponse),
-            "RunNccl": unary(self.run_nccl, pb.RunNcclRequest, pb.RunNcclResponse),
+            "GetMeasuring": unary(self.answered("get_measuring"), pb.GetMeasuringRequest),
+            "SetMeasuring": unary(self.answered("set_measuring"), pb.SetMeasuringRequest),
+            "RunNccl": unary(self.answered("run_nccl"), pb.RunNcclRequest),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 

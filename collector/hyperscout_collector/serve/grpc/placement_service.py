@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 import grpc
 import grpc.aio
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_formats.text.leader import refusal
 from hyperscout_gates.control.queue import Queue
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
@@ -35,9 +34,8 @@ from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 
-from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.grpc import placement_queries as queries
-from hyperscout_collector.serve.grpc.handlers import encode, with_codes
+from hyperscout_collector.serve.grpc.handlers import streaming, unary, watching, with_codes
 from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
 from hyperscout_collector.serve.grpc.placement_checks import (
     API,
@@ -99,28 +97,17 @@ class PlacementService:
         self._changes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(
-                with_codes(call, CODES),
-                request_deserializer=request.FromString,
-                response_serializer=encode,
-            )
-
         handlers = {
-            "Place": unary(self.place, pb.PlaceRequest),
-            "ExplainPlacement": unary(self.explain_placement, pb.ExplainPlacementRequest),
-            "Release": unary(self.release, pb.ReleaseRequest),
-            "ListPlacements": unary(self.list_placements, pb.ListPlacementsRequest),
-            "ListQueue": unary(self.list_queue, pb.ListQueueRequest),
-            "Repair": unary(self.repair, pb.RepairRequest),
-            "Resize": unary(self.resize, pb.ResizeRequest),
-            "Improve": unary(self.improve, pb.ImproveRequest),
-            "Defragment": unary(self.defragment, pb.DefragmentRequest),
-            "WatchPlacements": grpc.unary_stream_rpc_method_handler(
-                self.watch_placements,
-                request_deserializer=pb.WatchPlacementsRequest.FromString,
-                response_serializer=encode,
-            ),
+            "Place": unary(self.answered("place"), pb.PlaceRequest),
+            "ExplainPlacement": unary(self.answered("explain_placement"), pb.ExplainPlacementRequest),
+            "Release": unary(self.answered("release"), pb.ReleaseRequest),
+            "ListPlacements": unary(self.answered("list_placements"), pb.ListPlacementsRequest),
+            "ListQueue": unary(self.answered("list_queue"), pb.ListQueueRequest),
+            "Repair": unary(self.answered("repair"), pb.RepairRequest),
+            "Resize": unary(self.answered("resize"), pb.ResizeRequest),
+            "Improve": unary(self.answered("improve"), pb.ImproveRequest),
+            "Defragment": unary(self.answered("defragment"), pb.DefragmentRequest),
+            "WatchPlacements": streaming(self.watch_placements, pb.WatchPlacementsRequest),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
@@ -271,21 +258,14 @@ class PlacementService:
         self, request: pb.WatchPlacementsRequest, context: Any
     ) -> AsyncIterator[bytes]:
         watchers = self._watchers
-        if watchers.full:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{len(watchers)} watches are open, which is the limit: try again later",
-            )
-        watcher = watchers.add()
-        try:
-            while True:
-                news = await watchers.next(watcher)
-                yield await self._updates(self._bytes.watch_response, news, self._tiers())
-        except WatchEndedError as error:
-            hint = () if error.leader is None else refusal(error.leader)[1]
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
-        finally:
-            watchers.discard(watcher)
+        async with watching(watchers, context):
+            watcher = watchers.add()
+            try:
+                while True:
+                    news = await watchers.next(watcher)
+                    yield await self._updates(self._bytes.watch_response, news, self._tiers())
+            finally:
+                watchers.discard(watcher)
 
     async def improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:
         held = self._placements.held(request.gang)

@@ -1,14 +1,13 @@
 """Serves TopologyService: reads of the topology, and the approval of a held generation."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_formats.text.leader import refusal
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology.proto import timestamp, topology_to_proto
 
@@ -22,10 +21,9 @@ from hyperscout_collector.history.errors import (
 )
 from hyperscout_collector.history.reader import time_ns
 from hyperscout_collector.history.recorder import Recorder
-from hyperscout_collector.serve.fanout.channel import WatchEndedError
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
-from hyperscout_collector.serve.grpc.handlers import encode
+from hyperscout_collector.serve.grpc.handlers import streaming, unary, watching
 from hyperscout_collector.serve.grpc.measured import NodeReport
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.page_token import key_of, page_token
@@ -89,13 +87,6 @@ class TopologyService:
         self._disk_reads.close()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(
-                call,
-                request_deserializer=request.FromString,
-                response_serializer=encode,
-            )
-
         handlers = {
             "GetTopology": unary(self.get_topology, pb.GetTopologyRequest),
             "Explain": unary(self.explain, pb.ExplainRequest),
@@ -103,16 +94,8 @@ class TopologyService:
             "ListHistory": unary(self.list_history, pb.ListHistoryRequest),
             "GetStatus": unary(self.get_status, pb.GetStatusRequest),
             "Approve": unary(self.approve, pb.ApproveRequest),
-            "GetEventLog": grpc.unary_stream_rpc_method_handler(
-                self.get_event_log,
-                request_deserializer=pb.GetEventLogRequest.FromString,
-                response_serializer=encode,
-            ),
-            "WatchTopology": grpc.unary_stream_rpc_method_handler(
-                self.watch_topology,
-                request_deserializer=pb.WatchTopologyRequest.FromString,
-                response_serializer=encode,
-            ),
+            "GetEventLog": streaming(self.get_event_log, pb.GetEventLogRequest),
+            "WatchTopology": streaming(self.watch_topology, pb.WatchTopologyRequest),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
@@ -130,24 +113,15 @@ class TopologyService:
 
     async def watch_topology(self, request: pb.WatchTopologyRequest, context: Any) -> AsyncIterator[bytes]:
         watchers = self._backend.watchers
-        if watchers.full:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{len(watchers)} watches are open, which is the limit: try again later",
-            )
-        channel = watchers.channel(request.omit_links)
-        reader = None
-        try:
+        async with watching(watchers, context):
+            channel = watchers.channel(request.omit_links)
             reader = channel.join()
-            async with contextlib.aclosing(channel.messages(reader)) as messages:
-                async for message in messages:
-                    if message is not None:
-                        yield message
-        except WatchEndedError as error:
-            hint = () if error.leader is None else refusal(error.leader)[1]
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
-        finally:
-            if reader is not None:
+            try:
+                async with contextlib.aclosing(channel.messages(reader)) as messages:
+                    async for message in messages:
+                        if message is not None:
+                            yield message
+            finally:
                 channel.leave(reader)
 
     async def explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
