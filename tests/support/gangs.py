@@ -18,7 +18,7 @@ from kube.control_plane import Options
 from support.collector_process import collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S
+from support.waiting import until_awaited
 
 _GATES = ("GenericWorkload=true", "GangScheduling=true", "TopologyAwareWorkloadScheduling=true")
 GANG_OPTIONS = Options(
@@ -99,15 +99,12 @@ def label_values(kube: Cluster, key: str) -> dict[str, str]:
 
 async def until(what: str, happens: Callable[[], Any], kube: Cluster) -> Any:
     """Return the first true result."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not (found := await asyncio.to_thread(happens)):
-                await asyncio.sleep(0.05)
-            return found
-    except TimeoutError:
-        nodes = await kube.kubectl_async("get", "nodes", "--show-labels")
-        pods = await kube.kubectl_async("get", "pods", "-o", "wide")
-        raise AssertionError(f"never seen: {what}\n{nodes}\n{pods}\n{tainted(kube)}") from None
+
+    def instead() -> str:
+        nodes = kube.kubectl("get", "nodes", "--show-labels")
+        return f"{what}\n{nodes}\n{kube.kubectl('get', 'pods', '-o', 'wide')}\n{tainted(kube)}"
+
+    return await until_awaited(lambda: asyncio.to_thread(happens), instead, pause_s=0.05)
 
 
 @asynccontextmanager

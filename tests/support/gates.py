@@ -25,7 +25,7 @@ from kube.api import MERGE, ApiError, all_at_once
 from support.chart import NAMESPACE, RELEASE, render
 from support.kube_objects import Object, pod
 from support.kubernetes import Cluster
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until_awaited
 
 OWN = "hyperscout-gangs"  # the namespace of plans, as the chart names it
 PODS = "/api/v1/namespaces/default/pods"
@@ -235,14 +235,11 @@ class Seen:
 
     async def until(self, what: str, happens: Callable[[], Any]) -> Any:
         """Return the first true result."""
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                while not (found := await asyncio.to_thread(happens)):
-                    await asyncio.sleep(0.05)
-                return found
-        except TimeoutError:
-            pods = await self._kube.kubectl_async("get", "pods", "-o", "wide")
-            raise AssertionError(f"never seen: {what}\n{pods}\n{self.events()}") from None
+
+        def instead() -> str:
+            return f"{what}\n{self._kube.kubectl('get', 'pods', '-o', 'wide')}\n{self.events()}"
+
+        return await until_awaited(lambda: asyncio.to_thread(happens), instead, pause_s=0.05)
 
 
 def pins(found: Sequence[Object]) -> dict[str, str]:
